@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from weft._engine.backends.cpu.buffer import Buffer
+from weft._engine.backends.cpu.buffer import HostBuffer
 from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import target
@@ -192,7 +192,9 @@ class Limits:
                     write = lambda s=symbol, a=load, b=store: _stream_ir(s, a, b, task_bytes)
                     address = link([LibraryModule(symbol, write, (symbol,))])[symbol]
                     self.streams.setdefault(stream, []).append(address)
-            self.arrays = [Buffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)]
+            self.arrays = [
+                HostBuffer(STREAM_BYTES).view(np.uint8, (STREAM_BYTES,)) for _ in range(2)
+            ]
             for x in self.arrays:
                 x[...] = 1  # some machines move lines of zeros several times as fast as others
         words = (ctypes.c_void_p * 2)(*(x.ctypes.data for x in self.arrays))

@@ -81,14 +81,16 @@ def argnums_partial(
     numbers = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
     numbers = tuple(i % len(args) for i in numbers)
     fixed = tuple(
-        _Fixed(x, require_static_args_hashable) for i, x in enumerate(args) if i not in numbers
+        _StaticArgument(x, require_static_args_hashable)
+        for i, x in enumerate(args)
+        if i not in numbers
     )
     return transformation2(_with_fixed, f, numbers, fixed, len(args)), tuple(
         args[i] for i in numbers
     )
 
 
-class _Fixed:
+class _StaticArgument:
     """A fixed argument; hashable values are compared by value."""
 
     __slots__ = ("value",)
@@ -111,7 +113,7 @@ class _Fixed:
             return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Fixed):
+        if not isinstance(other, _StaticArgument):
             return False
         return self.value is other.value or (
             type(self.value) is type(other.value) and self.value == other.value

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft._engine.ir.symbolic import Dim, as_size
+from weft._engine.ir.symbolic import SymbolicDim, as_size
 from weft._engine.numpy.promote import canonical_axis, inexact
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
@@ -130,7 +130,7 @@ def _by_matrices(image, shape: Sequence[int], matrix: Callable, precision):
 
 def _library(*sizes: int) -> Any:
     """Return NumPy for fixed sizes, and weft.numpy for symbolic sizes."""
-    return wnp if any(isinstance(n, Dim) for n in sizes) else np
+    return wnp if any(isinstance(n, SymbolicDim) for n in sizes) else np
 
 
 def _areas(size: int, out: int) -> Any:

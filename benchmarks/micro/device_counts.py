@@ -15,7 +15,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import nn
-from weft._engine.backends.base import Loaded
+from weft._engine.backends.base import LoadedLocalProgram
 from weft._engine.backends.planned import PlannedBackend
 from weft._engine.hlo.replica_program import replica_program_text
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -31,7 +31,7 @@ class PartitionOnly(PlannedBackend):
         self.program = program
 
     def compile(self, program, lowered, stage):
-        return Loaded()
+        return LoadedLocalProgram()
 
 
 def apply_layer(params, x):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from weft._engine.backends.cpu.buffer import Buffer
+from weft._engine.backends.cpu.buffer import HostBuffer
 from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain.native_library import LibraryModule, link
@@ -75,7 +75,7 @@ def best_s(run: Callable[[int], None], once_s: float, rounds: int) -> float:
 def matrix(rows: int, cols: int, type: str, swapped: bool) -> np.ndarray:
     """Return a random matrix in array memory (huge pages), stored by columns where `swapped`."""
     shape = (cols, rows) if swapped else (rows, cols)
-    x = Buffer(rows * cols * np.dtype(DTYPES[type]).itemsize).view(DTYPES[type], shape)
+    x = HostBuffer(rows * cols * np.dtype(DTYPES[type]).itemsize).view(DTYPES[type], shape)
     x[...] = np.random.default_rng(0).standard_normal(shape)
     return x.T if swapped else x
 

@@ -11,7 +11,7 @@ import weft
 import weft.numpy as wnp
 from weft._engine.core import trace as trace_module
 from weft._engine.core.context import FIELDS, current_context
-from weft._engine.core.trace import extend_axis_env, leaving_terms, lenient
+from weft._engine.core.trace import allow_unspecified_shardings, extend_axis_env, unreduced_scope
 from weft._engine.ir.mesh import holding
 from weft._engine.util.config import Override, config, known_settings, make_user_context
 
@@ -82,8 +82,8 @@ def test_settings_of_programs_change_the_context():
     ("field", "block"),
     [
         ("axis_env", lambda mesh: extend_axis_env([("i", 2)])),
-        ("is_lenient", lambda mesh: lenient()),
-        ("unreduced_axes", lambda mesh: leaving_terms(frozenset({"x"}))),
+        ("is_lenient", lambda mesh: allow_unspecified_shardings()),
+        ("unreduced_axes", lambda mesh: unreduced_scope(frozenset({"x"}))),
         ("mesh", lambda mesh: mesh),
         ("mesh", lambda mesh: weft.set_mesh(mesh)),
         ("device_mesh", lambda mesh: holding(mesh)),
@@ -101,7 +101,7 @@ def test_each_ambient_value_changes_the_context(field, block):
 
 def test_fields_are_all_that_threads_keep():
     """The current trace is a field where the key is formed; the current line changes messages only."""
-    state = set(vars(trace_module._State()))
+    state = set(vars(trace_module._ThreadState()))
     renamed = {"lenient": "is_lenient", "terms": "unreduced_axes"}
     assert {renamed.get(name, name) for name in state} - {"trace", "source"} <= set(FIELDS)
     meshes = {"mesh", "spec_mesh", "device_mesh"}

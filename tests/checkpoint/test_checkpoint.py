@@ -193,8 +193,8 @@ def test_what_is_read_is_what_is_needed(tmp_path, monkeypatch):
 
 def test_values_are_those_of_the_moment(tmp_path, monkeypatch):
     go = threading.Event()
-    flush = store.Writer.flush
-    monkeypatch.setattr(store.Writer, "flush", lambda self: (go.wait(30), flush(self)))
+    flush = store.ArrayWriter.flush
+    monkeypatch.setattr(store.ArrayWriter, "flush", lambda self: (go.wait(30), flush(self)))
     x = weft.device_put(wnp.arange(1024.0), NamedSharding(mesh_of(8), P("x")))
     mine = np.arange(4)
     saving = checkpoint.save(tmp_path, {"x": x, "mine": mine, "gone": (gone := wnp.ones(8))}, 1)
@@ -217,7 +217,7 @@ def test_values_are_those_of_the_moment(tmp_path, monkeypatch):
 
 def test_a_wait_may_have_a_limit(tmp_path, monkeypatch):
     go = threading.Event()
-    monkeypatch.setattr(store.Writer, "finish", lambda self: go.wait(30))
+    monkeypatch.setattr(store.ArrayWriter, "finish", lambda self: go.wait(30))
     saving = checkpoint.save(tmp_path, {"s": "text"}, 1)
     with pytest.raises(TimeoutError, match=r"step 1 is not written after 0\.01 s"):
         saving.wait(0.01)
@@ -232,7 +232,7 @@ def test_a_failure_is_heard_by_the_next_save_and_once(tmp_path, monkeypatch):
 
     checkpoint.save(tmp_path, {"x": wnp.ones(3)}, 1).wait()
     with monkeypatch.context() as patch:
-        patch.setattr(store.Writer, "finish", fail)
+        patch.setattr(store.ArrayWriter, "finish", fail)
         for hear in (lambda: checkpoint.save(tmp_path, {}, 3), checkpoint.wait):
             failed = checkpoint.save(tmp_path, {"x": wnp.ones(3)}, 2)
             failed._thread.join()

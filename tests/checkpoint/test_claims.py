@@ -78,9 +78,11 @@ def test_a_folder_that_was_emptied_is_claimed_again(tmp_path):
 
 
 def test_a_claim_that_is_removed_during_a_save_is_told(tmp_path, monkeypatch):
-    finish = store.Writer.finish
+    finish = store.ArrayWriter.finish
     monkeypatch.setattr(
-        store.Writer, "finish", lambda self: (finish(self), (tmp_path / "weft_claim.1").unlink())
+        store.ArrayWriter,
+        "finish",
+        lambda self: (finish(self), (tmp_path / "weft_claim.1").unlink()),
     )
     with pytest.raises(CheckpointSupersededError) as caught:
         checkpoint.save(tmp_path, {"a": 1}, 1).wait()

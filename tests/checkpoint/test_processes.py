@@ -132,7 +132,7 @@ def fails():
         def full(self):
             raise weft.errors.CheckpointError("No space left on device")
 
-        store.Writer.finish = full
+        store.ArrayWriter.finish = full
     try:
         weft.checkpoint.save(sys.argv[1], {"a": np.ones(3)}, 4).wait()
     except weft.errors.CheckpointError as error:

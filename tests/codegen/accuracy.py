@@ -22,9 +22,18 @@ import scipy.special as special
 
 from tests.codegen import incomplete
 from tests.codegen.harness import run_native
-from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, LoopKind, Op, Store
+from weft._engine.ir.loops import (
+    Buf,
+    For,
+    Index,
+    Load,
+    LoopKind,
+    LoopsKernel,
+    ScalarOp,
+    StoreElement,
+)
 from weft._engine.ir.loops_eval import DTYPES
-from weft._engine.ir.registry import Function
+from weft._engine.ir.registry import ScalarFunction
 from weft._engine.ops import functions
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
@@ -351,7 +360,7 @@ def _every_size(type_: str, count: int, rng: np.random.Generator) -> np.ndarray:
     return rng.integers(0, 1 << 8 * dtype.itemsize, count, f"u{dtype.itemsize}").view(dtype)
 
 
-def samples(function: Function, type_: str, count: int) -> np.ndarray:
+def samples(function: ScalarFunction, type_: str, count: int) -> np.ndarray:
     """Return arguments for a function of one argument."""
     dtype = np.dtype(DTYPES[type_])
     if type_ in HALVES:
@@ -365,7 +374,7 @@ def samples(function: Function, type_: str, count: int) -> np.ndarray:
     return np.concatenate([*parts, specials(type_), _every_size(type_, count, rng)])
 
 
-def pairs(function: Function, type_: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+def pairs(function: ScalarFunction, type_: str, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return arguments for a function of two arguments: all pairs of special values, and random
     pairs."""
     rng = np.random.default_rng(7)
@@ -386,10 +395,10 @@ def native(op: str, type_: str, *args: np.ndarray, result: str | None = None) ->
     """Apply one function to arrays by a separate kernel."""
     n, i = args[0].size, Index("i")
     bufs = [Buf(f"x{k}", type_, n) for k in range(len(args))]
-    value = Op(op, tuple(Load(buf.name, i, type_) for buf in bufs), result or type_)
-    kernel = Kernel(
+    value = ScalarOp(op, tuple(Load(buf.name, i, type_) for buf in bufs), result or type_)
+    kernel = LoopsKernel(
         (*bufs, Buf("y", result or type_, n, "out")),
-        (For("i", n, (Store("y", i, value),), LoopKind.VECTOR),),
+        (For("i", n, (StoreElement("y", i, value),), LoopKind.VECTOR),),
     )
     y = np.zeros(n, DTYPES[result or type_])
     run_native(kernel, *args, y)

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft._engine.codegen.program import program
 from weft._engine.codegen.program.build_record import CompiledKernel
-from weft._engine.ir.loops import FLOATS, Kernel, check as verify
+from weft._engine.ir.loops import FLOATS, LoopsKernel, check as verify
 from weft._engine.ir.loops_eval import DTYPES, evaluate
 from weft._engine.ir.loops_text import parse_kernel, print_kernel
 
@@ -18,7 +18,7 @@ PAGE = mmap.PAGESIZE
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-def compile_kernel(kernel: Kernel) -> CompiledKernel:
+def compile_kernel(kernel: LoopsKernel) -> CompiledKernel:
     """Return the native function of a kernel, from memory, from disk, or newly compiled."""
     name = program._kernel_name(kernel)
     program._provide({name: kernel}, frozenset(), ())
@@ -41,7 +41,7 @@ class Fenced:
         return np.frombuffer(self.bytes, dtype)
 
 
-def run_native(kernel: Kernel, *arrays: np.ndarray) -> None:
+def run_native(kernel: LoopsKernel, *arrays: np.ndarray) -> None:
     """Run the compiled kernel, one task after another."""
     made = compile_kernel(kernel)
     function = _FUNCTION(made.address)
@@ -61,7 +61,7 @@ def ulps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(same, 0, np.abs(a - b)).astype(np.float64)
 
 
-def check(kernel: Kernel, *arrays: np.ndarray, max_ulp: float = 0, rtol: float = 0) -> None:
+def check(kernel: LoopsKernel, *arrays: np.ndarray, max_ulp: float = 0, rtol: float = 0) -> None:
     """Assert that native code and the evaluator leave equal contents in every buffer, and that
     native code writes nothing around them.
     The kernel is also verified, and its text is printed and parsed.

@@ -24,12 +24,12 @@ from weft._engine.codegen.gemm import (
     required_functions,
 )
 from weft._engine.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
-from weft._engine.codegen.ir.gemm_types import Machine, Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 from weft._engine.codegen.ir.microkernels import STREAMS
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import target
 from weft._engine.ir.build import Builder
-from weft._engine.ir.loops import Buf, For, Kernel, LoopKind, Store
+from weft._engine.ir.loops import Buf, For, LoopKind, LoopsKernel, StoreElement
 from weft._engine.ir.program import PLACE, BufRef, Gemm
 from weft._engine.util.record import replace
 
@@ -135,7 +135,7 @@ def bias_epilogue(case):
         b.load("s", b.iadd(b.op("mul", r, word["pitch"]), c), sums),
         b.cast(b.load("x", col, out_type), sums),
     )
-    store = Store(
+    store = StoreElement(
         "y", at, b.stored(b.cast(b.op("mul", total, b.const(2, sums)), out_type), out_type)
     )
     size = case.m * case.n * math.prod(case.batch)
@@ -145,7 +145,7 @@ def bias_epilogue(case):
         Buf("x", out_type, case.n),
         Buf("y", out_type, size, "out"),
     )
-    return Kernel(
+    return LoopsKernel(
         bufs,
         (For("r", word["rows"], (For("c", word["cols"], (store,), LoopKind.VECTOR),)),),
         name="epilogue",
@@ -435,7 +435,7 @@ def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, seg
     words = run(step, a, b, c)[1]
     close = {"bf16": 0.3, "f64": 1e-11}.get(out_type, 2e-4)
     np.testing.assert_allclose(c.astype(wide), want, rtol=close / 10, atol=close)
-    recipe = Recipe(*types, gemm.machine())
+    recipe = GemmTypes(*types, gemm.machine())
     apart = run_rows >= 64 and k != 48 and recipe.unpacked_ok
     assert (words[Word.BATCH], words[Word.A_DIRECT]) == (
         (1, IN_RUNS) if assembly.finds_runs(recipe) else (4, 1) if apart else (1, 0)
@@ -496,7 +496,7 @@ def test_an_epilogue_that_lies_as_c_is_asked_for():
 
 def test_program_runs_matmuls():
     from weft._engine.codegen.program.program import compile_program
-    from weft._engine.ir.program import Loop, Program, Slot, SlotKind
+    from weft._engine.ir.program import Loop, ScheduledProgram, Slot, SlotKind
 
     m, n, k, rounds = 9, 20, 30, 3
     epilogue = bias_epilogue(Case(m, n, k))
@@ -522,7 +522,7 @@ def test_program_runs_matmuls():
     arrays = [a, b, bias, c, d]
     kinds = [SlotKind.INPUT] * 3 + [SlotKind.OUTPUT] * 2
     program = compile_program(
-        Program(tuple(Slot(kind, x.nbytes) for kind, x in zip(kinds, arrays)), steps, 0)
+        ScheduledProgram(tuple(Slot(kind, x.nbytes) for kind, x in zip(kinds, arrays)), steps, 0)
     )
     program([x.ctypes.data for x in arrays])
     np.testing.assert_allclose(c, 2 * (a @ b + bias), rtol=1e-5, atol=1e-5)
@@ -610,7 +610,7 @@ def test_results_do_not_depend_on_threads():
         rng.standard_normal((400, 500)).astype(np.float32),
         rng.standard_normal((500, 600)).astype(np.float32),
     )
-    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
     step = Gemm(
         400,
         600,
@@ -668,7 +668,7 @@ def test_long_sums_with_few_results_fall_in_parts(types, monkeypatch):
 
 
 def test_parts_of_sums_do_not_depend_on_threads():
-    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
     step = Gemm(
         20,
         30,
@@ -702,7 +702,7 @@ def test_parts_of_sums_do_not_depend_on_threads():
 def test_sums_across_rows_fall_in_more_parts():
     """All row tiles of a part read the same data, which no other part reads; powers of two are
     split evenly."""
-    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
     parts = []
     for m, across in [(147, False), (147, True), (300, True), (576, True), (6000, True)]:
         step = Gemm(
@@ -734,7 +734,7 @@ def test_sums_across_rows_fall_in_more_parts():
 def test_chunks_and_groups(monkeypatch):
     """When packed B must stay small, columns and batch elements are processed in several rounds."""
     tune(monkeypatch, gemm_shared_bytes=1 << 20)
-    monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(SHARED, 48, 3))
+    monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._TileSplit(SHARED, 48, 3))
     gemm._describe.cache_clear()
     for case in [
         Case(100, 1000, 300),
@@ -742,7 +742,7 @@ def test_chunks_and_groups(monkeypatch):
         Case(60, 200, 301, ("bf16", "f32", "bf16"), (7,)),
     ]:
         _, words = check(case)
-        panels = -(-case.n // Recipe(*case.types, gemm.machine()).panel_cols)
+        panels = -(-case.n // GemmTypes(*case.types, gemm.machine()).panel_cols)
         assert words[Word.CHUNK_PANELS] < panels or words[Word.GROUP] < math.prod(case.batch)
     gemm._describe.cache_clear()
 
@@ -751,7 +751,7 @@ def test_chunks_and_groups(monkeypatch):
 def test_batch_elements_with_the_same_operand_share_it_packed(monkeypatch, limit):
     """Rows of blocks times columns of blocks: every block of B is packed once for all blocks of A."""
     tune(monkeypatch, gemm_shared_bytes=limit)
-    monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(SHARED, 48, 2))
+    monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._TileSplit(SHARED, 48, 2))
     gemm._describe.cache_clear()
     rng = np.random.default_rng(4)
     (high, m), k, (across, n) = (4, 50), 300, (3, 130)
@@ -774,7 +774,7 @@ def test_batch_elements_with_the_same_operand_share_it_packed(monkeypatch, limit
 
 
 def test_plans_merge_dims():
-    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
 
     def planned(case_batch, **strides):
         step = Gemm(
@@ -796,7 +796,7 @@ def test_unsupported_types_say_so():
         with pytest.raises(
             NotImplementedError, match=f"matmul from {types[0]} accumulated in {types[1]}"
         ):
-            Recipe(*types, Machine(16, 16))
+            GemmTypes(*types, VectorUnit(16, 16))
 
 
 def test_aarch64_source_parses():
@@ -804,7 +804,7 @@ def test_aarch64_source_parses():
 
     for types in ("f32_f32_f32", "bf16_f32_bf16", "c64_c64_c64"):
         for variant in ("tile", "dot")[: 1 if "c64" in types else 2]:
-            for part in gemm.parts(f"weft_gemm_{types}_{variant}", Machine.of([], "aarch64")):
+            for part in gemm.parts(f"weft_gemm_{types}_{variant}", VectorUnit.of([], "aarch64")):
                 llvm.parse_assembly(part.text()).verify()
 
 
@@ -872,9 +872,9 @@ def test_an_epilogue_sees_rows_once_that_are_made_twice():
     m, n, k, b = 100, 70, 900, Builder()
     word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
     at = b.iadd(b.imul(b.iadd(word["row"], b.index("r")), n), b.iadd(word["col"], b.index("c")))
-    count = Store("y", at, b.op("add", b.load("y", at, "i32"), b.const(1, "i32")))
+    count = StoreElement("y", at, b.op("add", b.load("y", at, "i32"), b.const(1, "i32")))
     bufs = Buf("s", "f32", 4096), Buf("place", "i64", len(PLACE)), Buf("y", "i32", m * n, "inout")
-    epilogue = Kernel(
+    epilogue = LoopsKernel(
         bufs,
         (For("r", word["rows"], (For("c", word["cols"], (count,), LoopKind.VECTOR),)),),
         name="epilogue",
@@ -920,10 +920,10 @@ def test_an_epilogue_sees_rows_once_that_are_made_twice():
 @pytest.mark.parametrize("kind", ["joins", "joins not", "avx2"])
 def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
     whole = replace(gemm.machine(), bf16_dot="+avx512bf16" in target.current().features)
-    machine = Machine.of(["avx2", "fma", "f16c"], "x86_64") if kind == "avx2" else whole
+    machine = VectorUnit.of(["avx2", "fma", "f16c"], "x86_64") if kind == "avx2" else whole
     machine = replace(machine, bf16_dot=False, i8_dot=False) if kind == "joins not" else machine
-    recipe, rng = Recipe(*types.split(), machine), np.random.default_rng(5)
-    if kind == "joins not" and not Recipe(*types.split(), whole).joined:
+    recipe, rng = GemmTypes(*types.split(), machine), np.random.default_rng(5)
+    if kind == "joins not" and not GemmTypes(*types.split(), whole).joined:
         pytest.skip("joins nothing")
     write = assembled.kernels(recipe)
     if write is None or (kind != "avx2" and not assembly.has_avx512(machine)):
@@ -991,7 +991,8 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
 
 
 @pytest.mark.parametrize(
-    "machine,name", [(Machine(64, 32, masks=True), "kernel_6_4"), (Machine(32, 16), "kernel_6_2")]
+    "machine,name",
+    [(VectorUnit(64, 32, masks=True), "kernel_6_4"), (VectorUnit(32, 16), "kernel_6_2")],
 )
 def test_a_first_matmul_is_two_modules(machine, name):
     """The kernel is assembled where the assembler supports it."""
@@ -1010,7 +1011,7 @@ def test_a_first_matmul_is_two_modules(machine, name):
         "f32",
         "f32",
     )
-    recipe = Recipe("f32", "f32", "f32", machine)
+    recipe = GemmTypes("f32", "f32", "f32", machine)
     _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
     kernel, driver = gemm.parts(
         "weft_gemm_f32_f32_f32_tile", machine, gemm_tile.features(recipe, words)
@@ -1027,7 +1028,7 @@ def test_a_first_matmul_is_two_modules(machine, name):
 def test_short_vectors_pack_operands_larger_than_a_cache(m, k, n, a_direct, b_direct, monkeypatch):
     """Rows a power of two apart compete for few sets of the cache."""
     tune(monkeypatch, l1_bytes=32 << 10, l2_bytes=512 << 10)
-    recipe = Recipe("f32", "f32", "f32", Machine(32, 16, f16=True, i16_dot=True))
+    recipe = GemmTypes("f32", "f32", "f32", VectorUnit(32, 16, f16=True, i16_dot=True))
     step = Gemm(
         m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32"
     )
@@ -1088,7 +1089,7 @@ def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
 )
 def test_what_only_moves_elements_is_assembled(types, packing, quick):
     *_, helpers, _ = gemm_tile.parts(
-        Recipe(*types.split(), gemm.machine()), "weft_gemm", {"kernel_6_4", packing}
+        GemmTypes(*types.split(), gemm.machine()), "weft_gemm", {"kernel_6_4", packing}
     )
     assert helpers.quick == quick == ("module asm" in helpers.text())
     assert not quick or helpers.text().count("br ") == 0  # no loop remains for LLVM
@@ -1104,7 +1105,7 @@ def test_what_only_moves_elements_is_assembled(types, packing, quick):
     ],
 )
 def test_narrow_results_take_narrow_vectors(n, kernel):
-    recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True))
+    recipe = GemmTypes("f32", "f32", "f32", VectorUnit(64, 32, True))
     step = Gemm(
         60, n, 90, BufRef(0), BufRef(1), BufRef(2), (90, 1), (n, 1), (n, 1), "f32", "f32", "f32"
     )
@@ -1143,7 +1144,7 @@ def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types, monkeypat
     """Tasks pack their own blocks of it, each once or twice, which stay in a near cache."""
     n = 1024
     tune(monkeypatch, gemm_pack_copy=2, gemm_pack_far=5)
-    recipe = Recipe(*types, Machine(64, 32, True, True, True, True, True))
+    recipe = GemmTypes(*types, VectorUnit(64, 32, True, True, True, True, True))
     step = Gemm(n, n, n, BufRef(0), BufRef(1), BufRef(2), (n, 1), (1, n), (n, 1), *types)
     _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
     assert words[Word.SHARED_BYTES] + 2 * words[Word.WORKER_BYTES] <= 5 << 18
@@ -1157,7 +1158,7 @@ def test_few_columns_have_equal_bits_for_kernels_and_threads(monkeypatch):
         rng.standard_normal((71, 2000)).astype(np.float32),
         rng.standard_normal((2000, 9)).astype(np.float32),
     )
-    recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), []
+    recipe, results = GemmTypes("f32", "f32", "f32", gemm.machine()), []
     for rows, threads in itertools.product((71, 70, 69, 40, 32), (1, 64)):
         step = Gemm(
             rows,
@@ -1187,7 +1188,7 @@ def test_a_plain_matmul_compiles_its_kernels_and_a_driver():
     and contains only requested features."""
     symbol, machine, expected = (
         "weft_gemm_f32_f32_f32_tile",
-        Machine(16, 16),
+        VectorUnit(16, 16),
         frozenset({"kernel_6_2", "kernel_2_2"}),
     )
     *kernels, driver = gemm.parts(symbol, machine, expected)
@@ -1239,7 +1240,7 @@ def test_long_sums_are_as_exact_as_blocks_make_them():
                                    (64, 2048, 100000)])  # fmt: skip
 def test_scratch_is_bounded(types, m, n, k):
     """The data packed at a time fits the caches, however large the operands."""
-    recipe = Recipe(*types, gemm.machine())
+    recipe = GemmTypes(*types, gemm.machine())
     for a, b in [((k, 1), (n, 1)), ((1, m), (1, k))]:
         step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), a, b, (n, 1), *types)
         for threads in (1, 2, 8):
@@ -1305,7 +1306,7 @@ def test_a_little_more_than_a_block_is_one():
         )
         return gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1][Word.BLOCKS]
 
-    recipe = Recipe("f32", "f32", "f32", Machine(64, 32, True, True, True, True, True))
+    recipe = GemmTypes("f32", "f32", "f32", VectorUnit(64, 32, True, True, True, True, True))
     assert [blocks(k) for k in (512, 513, 576, 577, 1024, 1025)] == [1, 1, 1, 2, 2, 3]
 
 
@@ -1323,9 +1324,9 @@ def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
     gemm._describe.cache_clear()
     assert (
         sum(direct) >= (1 if types[0] == "c64" else len(direct))
-        or not Recipe(*types, gemm.machine()).unpacked_ok
+        or not GemmTypes(*types, gemm.machine()).unpacked_ok
     )
-    assert not packed and lists == IN_RUNS * assembly.finds_runs(Recipe(*types, gemm.machine()))
+    assert not packed and lists == IN_RUNS * assembly.finds_runs(GemmTypes(*types, gemm.machine()))
 
 
 def test_rows_along_b_have_equal_bits_for_any_thread_count(monkeypatch):
@@ -1335,7 +1336,7 @@ def test_rows_along_b_have_equal_bits_for_any_thread_count(monkeypatch):
         rng.standard_normal((700, 3000)).astype(np.float32),
     )
     tune(monkeypatch, gemm_cached_bytes=(0, 0))
-    recipe, results = Recipe("f32", "f32", "f32", gemm.machine()), set()
+    recipe, results = GemmTypes("f32", "f32", "f32", gemm.machine()), set()
     step = Gemm(
         8,
         3000,
@@ -1373,7 +1374,7 @@ TALL = [(SHARED, 96, 2), (PRIVATE, 402, 3), (PRIVATE, 402, 1), (PRIVATE, 204, 2)
 @pytest.mark.parametrize("split", TALL, ids=str)
 def test_tall_tiles(types, epilogue, split, monkeypatch):
     """A tile with its own B processes its rows in strips; the last strip overlaps the one before."""
-    monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(*split))
+    monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._TileSplit(*split))
     gemm._describe.cache_clear()
     _, words = check(Case(399, 200, 2500, types, epilogue=epilogue))
     gemm._describe.cache_clear()
@@ -1409,7 +1410,7 @@ def test_sums_are_the_same_wherever_they_wait(monkeypatch):
     results = set()
     for split in [*TALL, (DIRECT, 96, 3)]:
         monkeypatch.setattr(
-            gemm_plan, "_best_split", lambda *_, split=split: gemm_plan._Split(*split)
+            gemm_plan, "_best_split", lambda *_, split=split: gemm_plan._TileSplit(*split)
         )
         gemm._describe.cache_clear()
         c = np.full((399, 200), np.nan, np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weft._engine.codegen.gemm import assembled, assembly, gemm, gemm_tile
-from weft._engine.codegen.ir.gemm_types import Machine, Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.toolchain import target
 from weft._engine.util.record import replace
@@ -26,7 +26,7 @@ def machine(request):
         return replace(
             gemm.machine(), bf16_dot="+avx512bf16" in target.current().features
         )  # even where it is slower
-    machine = Machine.of(["avx2", "fma", "f16c"], "x86_64")
+    machine = VectorUnit.of(["avx2", "fma", "f16c"], "x86_64")
     if gemm.machine().vector_bytes < 32 or not assembly.has_avx2(machine):
         pytest.skip("for processors with AVX2")
     return machine
@@ -87,7 +87,7 @@ PACKED = [
 def test_packed_lines(types, operand, machine, monkeypatch):
     in_type, acc, out, *alone = types.split()
     recipe, rng = (
-        Recipe(in_type, acc, out, replace(machine, bf16_dot=False) if alone else machine),
+        GemmTypes(in_type, acc, out, replace(machine, bf16_dot=False) if alone else machine),
         np.random.default_rng(3),
     )
     if assembled.function(recipe, f"pack_{operand}_copy") is None:
@@ -130,7 +130,7 @@ def test_packed_lines(types, operand, machine, monkeypatch):
 
 @pytest.mark.parametrize("operand", "ab")
 def test_transposed_lines(operand, machine, monkeypatch):
-    recipe, rng = Recipe("f32", "f32", "f32", machine), np.random.default_rng(3)
+    recipe, rng = GemmTypes("f32", "f32", "f32", machine), np.random.default_rng(3)
     kinds = functions(recipe, {f"pack_{operand}_transpose"}, [f"pack_{operand}"], monkeypatch)
     source = rng.standard_normal((70, 70), np.float32)
     for steps, others in itertools.product(
@@ -177,7 +177,7 @@ def test_transposed_lines(operand, machine, monkeypatch):
 )
 @pytest.mark.parametrize("apart", [False, True], ids=["dense", "apart"])
 def test_finished_sums(types, apart, avx512, monkeypatch):
-    recipe, rng = Recipe(*types.split(), gemm.machine()), np.random.default_rng(4)
+    recipe, rng = GemmTypes(*types.split(), gemm.machine()), np.random.default_rng(4)
     kinds = functions(recipe, {"finish"}, ["finish"], monkeypatch)
     row_bytes, size = recipe.panel_row_bytes, recipe.out_bytes
     column = 3 * size if apart else size
@@ -202,7 +202,7 @@ def test_finished_sums(types, apart, avx512, monkeypatch):
 
 @pytest.mark.parametrize("types", ["i8 i32 i32", "u8 i32 i32"])
 def test_ends_of_panels(types, avx512, monkeypatch):
-    recipe, rng = Recipe(*types.split(), gemm.machine()), np.random.default_rng(5)
+    recipe, rng = GemmTypes(*types.split(), gemm.machine()), np.random.default_rng(5)
     if not recipe.flips:
         pytest.skip("no instruction for quadruples of bytes")
     kinds = functions(recipe, {"pack_b_copy"}, ["end_panel"], monkeypatch)
@@ -217,7 +217,7 @@ def test_ends_of_panels(types, avx512, monkeypatch):
 @pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "i16 i32 i32"])
 def test_narrow_panels_are_cleared_without_masks(types):
     """The padding is multiplied, and subnormal numbers would take a hundred times as long."""
-    plain = Machine(
+    plain = VectorUnit(
         vector_bytes=32,
         registers=16,
         masks=False,
@@ -227,11 +227,11 @@ def test_narrow_panels_are_cleared_without_masks(types):
         i8_dot=False,
     )
     text = lambda machine: gemm_tile._pack_panel(
-        Recipe(*types.split(), machine), Declarations(), {}
+        GemmTypes(*types.split(), machine), Declarations(), {}
     )
     clears = [
         text.count("store <32 x i8> zeroinitializer")
         for text in (text(plain), text(replace(plain, masks=True)))
     ]
-    recipe = Recipe(*types.split(), plain)
+    recipe = GemmTypes(*types.split(), plain)
     assert clears == [recipe.panel_row_bytes // 32 * recipe.is_float, 0]

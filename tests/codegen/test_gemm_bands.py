@@ -9,7 +9,7 @@ import pytest
 from tests.codegen.test_gemm import DTYPES, run, values
 from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.gemm.descriptor import DIRECT, PRIVATE, SHARED, Word
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.ir.program import BufRef, Gemm
 from weft._engine.util.record import replace
 
@@ -89,7 +89,7 @@ def test_what_is_read_has_the_bits_of_the_whole_product(types, order, a_order):
 )
 def test_only_pieces_that_meet_the_band_are_made(m, n, k, mode):
     """A piece has the rows and columns of a register tile; all blocks of k skip the same pieces."""
-    recipe = Recipe("f32", "f32", "f32", gemm.machine())
+    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
     for band in BANDS[:-1]:  # (a piece may meet an empty band)
         step, a, b, c = product(m, n, k)
         words = run(replace(step, band=band), a, b, c)[1]

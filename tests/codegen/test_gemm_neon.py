@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from weft._engine.codegen.gemm import gemm, gemm_micro
-from weft._engine.codegen.ir.gemm_types import Machine, Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 from weft._engine.codegen.ir.writer import module_of
 from weft._engine.ir.program import BufRef, Gemm
 
-NEON = Machine(16, 32, f16=True)
+NEON = VectorUnit(16, 32, f16=True)
 DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "c64": np.complex64}
 
 
@@ -44,7 +44,7 @@ def test_a_tile_multiplies_by_elements(type, cpu):
     binding = pytest.importorskip("llvmlite.binding")
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
-    recipe = Recipe(type, type, type, NEON)
+    recipe = GemmTypes(type, type, type, NEON)
     assert (recipe.rows, recipe.vectors, recipe.panel_cols) == (8, 3, 48 // recipe.acc_bytes)
     text = module_of(lambda decls: gemm_micro.kernels(recipe, decls, ["kernel_8_3"]))
     made = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(

@@ -11,7 +11,7 @@ from tests.codegen.test_gemm import DTYPES, Case, call, check, run, values
 from weft._engine.codegen.gemm import assembly, gemm, gemm_plan, gemm_problem, gemm_tile
 from weft._engine.codegen.gemm.avx512 import kernel_module
 from weft._engine.codegen.gemm.descriptor import IN_RUNS, Word
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import target
 from weft._engine.ir.program import BufRef, Gemm
@@ -25,7 +25,7 @@ REFS = BufRef(0), BufRef(1), BufRef(2)
 @pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("u64",) * 3], ids="-".join)
 def test_lists_give_the_bits_of_even_rows(types):
     """An A with uneven rows and steps against the same A packed, in kernels of every shape."""
-    recipe, rng = Recipe(*types, gemm.machine()), np.random.default_rng(3)
+    recipe, rng = GemmTypes(*types, gemm.machine()), np.random.default_rng(3)
     names = sorted(name for name in gemm_tile.all_features(recipe) if name.startswith("kernel"))
     text = kernel_module.module(recipe, [*names, "blocks"])
     kernels = target.link(target.emit_object(text, target.current(), True), names, {})
@@ -200,7 +200,7 @@ def test_the_same_bits_by_any_number_of_threads():
         ((4, n, 32 * 32 * 64), (32, y, 32 * 64)),
         a_rows=((3, 34 * 64),),
     )
-    recipe, made = Recipe("f32", "f32", "f32", gemm.machine()), set()
+    recipe, made = GemmTypes("f32", "f32", "f32", gemm.machine()), set()
     for threads in (1, 2, 3, 7, 64):
         name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
         words = list(words)
@@ -218,7 +218,7 @@ def test_the_same_bits_by_any_number_of_threads():
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_rows_that_lie_across_and_meet_one_panel(types, epilogue):
     """No part of A is packed if only one panel of B would use it, whatever the remainders."""
-    recipe = Recipe(*types, gemm.machine())
+    recipe = GemmTypes(*types, gemm.machine())
     for m, k, batch in [
         (1, 40, (3,)),
         (2, 200, ()),

@@ -12,7 +12,7 @@ import weft.scipy.special as special
 from weft._engine.compiler.schedule.schedule import schedule
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof
-from weft._engine.ir.program import HostCall, Launch
+from weft._engine.ir.program import HostCallStep, Launch
 
 
 def arguments(low: float, high: float, dtype, count: int = 4000) -> list[np.ndarray]:
@@ -81,7 +81,7 @@ def test_doubles_are_those_of_scipy():
 def test_one_kernel_before_the_host_and_one_after_it():
     x = np.linspace(0.1, 0.9, 64, dtype=np.float32)
     steps = schedule(stage(lambda x: [special.betainc(x + 1, x + 2, x)], [typeof(x)])).program.steps
-    assert [type(step) for step in steps] == [Launch, HostCall, Launch]
+    assert [type(step) for step in steps] == [Launch, HostCallStep, Launch]
 
 
 def test_sharded_and_whole():

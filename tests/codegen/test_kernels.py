@@ -22,15 +22,15 @@ from weft._engine.ir.loops import (
     If,
     Index,
     Init,
-    Kernel,
     Let,
     Load,
     LoopKind,
-    Op,
+    LoopsKernel,
     Pack,
     Prefetch,
-    Ref,
-    Store,
+    ScalarOp,
+    ScalarRef,
+    StoreElement,
     While,
 )
 
@@ -44,23 +44,23 @@ def ix(value: int) -> Const:
 
 
 def add(x, y):
-    return Op("add", (x, y), x.type)
+    return ScalarOp("add", (x, y), x.type)
 
 
 def mul(x, y):
-    return Op("mul", (x, y), x.type)
+    return ScalarOp("mul", (x, y), x.type)
 
 
-def elementwise(op: str, types: list[str], result: str, size: int) -> Kernel:
+def elementwise(op: str, types: list[str], result: str, size: int) -> LoopsKernel:
     bufs = [Buf(f"x{n}", type_, size) for n, type_ in enumerate(types)]
-    value = Op(op, tuple(Load(buf.name, i, buf.type) for buf in bufs), result)
-    return Kernel(
+    value = ScalarOp(op, tuple(Load(buf.name, i, buf.type) for buf in bufs), result)
+    return LoopsKernel(
         (*bufs, Buf("y", result, size, "out")),
-        (For("i", size, (Store("y", i, value),), LoopKind.VECTOR),),
+        (For("i", size, (StoreElement("y", i, value),), LoopKind.VECTOR),),
     )
 
 
-def arrays(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
+def arrays(kernel: LoopsKernel, seed: int = 0) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return [random_array(rng, buf.type, buf.size) for buf in kernel.bufs]
 
@@ -152,9 +152,12 @@ def test_every_size(type_, size):
 def test_computed_extent(type_, size):
     n = Load("n", ix(0), "i64")
     body = For(
-        "i", n, (Store("y", i, add(Load("x", i, type_), Load("x", i, type_))),), LoopKind.VECTOR
+        "i",
+        n,
+        (StoreElement("y", i, add(Load("x", i, type_), Load("x", i, type_))),),
+        LoopKind.VECTOR,
     )
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("n", "i64", 1), Buf("x", type_, 300), Buf("y", type_, 300, "inout")), (body,)
     )
     data = arrays(kernel)
@@ -183,7 +186,7 @@ def test_reductions(op, type_, size):
         {"and": True if type_ == "bool" else -1, "mul": 1}.get(op, type_ == "bool" and op == "min"),
         type_,
     )
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", type_, size), Buf("y", type_, 2, "out")),
         (
             Init("s", first),
@@ -192,11 +195,11 @@ def test_reductions(op, type_, size):
             For(
                 "j",
                 size,
-                (Accum("t", op, Load("x", j, type_), Op("lt", (j, ix(11)), "bool")),),
+                (Accum("t", op, Load("x", j, type_), ScalarOp("lt", (j, ix(11)), "bool")),),
                 LoopKind.VECTOR,
             ),
-            Store("y", ix(0), Ref("s", type_)),
-            Store("y", ix(1), Ref("t", type_)),
+            StoreElement("y", ix(0), ScalarRef("s", type_)),
+            StoreElement("y", ix(1), ScalarRef("t", type_)),
         ),
     )
     data = arrays(kernel)
@@ -208,12 +211,12 @@ def test_reductions(op, type_, size):
 
 
 def test_complex_sum():
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", "c64", 83), Buf("y", "c64", 1, "out")),
         (
             Init("s", Const(0j, "c64")),
             For("i", 83, (Accum("s", "add", Load("x", i, "c64")),), LoopKind.VECTOR),
-            Store("y", ix(0), Ref("s", "c64")),
+            StoreElement("y", ix(0), ScalarRef("s", "c64")),
         ),
     )
     check(kernel, *arrays(kernel), rtol=1e-5)
@@ -226,14 +229,14 @@ def test_strided_access(stride, type_):
     start = 0 if stride > 0 else -stride * (n - 1)
     at = add(mul(i, ix(stride)), ix(start))
     size = abs(stride) * (n - 1) + 1
-    read = Kernel(
+    read = LoopsKernel(
         (Buf("x", type_, size), Buf("y", type_, n, "out")),
-        (For("i", n, (Store("y", i, Load("x", at, type_)),), LoopKind.VECTOR),),
+        (For("i", n, (StoreElement("y", i, Load("x", at, type_)),), LoopKind.VECTOR),),
     )
     check(read, *arrays(read))
-    write = Kernel(
+    write = LoopsKernel(
         (Buf("x", type_, n), Buf("y", type_, size, "inout")),
-        (For("i", n, (Store("y", at, Load("x", i, type_)),), LoopKind.VECTOR),),
+        (For("i", n, (StoreElement("y", at, Load("x", i, type_)),), LoopKind.VECTOR),),
     )
     check(write, *arrays(write))
 
@@ -244,25 +247,25 @@ def test_gather_and_scatter(type_, n):
     rng = np.random.default_rng(1)
     where = rng.permutation(n).astype(np.int64)
     at = Load("w", i, "i64")
-    gather = Kernel(
+    gather = LoopsKernel(
         (Buf("x", type_, n), Buf("w", "i64", n), Buf("y", type_, n, "out")),
-        (For("i", n, (Store("y", i, Load("x", at, type_)),), LoopKind.VECTOR),),
+        (For("i", n, (StoreElement("y", i, Load("x", at, type_)),), LoopKind.VECTOR),),
     )
     data = arrays(gather)
     data[1] = where
     check(gather, *data)
-    scatter = Kernel(
-        gather.bufs, (For("i", n, (Store("y", at, Load("x", i, type_)),), LoopKind.VECTOR),)
+    scatter = LoopsKernel(
+        gather.bufs, (For("i", n, (StoreElement("y", at, Load("x", i, type_)),), LoopKind.VECTOR),)
     )
     check(scatter, *data)
 
 
 def test_gather_through_i32():
     n = 53
-    at = Op("cast", (Load("w", i, "i32"),), "i64")
-    kernel = Kernel(
+    at = ScalarOp("cast", (Load("w", i, "i32"),), "i64")
+    kernel = LoopsKernel(
         (Buf("x", "f32", n), Buf("w", "i32", n), Buf("y", "f32", n, "out")),
-        (For("i", n, (Store("y", i, Load("x", at, "f32")),), LoopKind.VECTOR),),
+        (For("i", n, (StoreElement("y", i, Load("x", at, "f32")),), LoopKind.VECTOR),),
     )
     data = arrays(kernel)
     data[1] = np.random.default_rng(2).integers(0, n, n).astype(np.int32)
@@ -273,29 +276,42 @@ def test_gather_through_i32():
 @pytest.mark.parametrize("n", [5, 48, 75])
 def test_guarded_access(type_, n):
     low, high = 3, n - 1
-    inside = Op("and", (Op("ge", (i, ix(low)), "bool"), Op("lt", (i, ix(high)), "bool")), "bool")
-    shifted = Op("sub", (i, ix(low)), "i64")
+    inside = ScalarOp(
+        "and", (ScalarOp("ge", (i, ix(low)), "bool"), ScalarOp("lt", (i, ix(high)), "bool")), "bool"
+    )
+    shifted = ScalarOp("sub", (i, ix(low)), "i64")
     padded = Load("x", shifted, type_, inside, Const(2, type_))
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", type_, max(n - 4, 0)), Buf("y", type_, n, "inout")),
-        (For("i", n, (Store("y", i, padded, Op("ne", (i, ix(4)), "bool")),), LoopKind.VECTOR),),
+        (
+            For(
+                "i",
+                n,
+                (StoreElement("y", i, padded, ScalarOp("ne", (i, ix(4)), "bool")),),
+                LoopKind.VECTOR,
+            ),
+        ),
     )
     check(kernel, *arrays(kernel))
 
 
 def test_guards_that_never_hold():
-    never = Op("lt", (Load("n", ix(0), "i64"), ix(0)), "bool")
+    never = ScalarOp("lt", (Load("n", ix(0), "i64"), ix(0)), "bool")
     for size in (0, 3):
-        kernel = Kernel(
+        kernel = LoopsKernel(
             (Buf("n", "i64", 1), Buf("x", "f32", size), Buf("y", "f32", 20, "inout")),
             (
                 For(
                     "i",
                     20,
-                    (Store("y", i, Load("x", ix(1 << 20), "f32", never, Const(3.0, "f32"))),),
+                    (
+                        StoreElement(
+                            "y", i, Load("x", ix(1 << 20), "f32", never, Const(3.0, "f32"))
+                        ),
+                    ),
                     LoopKind.VECTOR,
                 ),
-                Store("y", ix(1 << 20), Load("x", ix(1 << 30), "f32", never), never),
+                StoreElement("y", ix(1 << 20), Load("x", ix(1 << 30), "f32", never), never),
             ),
         )
         check(kernel, np.ones(1, np.int64), *arrays(kernel)[1:])
@@ -306,16 +322,16 @@ def test_guards_that_never_hold():
 def test_one_guard_for_all_lanes_leads_the_address_inside(type_, step):
     """Masked loads far outside a buffer would be correct but very slow."""
     n = 75
-    holds = Op("lt", (Load("n", ix(0), "i64"), ix(5)), "bool")
-    offset = Op("mul", (Load("n", ix(0), "i64"), ix(1 << 30)), "i64")
-    at = add(offset, i) if step == 1 else add(offset, Op("sub", (ix(n - 1), i), "i64"))
-    kernel = Kernel(
+    holds = ScalarOp("lt", (Load("n", ix(0), "i64"), ix(5)), "bool")
+    offset = ScalarOp("mul", (Load("n", ix(0), "i64"), ix(1 << 30)), "i64")
+    at = add(offset, i) if step == 1 else add(offset, ScalarOp("sub", (ix(n - 1), i), "i64"))
+    kernel = LoopsKernel(
         (Buf("n", "i64", 1), Buf("x", type_, n), Buf("y", type_, n, "out")),
         (
             For(
                 "i",
                 n,
-                (Store("y", i, Load("x", at, type_, holds, Const(2, type_))),),
+                (StoreElement("y", i, Load("x", at, type_, holds, Const(2, type_))),),
                 LoopKind.VECTOR,
             ),
         ),
@@ -338,20 +354,27 @@ def test_rows_and_columns():
             "j",
             cols,
             (
-                Let("e", mul(Op("sub", (x, Ref("m", "f32")), "f32"), Const(0.125, "f32"))),
-                Store("tmp", j, Ref("e", "f32")),
-                Accum("s", "add", Ref("e", "f32")),
+                Let(
+                    "e",
+                    mul(ScalarOp("sub", (x, ScalarRef("m", "f32")), "f32"), Const(0.125, "f32")),
+                ),
+                StoreElement("tmp", j, ScalarRef("e", "f32")),
+                Accum("s", "add", ScalarRef("e", "f32")),
             ),
             LoopKind.VECTOR,
         ),
         For(
             "j",
             cols,
-            (Store("y", at, Op("div", (Load("tmp", j, "f32"), Ref("s", "f32")), "f32")),),
+            (
+                StoreElement(
+                    "y", at, ScalarOp("div", (Load("tmp", j, "f32"), ScalarRef("s", "f32")), "f32")
+                ),
+            ),
             LoopKind.VECTOR,
         ),
     )
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", "f32", rows * cols), Buf("y", "f32", rows * cols, "out")),
         (For("i", rows, body, LoopKind.PARALLEL),),
         (Buf("tmp", "f32", cols),),
@@ -365,14 +388,19 @@ def test_rows_and_columns():
 
 def test_large_scratch():
     n = 1 << 15
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", "f32", 40), Buf("y", "f32", 40, "out")),
         (
-            For("i", 40, (Store("t", add(i, ix(n - 40)), Load("x", i, "f32")),), LoopKind.VECTOR),
+            For(
+                "i",
+                40,
+                (StoreElement("t", add(i, ix(n - 40)), Load("x", i, "f32")),),
+                LoopKind.VECTOR,
+            ),
             For(
                 "j",
                 40,
-                (Store("y", j, Load("t", Op("sub", (ix(n - 1), j), "i64"), "f32")),),
+                (StoreElement("y", j, Load("t", ScalarOp("sub", (ix(n - 1), j), "i64"), "f32")),),
                 LoopKind.VECTOR,
             ),
         ),
@@ -384,7 +412,7 @@ def test_large_scratch():
 def test_serial_reduction_inside_a_vector_loop():
     """Column sums: per-lane accumulators through an inner serial loop."""
     rows, cols = 9, 45
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", "f64", rows * cols), Buf("y", "f64", cols, "out")),
         (
             For(
@@ -395,7 +423,7 @@ def test_serial_reduction_inside_a_vector_loop():
                     For(
                         "i", rows, (Accum("s", "add", Load("x", add(mul(i, ix(cols)), j), "f64")),)
                     ),
-                    Store("y", j, Ref("s", "f64")),
+                    StoreElement("y", j, ScalarRef("s", "f64")),
                 ),
                 LoopKind.VECTOR,
             ),
@@ -406,7 +434,7 @@ def test_serial_reduction_inside_a_vector_loop():
 
 def test_reduction_over_a_serial_loop_in_a_vector_loop():
     rows, cols = 9, 45
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", "i32", rows * cols), Buf("y", "i32", 1, "out")),
         (
             Init("s", Const(0, "i32")),
@@ -416,7 +444,7 @@ def test_reduction_over_a_serial_loop_in_a_vector_loop():
                 (For("i", rows, (Accum("s", "add", Load("x", add(mul(i, ix(cols)), j), "i32")),)),),
                 LoopKind.VECTOR,
             ),
-            Store("y", ix(0), Ref("s", "i32")),
+            StoreElement("y", ix(0), ScalarRef("s", "i32")),
         ),
     )
     check(kernel, *arrays(kernel))
@@ -425,7 +453,7 @@ def test_reduction_over_a_serial_loop_in_a_vector_loop():
 def test_scan_in_a_vector_loop():
     rows, cols = 5, 37
     at = add(mul(i, ix(cols)), j)
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", "f32", rows * cols), Buf("y", "f32", rows * cols, "out")),
         (
             For(
@@ -436,7 +464,10 @@ def test_scan_in_a_vector_loop():
                     For(
                         "i",
                         rows,
-                        (Accum("s", "add", Load("x", at, "f32")), Store("y", at, Ref("s", "f32"))),
+                        (
+                            Accum("s", "add", Load("x", at, "f32")),
+                            StoreElement("y", at, ScalarRef("s", "f32")),
+                        ),
                     ),
                 ),
                 LoopKind.VECTOR,
@@ -448,11 +479,20 @@ def test_scan_in_a_vector_loop():
 
 def test_accumulating_stores():
     n = 37
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", "f32", n), Buf("w", "i64", n), Buf("y", "f32", n, "inout")),
         (
-            For("i", n, (Store("y", i, Load("x", i, "f32"), accumulate="max"),), LoopKind.VECTOR),
-            For("k", n, (Store("y", Load("w", k, "i64"), Load("x", k, "f32"), accumulate="add"),)),
+            For(
+                "i",
+                n,
+                (StoreElement("y", i, Load("x", i, "f32"), accumulate="max"),),
+                LoopKind.VECTOR,
+            ),
+            For(
+                "k",
+                n,
+                (StoreElement("y", Load("w", k, "i64"), Load("x", k, "f32"), accumulate="add"),),
+            ),
         ),
     )
     data = arrays(kernel)
@@ -466,13 +506,20 @@ def test_while_and_if():
         Init("r", Const(0, "i32")),
         Init("even", Const(0, "i32")),
         While(
-            Op("le", (mul(Ref("r", "i32"), Ref("r", "i32")), Load("x", i, "i32")), "bool"),
+            ScalarOp(
+                "le",
+                (mul(ScalarRef("r", "i32"), ScalarRef("r", "i32")), Load("x", i, "i32")),
+                "bool",
+            ),
             (
-                Accum("r", "set", add(Ref("r", "i32"), Const(1, "i32"))),
+                Accum("r", "set", add(ScalarRef("r", "i32"), Const(1, "i32"))),
                 If(
-                    Op(
+                    ScalarOp(
                         "eq",
-                        (Op("and", (Ref("r", "i32"), Const(1, "i32")), "i32"), Const(0, "i32")),
+                        (
+                            ScalarOp("and", (ScalarRef("r", "i32"), Const(1, "i32")), "i32"),
+                            Const(0, "i32"),
+                        ),
                         "bool",
                     ),
                     (Accum("even", "add", Const(1, "i32")),),
@@ -480,17 +527,22 @@ def test_while_and_if():
                 ),
             ),
         ),
-        Store("y", i, Ref("r", "i32")),
-        Store("z", i, Ref("even", "i32")),
+        StoreElement("y", i, ScalarRef("r", "i32")),
+        StoreElement("z", i, ScalarRef("even", "i32")),
     )
     bufs = (Buf("x", "i32", 20), Buf("y", "i32", 20, "out"), Buf("z", "i32", 20, "out"))
     nothing = np.zeros(20, np.int32)
-    check(Kernel(bufs, (For("i", 20, body),)), np.arange(20, dtype=np.int32) * 7, nothing, nothing)
+    check(
+        LoopsKernel(bufs, (For("i", 20, body),)),
+        np.arange(20, dtype=np.int32) * 7,
+        nothing,
+        nothing,
+    )
 
 
 def test_uniform_if_in_a_vector_loop():
-    cond = Op("lt", (i, ix(2)), "bool")
-    kernel = Kernel(
+    cond = ScalarOp("lt", (i, ix(2)), "bool")
+    kernel = LoopsKernel(
         (Buf("x", "f32", 4 * 21), Buf("y", "f32", 4 * 21, "out")),
         (
             For(
@@ -507,7 +559,7 @@ def test_uniform_if_in_a_vector_loop():
                                 (Accum("a", "add", Load("x", add(mul(i, ix(21)), j), "f32")),),
                                 (Accum("a", "set", Const(5.0, "f32")),),
                             ),
-                            Store("y", add(mul(i, ix(21)), j), Ref("a", "f32")),
+                            StoreElement("y", add(mul(i, ix(21)), j), ScalarRef("a", "f32")),
                         ),
                         LoopKind.VECTOR,
                     ),
@@ -520,13 +572,13 @@ def test_uniform_if_in_a_vector_loop():
 
 def test_alias_in_place():
     n = 77
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", "f32", n), Buf("y", "f32", n, "out", alias="x")),
         (
             For(
                 "i",
                 n,
-                (Store("y", i, add(Load("x", i, "f32"), Const(1.0, "f32"))),),
+                (StoreElement("y", i, add(Load("x", i, "f32"), Const(1.0, "f32"))),),
                 LoopKind.VECTOR,
             ),
         ),
@@ -537,7 +589,7 @@ def test_alias_in_place():
 
 
 def test_iota_values():
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("y", "i32", 77, "out"), Buf("z", "f32", 77, "out"), Buf("w", "u8", 77, "out")),
         (
             For(
@@ -545,9 +597,9 @@ def test_iota_values():
                 77,
                 (
                     Let("v", add(mul(i, ix(3)), ix(-7))),
-                    Store("y", i, Op("cast", (Ref("v", "i64"),), "i32")),
-                    Store("z", i, Op("cast", (Ref("v", "i64"),), "f32")),
-                    Store("w", i, Op("cast", (Ref("v", "i64"),), "u8")),
+                    StoreElement("y", i, ScalarOp("cast", (ScalarRef("v", "i64"),), "i32")),
+                    StoreElement("z", i, ScalarOp("cast", (ScalarRef("v", "i64"),), "f32")),
+                    StoreElement("w", i, ScalarOp("cast", (ScalarRef("v", "i64"),), "u8")),
                 ),
                 LoopKind.VECTOR,
             ),
@@ -558,14 +610,14 @@ def test_iota_values():
 
 def test_division_and_remainder_of_indices():
     n = 90
-    quotient, rest = Op("div", (i, ix(7)), "i64"), Op("rem", (i, ix(7)), "i64")
-    kernel = Kernel(
+    quotient, rest = ScalarOp("div", (i, ix(7)), "i64"), ScalarOp("rem", (i, ix(7)), "i64")
+    kernel = LoopsKernel(
         (Buf("x", "f32", n), Buf("y", "f32", n, "out")),
         (
             For(
                 "i",
                 n,
-                (Store("y", i, Load("x", add(mul(rest, ix(12)), quotient), "f32")),),
+                (StoreElement("y", i, Load("x", add(mul(rest, ix(12)), quotient), "f32")),),
                 LoopKind.VECTOR,
             ),
         ),
@@ -579,9 +631,16 @@ def test_streaming_stores(type_, offset):
     """Nontemporal stores where aligned, normal stores elsewhere: `offset` shifts the buffer."""
     n = 300
     at = add(i, ix(offset))
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", type_, n), Buf("y", type_, n + offset, "inout")),
-        (For("i", n, (Store("y", at, Load("x", i, type_), streaming=True),), LoopKind.VECTOR),),
+        (
+            For(
+                "i",
+                n,
+                (StoreElement("y", at, Load("x", i, type_), streaming=True),),
+                LoopKind.VECTOR,
+            ),
+        ),
     )
     check(kernel, *arrays(kernel))
     room = np.zeros((n + offset) * ITEMSIZE[type_] + 64, np.uint8)
@@ -597,13 +656,16 @@ def test_streaming_stores(type_, offset):
 @pytest.mark.parametrize("step", [-1, 0, 1, 3, 1000])
 def test_prefetches_change_nothing(type_, kind, step):
     n = 77
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", type_, n), Buf("y", type_, n, "out")),
         (
             For(
                 "i",
                 n,
-                (Prefetch("x", add(mul(i, ix(step)), ix(n))), Store("y", i, Load("x", i, type_))),
+                (
+                    Prefetch("x", add(mul(i, ix(step)), ix(n))),
+                    StoreElement("y", i, Load("x", i, type_)),
+                ),
                 kind,
             ),
         ),
@@ -611,13 +673,13 @@ def test_prefetches_change_nothing(type_, kind, step):
     check(kernel, *arrays(kernel))
 
 
-def packed(type_: str, extent, room: int, kind: str) -> Kernel:
+def packed(type_: str, extent, room: int, kind: str) -> LoopsKernel:
     """Return the elements that are positive or true, and their indices, packed in blocks; and the
     count in each block."""
     x = Load("x", add(mul(j, ix(room)), i), type_)
-    expected = x if type_ == "bool" else Op("gt", (x, Const(0, type_)), "bool")
+    expected = x if type_ == "bool" else ScalarOp("gt", (x, Const(0, type_)), "bool")
     kept = tuple(
-        Store(to, add(mul(j, ix(room)), k), Load(kept, k, t))
+        StoreElement(to, add(mul(j, ix(room)), k), Load(kept, k, t))
         for to, kept, t in (("y", "a", type_), ("z", "b", "i32"))
     )
     block = (
@@ -626,11 +688,11 @@ def packed(type_: str, extent, room: int, kind: str) -> Kernel:
         For(
             "i",
             extent,
-            (Pack("n", "a", x, expected), Pack("m", "b", Op("cast", (i,), "i32"), expected)),
+            (Pack("n", "a", x, expected), Pack("m", "b", ScalarOp("cast", (i,), "i32"), expected)),
             kind,
         ),
-        Store("count", j, Ref("n", "i64")),
-        For("k", Ref("m", "i64"), kept),
+        StoreElement("count", j, ScalarRef("n", "i64")),
+        For("k", ScalarRef("m", "i64"), kept),
     )
     size = 3 * room
     bufs = (
@@ -639,7 +701,7 @@ def packed(type_: str, extent, room: int, kind: str) -> Kernel:
         Buf("z", "i32", size, "inout"),
         Buf("count", "i64", 3, "out"),
     )
-    return Kernel(bufs, (For("j", 3, block),), (Buf("a", type_, room), Buf("b", "i32", room)))
+    return LoopsKernel(bufs, (For("j", 3, block),), (Buf("a", type_, room), Buf("b", "i32", room)))
 
 
 @pytest.mark.parametrize("size", range(1, 71))
@@ -647,7 +709,7 @@ def test_packing_with_tails(size):
     kernel = packed("f32", size, size, LoopKind.VECTOR)
     check(kernel, *arrays(kernel))
     kernel = packed(
-        "i32", Op("min", (add(j, ix(size - 1)), ix(size)), "i64"), size, LoopKind.VECTOR
+        "i32", ScalarOp("min", (add(j, ix(size - 1)), ix(size)), "i64"), size, LoopKind.VECTOR
     )
     check(kernel, *arrays(kernel))
 
@@ -661,20 +723,20 @@ def test_packing(type_, kind):
 
 @pytest.mark.parametrize("most", [3, 33, 48, 80, 97])
 def test_what_a_computed_extent_counts_is_counted_once(most):
-    extent = Op("min", (add(j, ix(most - 2)), ix(most)), "i64")
+    extent = ScalarOp("min", (add(j, ix(most - 2)), ix(most)), "i64")
     body = (
         Init("n", ix(0)),
         For("i", extent, (Accum("n", "add", Load("x", i, "i64")),), LoopKind.VECTOR),
-        Store("y", j, Ref("n", "i64")),
+        StoreElement("y", j, ScalarRef("n", "i64")),
     )
-    kernel = Kernel((Buf("x", "i64", most), Buf("y", "i64", 4, "out")), (For("j", 4, body),))
+    kernel = LoopsKernel((Buf("x", "i64", most), Buf("y", "i64", 4, "out")), (For("j", 4, body),))
     check(kernel, *arrays(kernel))
     narrow = (
         Init("s", Const(0, "i32")),
         For("i", extent, (Accum("s", "add", Load("x", i, "i32")),), LoopKind.VECTOR),
-        Store("y", j, Ref("s", "i32")),
+        StoreElement("y", j, ScalarRef("s", "i32")),
     )
-    kernel = Kernel((Buf("x", "i32", most), Buf("y", "i32", 4, "out")), (For("j", 4, narrow),))
+    kernel = LoopsKernel((Buf("x", "i32", most), Buf("y", "i32", 4, "out")), (For("j", 4, narrow),))
     check(kernel, *arrays(kernel))
 
 
@@ -684,13 +746,13 @@ def test_what_a_computed_extent_counts_is_counted_once(most):
 @pytest.mark.parametrize("op", ["div", "rem"])
 def test_division_by_a_constant(op, divisor):
     n = 80
-    kernel = Kernel(
+    kernel = LoopsKernel(
         (Buf("x", "i64", n), Buf("y", "i64", n, "out")),
         (
             For(
                 "i",
                 n,
-                (Store("y", i, Op(op, (Load("x", i, "i64"), ix(divisor)), "i64")),),
+                (StoreElement("y", i, ScalarOp(op, (Load("x", i, "i64"), ix(divisor)), "i64")),),
                 LoopKind.VECTOR,
             ),
         ),
@@ -723,8 +785,8 @@ def test_extent_with_a_known_bound(most):
     chunks = -(-n // most)
     start = mul(k, ix(most))
     at = add(start, i)
-    extent = Op("min", (Op("sub", (ix(n), start), "i64"), ix(most)), "i64")
-    kernel = Kernel(
+    extent = ScalarOp("min", (ScalarOp("sub", (ix(n), start), "i64"), ix(most)), "i64")
+    kernel = LoopsKernel(
         (Buf("x", "f32", n), Buf("y", "f32", n, "out"), Buf("z", "f32", chunks, "out")),
         (
             For(
@@ -736,12 +798,12 @@ def test_extent_with_a_known_bound(most):
                         "i",
                         extent,
                         (
-                            Store("y", at, Load("x", at, "f32")),
+                            StoreElement("y", at, Load("x", at, "f32")),
                             Accum("s", "max", Load("x", at, "f32")),
                         ),
                         LoopKind.VECTOR,
                     ),
-                    Store("z", k, Ref("s", "f32")),
+                    StoreElement("z", k, ScalarRef("s", "f32")),
                 ),
                 LoopKind.PARALLEL,
             ),
@@ -757,8 +819,8 @@ def test_long_bodies(size, computed):
     lanes beyond the end."""
     x, at = Load("x", i, "f32"), Load("w", i, "i64")
     extent = Load("n", ix(0), "i64") if computed else size
-    heavy = Op("tanh", (Op("exp", (Op("sin", (x,), "f32"),), "f32"),), "f32")
-    kernel = Kernel(
+    heavy = ScalarOp("tanh", (ScalarOp("exp", (ScalarOp("sin", (x,), "f32"),), "f32"),), "f32")
+    kernel = LoopsKernel(
         (
             Buf("n", "i64", 1),
             Buf("x", "f32", size),
@@ -776,21 +838,26 @@ def test_long_bodies(size, computed):
                 extent,
                 (
                     Let("h", heavy),
-                    Store("y", at, Ref("h", "f32"), Op("gt", (x, Const(-0.5, "f32")), "bool")),
-                    Accum("low", "min", Ref("h", "f32")),
+                    StoreElement(
+                        "y",
+                        at,
+                        ScalarRef("h", "f32"),
+                        ScalarOp("gt", (x, Const(-0.5, "f32")), "bool"),
+                    ),
+                    Accum("low", "min", ScalarRef("h", "f32")),
                     Accum(
                         "high",
                         "max",
                         Load("x", at, "f32"),
-                        Op("lt", (Ref("h", "f32"), Const(0.9, "f32")), "bool"),
+                        ScalarOp("lt", (ScalarRef("h", "f32"), Const(0.9, "f32")), "bool"),
                     ),
                     Accum("count", "add", Const(1, "i32")),
                 ),
                 LoopKind.VECTOR,
             ),
-            Store("z", ix(0), Ref("low", "f32")),
-            Store("z", ix(1), Ref("high", "f32")),
-            Store("c", ix(0), Ref("count", "i32")),
+            StoreElement("z", ix(0), ScalarRef("low", "f32")),
+            StoreElement("z", ix(1), ScalarRef("high", "f32")),
+            StoreElement("c", ix(0), ScalarRef("count", "i32")),
         ),
     )
     rng = np.random.default_rng(8)

@@ -14,8 +14,8 @@ from weft._engine.util import threads
 ADD = "define i32 @add(i32 %x, i32 %y) {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"
 
 
-def machine(level: int = 1) -> llvm_c.Machine:
-    return llvm_c.Machine(*llvm_c.host(), level)
+def machine(level: int = 1) -> llvm_c.LLVMTargetMachine:
+    return llvm_c.LLVMTargetMachine(*llvm_c.host(), level)
 
 
 def test_the_host_is_what_the_package_says():

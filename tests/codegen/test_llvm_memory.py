@@ -7,7 +7,16 @@ import pytest
 
 from weft._engine.codegen.program.build_record import kernel_ir
 from weft._engine.codegen.toolchain import llvm_c, target
-from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, LoopKind, Op, Store
+from weft._engine.ir.loops import (
+    Buf,
+    For,
+    Index,
+    Load,
+    LoopKind,
+    LoopsKernel,
+    ScalarOp,
+    StoreElement,
+)
 
 PLAIN = "define i32 @add(i32 %x, i32 %y) nounwind {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"
 _C = ctypes.CDLL(None)
@@ -43,16 +52,16 @@ def used() -> int:
 
 def exponential(number: int) -> str:
     i, size = Index("i"), 1000
-    value = Op("exp", (Load("x", i, "f32"),), "f32")
-    kernel = Kernel(
+    value = ScalarOp("exp", (Load("x", i, "f32"),), "f32")
+    kernel = LoopsKernel(
         (Buf("x", "f32", size), Buf("y", "f32", size, "out")),
-        (For("i", size, (Store("y", i, value),), LoopKind.VECTOR),),
+        (For("i", size, (StoreElement("y", i, value),), LoopKind.VECTOR),),
     )
     return kernel_ir(kernel, f"kernel{number}")
 
 
-def machine() -> llvm_c.Machine:
-    return llvm_c.Machine(target.current().cpu, target.current().features, 1)
+def machine() -> llvm_c.LLVMTargetMachine:
+    return llvm_c.LLVMTargetMachine(target.current().cpu, target.current().features, 1)
 
 
 def test_modules_are_gone_once_they_are_compiled():

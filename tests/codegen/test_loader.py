@@ -45,7 +45,7 @@ def test_code_is_not_writable(data):
     "damage", [lambda d: b"", lambda d: b"\x7fELF" + bytes(60), lambda d: d[:18] + b"\xb7" + d[19:]]
 )
 def test_what_is_not_ours_is_left_to_llvm(damage, data):
-    with pytest.raises(loader.Unsupported):
+    with pytest.raises(loader.UnsupportedObjectError):
         loader.load(damage(data), {}, {})
 
 

@@ -8,7 +8,16 @@ import pytest
 
 from weft._engine.codegen.kernel.kernel_emitter import module_ir
 from weft._engine.codegen.toolchain import target
-from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, LoopKind, Op, Store
+from weft._engine.ir.loops import (
+    Buf,
+    For,
+    Index,
+    Load,
+    LoopKind,
+    LoopsKernel,
+    ScalarOp,
+    StoreElement,
+)
 
 #: function -> arguments, divisions, square roots and calls of rare paths, for one vector of f32
 COSTS = {
@@ -35,13 +44,13 @@ COSTS = {
 }
 
 
-def kernel(op: str, type_: str, arity: int, size: int) -> Kernel:
+def kernel(op: str, type_: str, arity: int, size: int) -> LoopsKernel:
     i = Index("i")
     bufs = [Buf(f"x{k}", type_, size) for k in range(arity)]
-    value = Op(op, tuple(Load(buf.name, i, type_) for buf in bufs), type_)
-    return Kernel(
+    value = ScalarOp(op, tuple(Load(buf.name, i, type_) for buf in bufs), type_)
+    return LoopsKernel(
         (*bufs, Buf("y", type_, size, "out")),
-        (For("i", size, (Store("y", i, value),), LoopKind.VECTOR),),
+        (For("i", size, (StoreElement("y", i, value),), LoopKind.VECTOR),),
     )
 
 

@@ -9,21 +9,32 @@ import pytest
 from tests.codegen.harness import random_array, run_native, ulps
 from weft._engine.codegen.kernel.vectorization_plan import OUTLINE_FROM, mostly_calls, repeated_math
 from weft._engine.codegen.program.build_record import kernel_ir
-from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, LoopKind, Op, Store
+from weft._engine.ir.loops import (
+    Buf,
+    For,
+    Index,
+    Load,
+    LoopKind,
+    LoopsKernel,
+    ScalarOp,
+    StoreElement,
+)
 from weft._engine.ops import functions
 
 _I = Index("i")
 FUNCTIONS = {function.name: function for function in functions.every() if not function.test}
 
 
-def repeated(op: str, type_: str, size: int, times: int) -> Kernel:
+def repeated(op: str, type_: str, size: int, times: int) -> LoopsKernel:
     """Return a kernel whose buffer y_k gets op of x_k, for each k below `times`, in one loop."""
     arity = FUNCTIONS[op].arity
     bufs, body = [], []
     for k in range(times):
         bufs += [Buf(f"x{k}", type_, size, "in"), Buf(f"y{k}", type_, size, "out")]
-        body.append(Store(f"y{k}", _I, Op(op, (Load(f"x{k}", _I, type_),) * arity, type_)))
-    return Kernel(tuple(bufs), (For("i", size, tuple(body), LoopKind.VECTOR),))
+        body.append(
+            StoreElement(f"y{k}", _I, ScalarOp(op, (Load(f"x{k}", _I, type_),) * arity, type_))
+        )
+    return LoopsKernel(tuple(bufs), (For("i", size, tuple(body), LoopKind.VECTOR),))
 
 
 @pytest.mark.parametrize("size", [1, 5, 64, 203])

@@ -12,16 +12,26 @@ from weft._engine.codegen.program import program
 from weft._engine.codegen.program.entry import PART
 from weft._engine.codegen.program.program import compile_program
 from weft._engine.codegen.toolchain import objects
-from weft._engine.ir.loops import Buf, Const, For, Index, Kernel, Load, LoopKind, Op, Store
+from weft._engine.ir.loops import (
+    Buf,
+    Const,
+    For,
+    Index,
+    Load,
+    LoopKind,
+    LoopsKernel,
+    ScalarOp,
+    StoreElement,
+)
 from weft._engine.ir.loops_eval import DTYPES
 from weft._engine.ir.program import (
     Branch,
     BufRef,
     Copy,
-    HostCall,
+    HostCallStep,
     Launch,
     Loop,
-    Program,
+    ScheduledProgram,
     Slot,
     SlotKind,
     WhileLoop,
@@ -35,16 +45,16 @@ def ix(value):
     return Const(value, "i64")
 
 
-def shift(n: int, by: float, type_: str = "f32") -> Kernel:
+def shift(n: int, by: float, type_: str = "f32") -> LoopsKernel:
     """Return the kernel y = x + by."""
-    value = Op("add", (Load("x", i, type_), Const(by, type_)), type_)
-    return Kernel(
+    value = ScalarOp("add", (Load("x", i, type_), Const(by, type_)), type_)
+    return LoopsKernel(
         (Buf("x", type_, n), Buf("y", type_, n, "out")),
-        (For("i", n, (Store("y", i, value),), LoopKind.VECTOR),),
+        (For("i", n, (StoreElement("y", i, value),), LoopKind.VECTOR),),
     )
 
 
-def run(prog: Program, *arrays: np.ndarray):
+def run(prog: ScheduledProgram, *arrays: np.ndarray):
     native = compile_program(prog)
     arena = np.zeros(prog.arena_bytes + 64, np.uint8)
     native([*(array.ctypes.data for array in arrays), arena.ctypes.data])
@@ -70,7 +80,7 @@ def test_kernels_in_order_through_a_temp():
         Launch(ten, (BufRef(1), BufRef(2))),
         Launch(one, (BufRef(2), BufRef(1))),
     )
-    native = run(Program(slots(x, y, out=1, temps=(280,)), steps, 280), x, y)
+    native = run(ScheduledProgram(slots(x, y, out=1, temps=(280,)), steps, 280), x, y)
     np.testing.assert_array_equal(y, x + 22)
     assert native.kernel_count == 2
 
@@ -83,7 +93,7 @@ def test_long_programs_come_in_parts(steps):
         Launch(one, (BufRef(0), BufRef(1))),
         *[Launch(one, (BufRef(1), BufRef(1)))] * (steps - 1),
     )
-    native = run(Program(slots(x, y, out=1), body, 0), x, y)
+    native = run(ScheduledProgram(slots(x, y, out=1), body, 0), x, y)
     np.testing.assert_array_equal(y, x + steps)
     assert len(native.made.entry_texts) == (1 if steps <= PART else 1 + -(-steps // PART))
 
@@ -91,16 +101,20 @@ def test_long_programs_come_in_parts(steps):
 def test_parts_know_the_variables_of_the_loops_around_them():
     rows, inner, n = 3, 4, 2
     x, y = np.arange(rows * inner, dtype=np.float32), np.zeros((rows, inner, n), np.float32)
-    copy = Kernel(
+    copy = LoopsKernel(
         (Buf("x", "f32", 1), Buf("y", "f32", 1, "out")),
-        (Store("y", ix(0), Load("x", ix(0), "f32")),),
+        (StoreElement("y", ix(0), Load("x", ix(0), "f32")),),
     )
     at = (("r", 4 * inner), ("c", 4))
     place = tuple([(var, n * stride) for var, stride in at])
     once = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 0, place))),)
     many = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 4, place))),) * (2 * PART)
     native = run(
-        Program(slots(x, y, out=1), (Loop("r", rows, (Loop("c", inner, once + many),)),), 0), x, y
+        ScheduledProgram(
+            slots(x, y, out=1), (Loop("r", rows, (Loop("c", inner, once + many),)),), 0
+        ),
+        x,
+        y,
     )
     np.testing.assert_array_equal(y, np.repeat(x, n).reshape(y.shape))
     assert len(native.made.entry_texts) > 2
@@ -112,8 +126,10 @@ def test_a_part_that_fails_stops_the_program():
 
     x, y = np.zeros(8, np.float32), np.zeros(8, np.float32)
     one = Launch(shift(8, 1.0), (BufRef(1), BufRef(1)))
-    fails = HostCall(host, ((BufRef(0), (8,), "float32"),), ())
-    native = compile_program(Program(slots(x, y, out=1), (*[one] * PART, fails, *[one] * PART), 0))
+    fails = HostCallStep(host, ((BufRef(0), (8,), "float32"),), ())
+    native = compile_program(
+        ScheduledProgram(slots(x, y, out=1), (*[one] * PART, fails, *[one] * PART), 0)
+    )
     with pytest.raises(KeyError, match="no such sample"):
         native([x.ctypes.data, y.ctypes.data, 0])
     np.testing.assert_array_equal(y, np.full(8, PART))
@@ -121,13 +137,13 @@ def test_a_part_that_fails_stops_the_program():
 
 def test_parallel_kernel_runs_every_task():
     tasks, n = 37, 1000
-    at = Op("add", (Op("mul", (t, ix(n)), "i64"), i), "i64")
-    body = For("i", n, (Store("y", at, Op("cast", (at,), "i32")),), LoopKind.VECTOR)
-    kernel = Kernel(
+    at = ScalarOp("add", (ScalarOp("mul", (t, ix(n)), "i64"), i), "i64")
+    body = For("i", n, (StoreElement("y", at, ScalarOp("cast", (at,), "i32")),), LoopKind.VECTOR)
+    kernel = LoopsKernel(
         (Buf("y", "i32", tasks * n, "out"),), (For("t", tasks, (body,), LoopKind.PARALLEL),)
     )
     y = np.zeros(tasks * n, np.int32)
-    run(Program(slots(y, out=1), (Launch(kernel, (BufRef(0),)),), 0), y)
+    run(ScheduledProgram(slots(y, out=1), (Launch(kernel, (BufRef(0),)),), 0), y)
     np.testing.assert_array_equal(y, np.arange(tasks * n))
 
 
@@ -141,7 +157,9 @@ def test_loop_with_strided_references(reverse):
         Launch(shift(cols, 1.0), (BufRef(0, 0, row), BufRef(1, 0, row))),
         Copy(BufRef(2), BufRef(1, 0, row), 4),
     )
-    run(Program(slots(x, y, last, out=2), (Loop("r", rows, body, reverse),), 0), x, y, last)
+    run(
+        ScheduledProgram(slots(x, y, last, out=2), (Loop("r", rows, body, reverse),), 0), x, y, last
+    )
     np.testing.assert_array_equal(y, x + 1)
     assert last[0] == (1 if reverse else (rows - 1) * cols + 1)
 
@@ -150,7 +168,7 @@ def test_nested_loops():
     y = np.zeros(6, np.float32)
     refs = BufRef(0, 0, (("a", 12), ("b", 4)))
     run(
-        Program(
+        ScheduledProgram(
             slots(y, out=1),
             (Loop("a", 2, (Loop("b", 3, (Launch(shift(1, 2.0), (refs, refs)),)),)),),
             0,
@@ -162,16 +180,26 @@ def test_nested_loops():
 
 def test_while_loop():
     """Double until the sum passes a bound."""
-    test = Kernel(
+    test = LoopsKernel(
         (Buf("x", "i32", 1), Buf("go", "bool", 1, "out")),
-        (Store("go", ix(0), Op("lt", (Load("x", ix(0), "i32"), Const(100, "i32")), "bool")),),
+        (
+            StoreElement(
+                "go", ix(0), ScalarOp("lt", (Load("x", ix(0), "i32"), Const(100, "i32")), "bool")
+            ),
+        ),
     )
-    double = Kernel(
+    double = LoopsKernel(
         (Buf("x", "i32", 1, "inout"),),
-        (Store("x", ix(0), Op("add", (Load("x", ix(0), "i32"), Load("x", ix(0), "i32")), "i32")),),
+        (
+            StoreElement(
+                "x",
+                ix(0),
+                ScalarOp("add", (Load("x", ix(0), "i32"), Load("x", ix(0), "i32")), "i32"),
+            ),
+        ),
     )
     x = np.array([3], np.int32)
-    prog = Program(
+    prog = ScheduledProgram(
         slots(x, out=1, temps=(64,)),
         (
             WhileLoop(
@@ -191,7 +219,7 @@ def test_while_loop():
 def test_branch_clamps(index, expected):
     k, x, y = np.array([index], np.int32), np.zeros(5, np.float32), np.zeros(5, np.float32)
     arms = tuple((Launch(shift(5, by), (BufRef(1), BufRef(2))),) for by in (1.0, 10.0, 100.0))
-    run(Program(slots(k, x, y, out=1), (Branch(BufRef(0), arms),), 0), k, x, y)
+    run(ScheduledProgram(slots(k, x, y, out=1), (Branch(BufRef(0), arms),), 0), k, x, y)
     np.testing.assert_array_equal(y, np.full(5, expected))
 
 
@@ -199,7 +227,7 @@ def test_branch_clamps(index, expected):
 def test_copies(nbytes):
     x = np.random.default_rng(0).integers(0, 255, nbytes + 8).astype(np.uint8)
     y = np.full(nbytes + 8, 9, np.uint8)
-    run(Program(slots(x, y, out=1), (Copy(BufRef(1, 3), BufRef(0, 1), nbytes),), 0), x, y)
+    run(ScheduledProgram(slots(x, y, out=1), (Copy(BufRef(1, 3), BufRef(0, 1), nbytes),), 0), x, y)
     np.testing.assert_array_equal(y[3 : 3 + nbytes], x[1 : 1 + nbytes])
     assert (y[:3] == 9).all() and (y[3 + nbytes :] == 9).all()
 
@@ -214,10 +242,10 @@ def test_host_call_in_a_loop():
 
     x, y = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
     row = (("r", 12),)
-    step = HostCall(
+    step = HostCallStep(
         host, ((BufRef(0, 0, row), (3,), "float32"),), ((BufRef(1, 0, row), (3,), "float32"),)
     )
-    run(Program(slots(x, y, out=1), (Loop("r", 2, (step,)),), 0), x, y)
+    run(ScheduledProgram(slots(x, y, out=1), (Loop("r", 2, (step,)),), 0), x, y)
     np.testing.assert_array_equal(y, x * 2)
     assert [list(rows) for rows in seen] == [[0, 1, 2], [3, 4, 5]]
 
@@ -225,12 +253,12 @@ def test_host_call_in_a_loop():
 def test_host_call_bfloat16_and_empty():
     shapes = []
     x = np.zeros(4, np.uint16)
-    step = HostCall(
+    step = HostCallStep(
         lambda a, b: shapes.append((a.dtype.name, a.shape, b.shape)),
         ((BufRef(0), (2, 2), "bfloat16"), (BufRef(0), (0, 3), "int8")),
         (),
     )
-    run(Program(slots(x, out=1), (step,), 0), x)
+    run(ScheduledProgram(slots(x, out=1), (step,), 0), x)
     assert shapes == [("bfloat16", (2, 2), (0, 3))]
 
 
@@ -239,10 +267,10 @@ def test_host_call_that_raises_stops_the_program():
         raise KeyError("no such sample")
 
     x, y = np.zeros(3, np.float32), np.zeros(3, np.float32)
-    prog = Program(
+    prog = ScheduledProgram(
         slots(x, y, out=1),
         (
-            HostCall(host, ((BufRef(0), (3,), "float32"),), ()),
+            HostCallStep(host, ((BufRef(0), (3,), "float32"),), ()),
             Launch(shift(3, 1.0), (BufRef(0), BufRef(1))),
         ),
         0,
@@ -256,7 +284,9 @@ def test_host_call_that_raises_stops_the_program():
 
 def test_dumps_name_everything():
     x = np.zeros(70, np.float32)
-    native = run(Program(slots(x, out=1), (Launch(shift(70, 4.0), (BufRef(0), BufRef(0))),), 0), x)
+    native = run(
+        ScheduledProgram(slots(x, out=1), (Launch(shift(70, 4.0), (BufRef(0), BufRef(0))),), 0), x
+    )
     assert "define i32 @weft_entry" in native.made.ir_text() and "fadd" in native.made.ir_text()
     assert "ret" in native.made.assembly() and "vector i in 70" in native.made.loops_text()
 
@@ -270,7 +300,7 @@ def fresh_cache(tmp_path, monkeypatch):
 
 def test_objects_come_back_from_disk(fresh_cache, monkeypatch):
     x = np.zeros(33, np.float32)
-    prog = Program(slots(x, out=1), (Launch(shift(33, 3.0), (BufRef(0), BufRef(0))),), 0)
+    prog = ScheduledProgram(slots(x, out=1), (Launch(shift(33, 3.0), (BufRef(0), BufRef(0))),), 0)
     assert run(prog, x).from_disk == 0
     cache.flush()
     assert len(list(fresh_cache.glob("*/*.o"))) == 3  # the kernel's key, its object, the entry
@@ -287,7 +317,7 @@ def test_objects_come_back_from_disk(fresh_cache, monkeypatch):
 
 def test_damaged_objects_are_compiled_again(fresh_cache, monkeypatch):
     x = np.zeros(34, np.float32)
-    prog = Program(slots(x, out=1), (Launch(shift(34, 3.0), (BufRef(0), BufRef(0))),), 0)
+    prog = ScheduledProgram(slots(x, out=1), (Launch(shift(34, 3.0), (BufRef(0), BufRef(0))),), 0)
     run(prog, x)
     cache.flush()
     for number, file in enumerate(fresh_cache.glob("*/*.o")):
@@ -305,7 +335,7 @@ def test_cache_off_writes_nothing(fresh_cache, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", "off")
     assert cache.directory() is None
     x = np.zeros(35, np.float32)
-    run(Program(slots(x, out=1), (Launch(shift(35, 3.0), (BufRef(0), BufRef(0))),), 0), x)
+    run(ScheduledProgram(slots(x, out=1), (Launch(shift(35, 3.0), (BufRef(0), BufRef(0))),), 0), x)
     cache.flush()
     assert not list(fresh_cache.iterdir())
 
@@ -314,7 +344,7 @@ def test_an_unwritable_cache_is_no_error(fresh_cache, monkeypatch):
     (fresh_cache / "file").write_text("")
     monkeypatch.setenv("WEFT_CACHE_DIR", str(fresh_cache / "file" / "below"))
     x = np.zeros(36, np.float32)
-    run(Program(slots(x, out=1), (Launch(shift(36, 3.0), (BufRef(0), BufRef(0))),), 0), x)
+    run(ScheduledProgram(slots(x, out=1), (Launch(shift(36, 3.0), (BufRef(0), BufRef(0))),), 0), x)
     cache.flush()
     np.testing.assert_array_equal(x, np.full(36, 3))
 
@@ -322,13 +352,13 @@ def test_an_unwritable_cache_is_no_error(fresh_cache, monkeypatch):
 def test_kernels_compiled_together_come_back_one_by_one(fresh_cache, monkeypatch):
     x = np.zeros(21, np.float32)
     several = [shift(21, float(by)) for by in (1, 2, 3)]
-    prog = Program(
+    prog = ScheduledProgram(
         slots(x, out=1), tuple(Launch(kernel, (BufRef(0), BufRef(0))) for kernel in several), 0
     )
     assert run(prog, x).kernel_count == 3
     np.testing.assert_array_equal(x, np.full(21, 6))
     monkeypatch.setattr(program, "_kernels", {})
-    alone = Program(slots(x, out=1), (Launch(several[1], (BufRef(0), BufRef(0))),), 0)
+    alone = ScheduledProgram(slots(x, out=1), (Launch(several[1], (BufRef(0), BufRef(0))),), 0)
     assert run(alone, x).from_disk == 1
     native = run(prog, x)
     assert native.from_disk == 3
@@ -338,13 +368,13 @@ def test_kernels_compiled_together_come_back_one_by_one(fresh_cache, monkeypatch
 def test_a_kernel_of_a_lost_batch_is_compiled_again(fresh_cache, monkeypatch):
     x = np.zeros(22, np.float32)
     several = tuple(Launch(shift(22, float(by)), (BufRef(0), BufRef(0))) for by in (1, 2))
-    run(Program(slots(x, out=1), several, 0), x)
+    run(ScheduledProgram(slots(x, out=1), several, 0), x)
     cache.flush()
     for file in fresh_cache.glob("*/*.o"):
         if file.stat().st_size > 1000:
             file.unlink()
     monkeypatch.setattr(program, "_kernels", {})
-    assert run(Program(slots(x, out=1), several, 0), x).from_disk == 0
+    assert run(ScheduledProgram(slots(x, out=1), several, 0), x).from_disk == 0
     np.testing.assert_array_equal(x, np.full(22, 6))
 
 
@@ -396,22 +426,22 @@ def test_kernels_of_few_iterations_are_not_optimized(monkeypatch, tmp_path):
     )
     x, y = np.arange(4096, dtype=np.float32), np.zeros(4096, np.float32)
     steps = (Launch(many, (BufRef(0), BufRef(1))), Launch(few, (BufRef(1), BufRef(1))))
-    run(Program(slots(x, y, out=1), steps, 0), x, y)
+    run(ScheduledProgram(slots(x, y, out=1), steps, 0), x, y)
     np.testing.assert_array_equal(y, np.where(np.arange(4096) < 16, x + 1.25, x + 0.625))
     assert [order.quick for order in orders] == [False, True, True]  # large, small, and the entry
 
 
 def test_loops_of_unknown_length_are_optimized():
     n = Load("n", Const(0, "i64"), "i64")
-    body = (Store("y", i, Const(1.0, "f32")),)
+    body = (StoreElement("y", i, Const(1.0, "f32")),)
     assert not vectorization_plan.is_brief(
-        Kernel(
+        LoopsKernel(
             (Buf("n", "i64", 1), Buf("y", "f32", 8, "out")), (For("i", n, body, LoopKind.VECTOR),)
         )
     )
-    nest = For("t", 5, (For("i", 13, (Store("y", i, Const(1.0, "f32")),), LoopKind.VECTOR),))
+    nest = For("t", 5, (For("i", 13, (StoreElement("y", i, Const(1.0, "f32")),), LoopKind.VECTOR),))
     assert not vectorization_plan.is_brief(
-        Kernel((Buf("y", "f32", 13, "out"),), (nest,))
+        LoopsKernel((Buf("y", "f32", 13, "out"),), (nest,))
     )  # 65 iterations
 
 
@@ -420,12 +450,14 @@ def test_loops_of_unknown_length_are_optimized():
 def test_optimized_and_other_kernels_give_the_same_bits(op, type_):
     def kernel(n):
         x = Load("x", i, type_)
-        value = Op(
-            "add", (Op(op, (x, x) if op == "pow" else (x,), type_), Op("mul", (x, x), type_)), type_
+        value = ScalarOp(
+            "add",
+            (ScalarOp(op, (x, x) if op == "pow" else (x,), type_), ScalarOp("mul", (x, x), type_)),
+            type_,
         )
-        return Kernel(
+        return LoopsKernel(
             (Buf("x", type_, n), Buf("y", type_, n, "out")),
-            (For("i", n, (Store("y", i, value),), LoopKind.VECTOR),),
+            (For("i", n, (StoreElement("y", i, value),), LoopKind.VECTOR),),
         )
 
     x = np.random.default_rng(3).uniform(0.1, 30, 1024).astype(DTYPES[type_])

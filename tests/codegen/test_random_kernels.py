@@ -16,13 +16,13 @@ from weft._engine.ir.loops import (
     If,
     Index,
     Init,
-    Kernel,
     Let,
     Load,
     LoopKind,
-    Op,
-    Ref,
-    Store,
+    LoopsKernel,
+    ScalarOp,
+    ScalarRef,
+    StoreElement,
 )
 
 REAL = ["bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64"]
@@ -50,7 +50,7 @@ def ix(value: int) -> Const:
 
 
 def mul_add(x, factor: int, y):
-    return Op("add", (Op("mul", (x, ix(factor)), "i64"), y), "i64")
+    return ScalarOp("add", (ScalarOp("mul", (x, ix(factor)), "i64"), y), "i64")
 
 
 class Maker:
@@ -61,7 +61,7 @@ class Maker:
         self.rows, self.cols = int(self.rng.integers(1, 5)), int(self.rng.integers(1, 75))
         self.n = self.rows * self.cols
         self.bufs: list[Buf] = []
-        self.names: list[Ref] = []
+        self.names: list[ScalarRef] = []
         self.count = 0
 
     def pick(self, options):
@@ -91,11 +91,11 @@ class Maker:
                 dense,
                 dense,
                 mul_add(j, self.rows, i),
-                Op("sub", (ix(self.n - 1), dense), "i64"),
+                ScalarOp("sub", (ix(self.n - 1), dense), "i64"),
                 j,
                 i,
-                Op("rem", (mul_add(j, 3, i), ix(self.n)), "i64"),
-                Op("div", (dense, ix(2)), "i64"),
+                ScalarOp("rem", (mul_add(j, 3, i), ix(self.n)), "i64"),
+                ScalarOp("div", (dense, ix(2)), "i64"),
                 ix(0),
             ]
         )
@@ -105,9 +105,9 @@ class Maker:
         if self.chance(0.25):
             i, j = Index("i"), Index("j")
             low = int(self.rng.integers(0, self.cols))
-            guard = Op(self.pick(["ge", "lt"]), (j, ix(low)), "bool")
+            guard = ScalarOp(self.pick(["ge", "lt"]), (j, ix(low)), "bool")
             if self.chance(0.3):
-                guard = Op("and", (guard, Op("ne", (i, ix(1)), "bool")), "bool")
+                guard = ScalarOp("and", (guard, ScalarOp("ne", (i, ix(1)), "bool")), "bool")
             other = self.expr(type_, 0) if self.chance(0.5) else None
             return Load(name, self.place(), type_, guard, other)
         return Load(name, self.place(), type_)
@@ -125,23 +125,23 @@ class Maker:
             return self.load(type_)
         sub = lambda t=type_: self.expr(t, depth - 1)
         if self.chance(0.12):
-            return Op("select", (sub("bool"), sub(), sub()), type_)
+            return ScalarOp("select", (sub("bool"), sub(), sub()), type_)
         if self.chance(0.2):
             source = self.pick(REAL)
-            return Op("cast", (sub(source),), type_)
+            return ScalarOp("cast", (sub(source),), type_)
         if type_ == "bool":
             if self.chance(0.7):
                 source = self.pick(REAL[1:])
-                return Op(
+                return ScalarOp(
                     self.pick(["eq", "ne", "lt", "le", "gt", "ge"]),
                     (sub(source), sub(source)),
                     "bool",
                 )
-            return Op(self.pick(BOOL_OPS), (sub(), sub()), type_)
+            return ScalarOp(self.pick(BOOL_OPS), (sub(), sub()), type_)
         if self.chance(0.15):
-            return Op(self.pick(["neg", "abs", "sign"]), (sub(),), type_)
+            return ScalarOp(self.pick(["neg", "abs", "sign"]), (sub(),), type_)
         op = self.pick(FLOAT_OPS if type_ in FLOATS else INT_OPS)
-        return Op(op, (sub(), sub()), type_)
+        return ScalarOp(op, (sub(), sub()), type_)
 
     def reduction(self) -> tuple[str, str]:
         """Return (operation, type) of a reduction whose result does not depend on order."""
@@ -152,7 +152,7 @@ class Maker:
             ["or", "min", "max"] if type_ == "bool" else ["add", "mul", "min", "max", "and", "xor"]
         ), type_
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> LoopsKernel:
         vector_inner = self.chance(0.7)
         before, inner, after = [], [], []
         reductions = [self.reduction() for _ in range(int(self.rng.integers(0, 3)))]
@@ -167,14 +167,14 @@ class Maker:
             value = self.expr(self.pick(REAL), 3)
             name = self.fresh("v")
             inner.append(Let(name, value))
-            self.names.append(Ref(name, value.type))
+            self.names.append(ScalarRef(name, value.type))
         outs = []
         for _ in range(int(self.rng.integers(1, 3))):
             type_ = self.pick(REAL)
             outs.append(Buf(self.fresh("y"), type_, self.n, "inout"))
             guard = self.expr("bool", 1) if self.chance(0.3) else None
             inner.append(
-                Store(
+                StoreElement(
                     outs[-1].name,
                     mul_add(Index("i"), self.cols, Index("j")),
                     self.expr(type_, 3),
@@ -189,11 +189,13 @@ class Maker:
                 Buf(self.fresh("z"), type_, self.rows if vector_inner else self.cols, "inout")
             )
             after.append(
-                Store(outs[-1].name, Index("i" if vector_inner else "j"), Ref(name, type_))
+                StoreElement(
+                    outs[-1].name, Index("i" if vector_inner else "j"), ScalarRef(name, type_)
+                )
             )
         if vector_inner:
             if self.chance(0.2):
-                inner = [If(Op("lt", (Index("i"), ix(2)), "bool"), tuple(inner))]
+                inner = [If(ScalarOp("lt", (Index("i"), ix(2)), "bool"), tuple(inner))]
             outer = self.pick([LoopKind.SERIAL, LoopKind.PARALLEL])
             body = For(
                 "i",
@@ -208,7 +210,7 @@ class Maker:
                 (*before, For("i", self.rows, tuple(inner)), *after),
                 LoopKind.VECTOR,
             )
-        return Kernel((*self.bufs, *outs), (body,))
+        return LoopsKernel((*self.bufs, *outs), (body,))
 
 
 @pytest.mark.parametrize("seed", range(120))

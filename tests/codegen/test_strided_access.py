@@ -22,11 +22,11 @@ from weft._engine.ir.loops import (
     For,
     Index,
     Interleave,
-    Kernel,
     Load,
     LoopKind,
-    Op,
-    Store,
+    LoopsKernel,
+    ScalarOp,
+    StoreElement,
 )
 
 DTYPES = ["bool", "int8", "int16", "int32", "float32", "float64", "float16", "complex64"]
@@ -56,26 +56,36 @@ def test_strided_loads(dtype):
 
 def windows_kernel(
     type_: str, stride: int, taps: list[int], n: int, told: bool = True, roots: int = 0
-) -> Kernel:
+) -> LoopsKernel:
     """Return a kernel with the maximum of x[stride * i + t] over taps t, in the given order, and
     roots of it; the number of elements is known when the code is generated, or only when it runs.
     """
     at = [
-        Op("add", (Op("mul", (Index("i"), Const(stride, "i64")), "i64"), Const(t, "i64")), "i64")
+        ScalarOp(
+            "add",
+            (ScalarOp("mul", (Index("i"), Const(stride, "i64")), "i64"), Const(t, "i64")),
+            "i64",
+        )
         for t in taps
     ]
     value = Load("x", at[0], type_)
     for place in at[1:]:
-        value = Op("max", (value, Load("x", place, type_)), type_)
+        value = ScalarOp("max", (value, Load("x", place, type_)), type_)
     for _ in range(roots):
-        value = Op("add", (Op("sqrt", (Op("abs", (value,), type_),), type_), value), type_)
+        value = ScalarOp(
+            "add", (ScalarOp("sqrt", (ScalarOp("abs", (value,), type_),), type_), value), type_
+        )
     bufs = (
         Buf("x", type_, stride * (n - 1) + max(taps) + 1),
         Buf("n", "i64", 1),
         Buf("y", type_, n, "out"),
     )
-    extent = n if told else Op("min", (Load("n", Const(0, "i64"), "i64"), Const(n, "i64")), "i64")
-    return Kernel(bufs, (For("i", extent, (Store("y", Index("i"), value),), LoopKind.VECTOR),))
+    extent = (
+        n if told else ScalarOp("min", (Load("n", Const(0, "i64"), "i64"), Const(n, "i64")), "i64")
+    )
+    return LoopsKernel(
+        bufs, (For("i", extent, (StoreElement("y", Index("i"), value),), LoopKind.VECTOR),)
+    )
 
 
 @pytest.mark.sampled(3)
@@ -137,19 +147,21 @@ def test_halves_of_windows_where_functions_are_called(type_):
     """In code that consists mostly of calls, eight 16-bit lanes form a vector that LLVM must not
     receive in that form."""
     at = [
-        Op("add", (Op("mul", (Index("i"), Const(3, "i64")), "i64"), Const(t, "i64")), "i64")
+        ScalarOp(
+            "add", (ScalarOp("mul", (Index("i"), Const(3, "i64")), "i64"), Const(t, "i64")), "i64"
+        )
         for t in range(5)
     ]
     x, *others = [
-        Op(f, (Op("cast", (Load("x", place, type_),), "f32"),), "f32")
+        ScalarOp(f, (ScalarOp("cast", (Load("x", place, type_),), "f32"),), "f32")
         for place in at
         for f in ("sin", "cos")
     ]
-    value = functools.reduce(lambda value, other: Op("add", (value, other), "f32"), others, x)
+    value = functools.reduce(lambda value, other: ScalarOp("add", (value, other), "f32"), others, x)
     for n in (6, 7, 14):
-        kernel = Kernel(
+        kernel = LoopsKernel(
             (Buf("x", type_, 3 * n + 2), Buf("y", "f32", n, "out")),
-            (For("i", n, (Store("y", Index("i"), value),), LoopKind.VECTOR),),
+            (For("i", n, (StoreElement("y", Index("i"), value),), LoopKind.VECTOR),),
         )
         x = np.linspace(-3, 3, 3 * n + 2).astype(
             random_array(np.random.default_rng(0), type_, 1).dtype
@@ -181,17 +193,19 @@ def test_gather_of_short_rows(width):
     )
 
 
-def rows_kernel(type_: str, count: int, gap: int, size: int, extent) -> Kernel:
+def rows_kernel(type_: str, count: int, gap: int, size: int, extent) -> LoopsKernel:
     """Return a kernel with `count` values per row, rows `count + gap` apart."""
     i = Index("i")
-    at = Op("mul", (i, Const(count + gap, "i64")), "i64")
+    at = ScalarOp("mul", (i, Const(count + gap, "i64")), "i64")
     values = tuple(Load(f"x{k % 3}", i, type_) for k in range(count))
     bufs = [
         *(Buf(f"x{k}", type_, size) for k in range(3)),
         Buf("n", "i64", 1),
         Buf("y", type_, size * (count + gap), "inout"),
     ]
-    return Kernel(tuple(bufs), (For("i", extent, (Interleave("y", at, values),), LoopKind.VECTOR),))
+    return LoopsKernel(
+        tuple(bufs), (For("i", extent, (Interleave("y", at, values),), LoopKind.VECTOR),)
+    )
 
 
 @pytest.mark.parametrize("type_", ["bool", "i8", "i16", "i32", "f32", "f64", "bf16", "f16", "c64"])
@@ -202,7 +216,7 @@ def test_rows_of_values(type_, count, gap):
     rng = np.random.default_rng(count)
     for size, extent in (
         (37, 37),
-        (70, Op("min", (Load("n", Const(0, "i64"), "i64"), Const(70, "i64")), "i64")),
+        (70, ScalarOp("min", (Load("n", Const(0, "i64"), "i64"), Const(70, "i64")), "i64")),
     ):
         kernel = rows_kernel(type_, count, gap, size, extent)
         arrays = [random_array(rng, buf.type, buf.size) for buf in kernel.bufs]

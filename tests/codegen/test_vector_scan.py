@@ -13,12 +13,12 @@ from weft._engine.ir.loops import (
     For,
     Index,
     Init,
-    Kernel,
     Load,
-    Op,
-    Ref,
-    Scan,
-    Store,
+    LoopsKernel,
+    PrefixCombine,
+    ScalarOp,
+    ScalarRef,
+    StoreElement,
     check as verify,
 )
 from weft._engine.ir.loops_eval import DTYPES
@@ -27,23 +27,23 @@ SIZES = [0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 70, 300]
 
 
 def op(name: str, *args: Expr) -> Expr:
-    return Op(name, args, args[0].type)
+    return ScalarOp(name, args, args[0].type)
 
 
-def running(type_: str, size: int, how: str, backward: bool = False) -> Kernel:
+def running(type_: str, size: int, how: str, backward: bool = False) -> LoopsKernel:
     """Return a kernel with y = the prefixes of x and t = the total, whose initial value is the
     second element of t."""
     k = Index("k")
     at = op("sub", Const(size - 1, "i64"), k) if backward else k
-    total, value = Ref("a", type_), Ref("v", type_)
-    scan = Scan(("v",), ("a",), (Load("x", at, type_),), (op(how, total, value),))
+    total, value = ScalarRef("a", type_), ScalarRef("v", type_)
+    scan = PrefixCombine(("v",), ("a",), (Load("x", at, type_),), (op(how, total, value),))
     bufs = (Buf("x", type_, size), Buf("y", type_, size, "out"), Buf("t", type_, 2, "inout"))
     body = (
         Init("a", Load("t", Const(1, "i64"), type_)),
-        For("k", size, (scan, Store("y", at, value)), "vector"),
-        Store("t", Const(0, "i64"), total),
+        For("k", size, (scan, StoreElement("y", at, value)), "vector"),
+        StoreElement("t", Const(0, "i64"), total),
     )
-    return Kernel(bufs, body)
+    return LoopsKernel(bufs, body)
 
 
 def numbers(type_: str, size: int) -> np.ndarray:
@@ -90,8 +90,8 @@ def test_nan_stays():
 def test_pairs_in_order(size):
     """Compositions of s -> m * s + c: two arrays at once, and the order of operands matters."""
     k, types = Index("k"), ("i32", "i32")
-    (m, c), (n, d) = ([Ref(f"{letter}{i}", "i32") for i in (0, 1)] for letter in "av")
-    scan = Scan(
+    (m, c), (n, d) = ([ScalarRef(f"{letter}{i}", "i32") for i in (0, 1)] for letter in "av")
+    scan = PrefixCombine(
         ("v0", "v1"),
         ("a0", "a1"),
         (Load("x0", k, "i32"), Load("x1", k, "i32")),
@@ -105,10 +105,10 @@ def test_pairs_in_order(size):
     body = (
         Init("a0", Const(1, "i32")),
         Init("a1", Const(5, "i32")),
-        For("k", size, (scan, Store("y0", k, n), Store("y1", k, d)), "vector"),
+        For("k", size, (scan, StoreElement("y0", k, n), StoreElement("y1", k, d)), "vector"),
     )
     check(
-        Kernel(tuple(bufs), body),
+        LoopsKernel(tuple(bufs), body),
         *(numbers("i32", size + i)[:size] for i in (0, 1)),
         *(np.zeros(size, np.int32) for _ in types),
     )
@@ -119,38 +119,51 @@ def test_one_row_per_lane(lanes):
     """Accumulators inside the vector loop: every lane processes its own column."""
     j, k = Index("j"), Index("k")
     at = op("add", op("mul", k, Const(lanes, "i64")), j)
-    total, value = Ref("a", "f32"), Ref("v", "f32")
-    scan = Scan(("v",), ("a",), (Load("x", at, "f32"),), (op("add", total, value),))
+    total, value = ScalarRef("a", "f32"), ScalarRef("v", "f32")
+    scan = PrefixCombine(("v",), ("a",), (Load("x", at, "f32"),), (op("add", total, value),))
     body = (
         For(
             "j",
             lanes,
-            (Init("a", Const(0.0, "f32")), For("k", 5, (scan, Store("y", at, value)))),
+            (Init("a", Const(0.0, "f32")), For("k", 5, (scan, StoreElement("y", at, value)))),
             "vector",
         ),
     )
     x = numbers("f32", 5 * lanes)
     check(
-        Kernel((Buf("x", "f32", x.size), Buf("y", "f32", x.size, "out")), body), x, np.zeros_like(x)
+        LoopsKernel((Buf("x", "f32", x.size), Buf("y", "f32", x.size, "out")), body),
+        x,
+        np.zeros_like(x),
     )
 
 
 @pytest.mark.parametrize(
     "fault, scan",
     [
-        ("not declared", Scan(("v",), ("b",), (Const(1.0, "f32"),), (Ref("v", "f32"),))),
-        ("has type i32", Scan(("v",), ("a",), (Const(1, "i32"),), (Ref("v", "f32"),))),
+        (
+            "not declared",
+            PrefixCombine(("v",), ("b",), (Const(1.0, "f32"),), (ScalarRef("v", "f32"),)),
+        ),
+        (
+            "has type i32",
+            PrefixCombine(("v",), ("a",), (Const(1, "i32"),), (ScalarRef("v", "f32"),)),
+        ),
         (
             "reads other values",
-            Scan(("v",), ("a",), (Const(1.0, "f32"),), (Load("x", Const(0, "i64"), "f32"),)),
+            PrefixCombine(
+                ("v",), ("a",), (Const(1.0, "f32"),), (Load("x", Const(0, "i64"), "f32"),)
+            ),
         ),
-        ("2 names", Scan(("v", "w"), ("a",), (Const(1.0, "f32"),), (Ref("v", "f32"),))),
+        (
+            "2 names",
+            PrefixCombine(("v", "w"), ("a",), (Const(1.0, "f32"),), (ScalarRef("v", "f32"),)),
+        ),
     ],
 )
 def test_faulty_scans_are_told(fault, scan):
     with pytest.raises(ValueError, match=fault):
         verify(
-            Kernel(
+            LoopsKernel(
                 (Buf("x", "f32", 1),),
                 (Init("a", Const(0.0, "f32")), For("k", 4, (scan,), "vector")),
             )

@@ -9,7 +9,7 @@ import weft
 import weft.numpy as wnp
 from tests.compiler.machine import check
 from weft._engine.core.stage import stage
-from weft._engine.ir.loops import Const, For, Kernel
+from weft._engine.ir.loops import Const, For, LoopsKernel
 from weft._engine.ir.types import ShapedArray
 
 
@@ -53,7 +53,7 @@ def test_values_of_short_strided_rows(name, count, dtype):
         check(stage(lambda x: [PROGRAMS[name](x)], [ShapedArray(x.shape, x.dtype)]), x, rtol=1e-5)
 
 
-def vector_extents(kernel: Kernel):
+def vector_extents(kernel: LoopsKernel):
     todo, extents = list(kernel.body), []
     while todo:
         statement = todo.pop()

@@ -125,7 +125,9 @@ def test_the_page_names_the_lists_where_they_are():
 
 def test_a_group_takes_no_more_roots_than_it_may():
     sums = program(lambda x: [x + float(k) for k in range(MOST_ROOTS + 1)], X)
-    assert len([item for item in fuse.Fusion(sums).items if isinstance(item, groups.Group)]) == 2
+    assert (
+        len([item for item in fuse.Fusion(sums).items if isinstance(item, groups.KernelGroup)]) == 2
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "complex64"])

@@ -102,7 +102,7 @@ FENCED = {
 }
 
 
-def expose(planned: P.Program) -> P.Program:
+def expose(planned: P.ScheduledProgram) -> P.ScheduledProgram:
     """Return the program with its temporaries as outputs, except the memory of parallel tasks."""
     order = {"in": 0, "out": 1, "temp": 1, "const": 2}
     ranks = [3 if slot.own else order[slot.kind] for slot in planned.slots]
@@ -124,7 +124,7 @@ def expose(planned: P.Program) -> P.Program:
             return type(part)(**{name: moved(getattr(part, name)) for name in type(part).__slots__})
         return part
 
-    return P.Program(tuple(slots), moved(planned.steps), 0, planned.name)
+    return P.ScheduledProgram(tuple(slots), moved(planned.steps), 0, planned.name)
 
 
 def run_fenced(name: str, at_end: bool) -> None:

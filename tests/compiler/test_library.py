@@ -64,7 +64,7 @@ def test_routines_run_inside_the_one_native_call(name, kind):
     for native in (True, False):
         scheduled = check(jaxpr, x, native=native, rtol=1e-4)
         kinds = [type(step) for step in walk(scheduled.program.steps)]
-        assert P.LibraryCall in kinds and P.HostCall not in kinds
+        assert P.LibraryCall in kinds and P.HostCallStep not in kinds
 
 
 def test_tiny_problems_stay_with_one_thread():

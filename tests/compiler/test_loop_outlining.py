@@ -18,7 +18,7 @@ from weft._engine.compiler.schedule.loop_outlining import with_loop_kernels
 from weft._engine.compiler.schedule.schedule import walk
 from weft._engine.core.stage import stage
 from weft._engine.ir import program as P
-from weft._engine.ir.loops import Store
+from weft._engine.ir.loops import StoreElement
 from weft._engine.ir.types import ShapedArray
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
@@ -73,7 +73,7 @@ def test_a_loop_on_scalars_is_one_kernel():
         (kernel,) = launches(f, x)
         assert kinds(kernel.body)[-1] == "Store" and "While" in kinds(kernel.body)
         loop = next(s for s in kernel.body if type(s).__name__ == "While")
-        assert not any(isinstance(s, Store) for s in loop.body)
+        assert not any(isinstance(s, StoreElement) for s in loop.body)
     assert float(weft.jit(newton)(np.float32(2))) == pytest.approx(2**0.5)
     assert int(weft.jit(collatz)(np.int32(27))) == 111
 

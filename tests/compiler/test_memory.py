@@ -8,12 +8,12 @@ import weft._engine.ops.layout as L
 import weft._engine.ops.reduce as R
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import adam, dot, staged, values
-from weft._engine.compiler.schedule.arena import Buffer, place
+from weft._engine.compiler.schedule.arena import ArenaBuffer, place
 from weft._engine.util.machine_model import machine_model
 
 
 def life(nbytes, first, last):
-    buffer = Buffer(nbytes)
+    buffer = ArenaBuffer(nbytes)
     buffer.first, buffer.last = first, last
     return buffer
 

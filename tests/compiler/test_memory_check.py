@@ -10,11 +10,13 @@ import weft.numpy as wnp
 from weft._engine.compiler.schedule import arena, buffer_assignment, memory_check
 from weft._engine.compiler.schedule.memory_check import MemoryPlanError, check_memory
 from weft._engine.ir import program as P
-from weft._engine.ir.loops import Buf, Const, Kernel, Store
+from weft._engine.ir.loops import Buf, Const, LoopsKernel, StoreElement
 
 
 def kernel(*bufs):
-    return Kernel(bufs, (Store(bufs[-1].name, Const(0, "i64"), Const(0.0, "f32")),), name="test")
+    return LoopsKernel(
+        bufs, (StoreElement(bufs[-1].name, Const(0, "i64"), Const(0.0, "f32")),), name="test"
+    )
 
 
 ADD = kernel(Buf("x0", "f32", 4), Buf("x1", "f32", 4), Buf("y0", "f32", 4, "out"))
@@ -28,7 +30,7 @@ def program(*steps, temps=((16, 0), (16, 64))):
         P.Slot(P.SlotKind.CONSTANT, 16),
         *[P.Slot(P.SlotKind.TEMP, n, at) for n, at in temps],
     )
-    return P.Program(slots, steps, 1024)
+    return P.ScheduledProgram(slots, steps, 1024)
 
 
 def copy(target, source, nbytes=16):
@@ -54,7 +56,7 @@ CORRECT = {
         P.Branch(P.BufRef(0), ((copy(3, 0),), (copy(3, 2),))), copy(1, 3)
     ),
     "joined": program(
-        P.Join(P.BufRef(3), 2, 8, ((P.BufRef(0), 4, 0), (P.BufRef(2), 4, 4))), copy(1, 3)
+        P.JoinStep(P.BufRef(3), 2, 8, ((P.BufRef(0), 4, 0), (P.BufRef(2), 4, 4))), copy(1, 3)
     ),
 }
 
@@ -123,9 +125,9 @@ def test_donated_input_becomes_the_output():
 
 def test_every_compilation_is_checked(monkeypatch):
     checked = []
-    original = memory_check._Memory.follow
+    original = memory_check._ByteOwners.follow
     monkeypatch.setattr(
-        memory_check._Memory, "follow", lambda *args: (checked.append(1), original(*args))[1]
+        memory_check._ByteOwners, "follow", lambda *args: (checked.append(1), original(*args))[1]
     )
     weft.jit(lambda x: x * 3 + 17)(np.ones((3, 5), np.float32))
     assert checked

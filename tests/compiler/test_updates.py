@@ -23,7 +23,7 @@ from weft._engine.compiler.kernels.scatters import SCATTER_OWNERS
 from weft._engine.compiler.schedule.schedule import walk
 from weft._engine.core.stage import stage
 from weft._engine.ir.build import Builder, _wrap
-from weft._engine.ir.loops import Const, Op
+from weft._engine.ir.loops import Const, ScalarOp
 from weft._engine.ir.loops_text import print_kernel
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
@@ -319,7 +319,7 @@ def test_every_place_has_one_owner(size):
 def _value(x, env):
     if isinstance(x, Const):
         return x.value
-    if not isinstance(x, Op):
+    if not isinstance(x, ScalarOp):
         return env[x.name]
     args = [_value(a, env) for a in x.args]
     of = {

@@ -28,8 +28,8 @@ from weft._engine.codegen.program.program import compile_program
 from weft._engine.verification.tolerance import (
     COARSE_UNITS,
     EPSILON,
-    Precision,
-    Tolerance,
+    ResultPrecision,
+    ResultTolerance,
     epsilon_of,
     same_ends,
     wide,
@@ -138,7 +138,7 @@ def _place(chain: Chain, arrays: list[np.ndarray], way: str, near: Any) -> list:
 # ---- comparison
 
 
-class ChainTolerance(Tolerance):
+class ChainTolerance(ResultTolerance):
     """The differences that rounding explains: few units of the coarsest dtype, or what noise does."""
 
     def __init__(self, chain: Chain, want: list[np.ndarray]):
@@ -147,10 +147,10 @@ class ChainTolerance(Tolerance):
         if "float32" in text or "complex64" in text or not chain.x64:
             names.append("float32")
         epsilon = max([2.0**-52, *(EPSILON[name] for name in names)])
-        rounded = Precision(epsilon, 1, "float16" in names)
+        rounded = ResultPrecision(epsilon, 1, "float16" in names)
         super().__init__(
             want,
-            [rounded if epsilon_of(x.dtype) else Precision() for x in want],
+            [rounded if epsilon_of(x.dtype) else ResultPrecision() for x in want],
             lambda number: evaluate(chain, "reference", noise=number),
             least=0.05 if chain.keeps_exactness else 0.5,
             either_zero=bool(chain.mesh) or re.search(MAY_CHANGE_ZEROS, text) is not None,

@@ -27,8 +27,8 @@ from weft._engine.util import cache
 from weft._engine.verification.tolerance import (
     EPSILON,
     UNITS,
-    Precision,
-    Tolerance,
+    ResultPrecision,
+    ResultTolerance,
     difference as tolerance_difference,
     epsilon_of,
     wide,
@@ -194,7 +194,7 @@ def _from_disk(task: runner.Task) -> list[np.ndarray] | str:
 # ---- equality
 
 
-def tolerance_of(program: Program, task: runner.Task, want: list[np.ndarray]) -> Tolerance:
+def tolerance_of(program: Program, task: runner.Task, want: list[np.ndarray]) -> ResultTolerance:
     """Return the allowed difference of the rounded results of a program; noise changes its
     arguments and the values that it marks."""
     text = f"{program.text} {program.arguments}".replace("xp.", "")
@@ -206,9 +206,9 @@ def tolerance_of(program: Program, task: runner.Task, want: list[np.ndarray]) ->
     # cases that docs/accuracy.md leaves open: the sign of a zero extremum, and half floats that
     # overflow only between kernels
     overflows = program.wild and re.search(r"(?<!b)float16", text) is not None
-    rounded = Precision(max([2.0**-23, *coarse]), 1, overflows)
-    precision = [rounded if epsilon_of(x.dtype) else Precision() for x in want]
-    return Tolerance(
+    rounded = ResultPrecision(max([2.0**-23, *coarse]), 1, overflows)
+    precision = [rounded if epsilon_of(x.dtype) else ResultPrecision() for x in want]
+    return ResultTolerance(
         want, precision, lambda k: runner.results(weft, task, noise=k, backend="reference"), least=1.0,
         either_zero=re.search(r"max|min|clip|relu", program.text) is not None, wild=program.wild, coarse_units=UNITS)  # fmt: skip
 
@@ -217,7 +217,7 @@ def difference(
     got: list[np.ndarray],
     want: list[np.ndarray],
     exact: tuple[bool, ...],
-    tolerance: Tolerance | None,
+    tolerance: ResultTolerance | None,
 ) -> str | None:
     """Return the first difference as a line of text, or None."""
     if [(x.shape, x.dtype.name) for x in got] != [(x.shape, x.dtype.name) for x in want]:

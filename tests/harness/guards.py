@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from weft._engine.backends.cpu.buffer import Buffer
+from weft._engine.backends.cpu.buffer import HostBuffer
 from weft._engine.backends.cpu.loaded import CpuLoaded
 
 ZONE = 4096
@@ -24,7 +24,7 @@ class _Guarded:
 
     def __init__(self, nbytes: int):
         self.nbytes = nbytes
-        self.whole = Buffer(nbytes + 2 * ZONE)
+        self.whole = HostBuffer(nbytes + 2 * ZONE)
         self.bytes = self.whole.view("u1", (nbytes + 2 * ZONE,))
         self.bytes[:] = MARK
         self.ptr = self.whole.ptr + ZONE
@@ -39,13 +39,13 @@ class _Guarded:
                 return f"{found.size} bytes written {name} a buffer of {self.nbytes} bytes"
         return None
 
-    def to_buffer(self) -> Buffer:
-        made = Buffer(self.nbytes)
+    def to_buffer(self) -> HostBuffer:
+        made = HostBuffer(self.nbytes)
         ctypes.memmove(made.ptr, self.ptr, self.nbytes)
         return made
 
 
-def _run(self: CpuLoaded, ins: list[Buffer]) -> list[Buffer]:
+def _run(self: CpuLoaded, ins: list[HostBuffer]) -> list[HostBuffer]:
     """Run `CpuLoaded.run` in guarded memory."""
     before = [b.view("u1", (b.nbytes,)).tobytes() for b in ins]
     taken = set(self.aliases.values())

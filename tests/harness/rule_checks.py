@@ -270,7 +270,7 @@ def _joined(
 def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-6) -> None:
     """Check the pull-style lowering against the reference."""
     from weft._engine.ir.build import Builder, type_name
-    from weft._engine.ir.loops import Buf, For, Kernel, Store
+    from weft._engine.ir.loops import Buf, For, LoopsKernel, StoreElement
     from weft._engine.ir.loops_eval import DTYPES, evaluate
 
     args = [np.asarray(a) for a in args]
@@ -291,7 +291,9 @@ def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float =
         index = tuple(b.index(f"i{o}_{d}", n) for d, n in enumerate(want.shape))
         expr = primitive.lower(b, index, *readers, in_avals=in_avals, out_avals=out_avals, **params)
         expr = (expr if primitive.multiple_results else [expr])[o]
-        store = Store(f"y{o}", _flat(b, index, want.shape), b.stored(expr, type_name(want.dtype)))
+        store = StoreElement(
+            f"y{o}", _flat(b, index, want.shape), b.stored(expr, type_name(want.dtype))
+        )
         statement: Any = store
         for d in reversed(range(want.ndim)):
             statement = For(f"i{o}_{d}", want.shape[d], (statement,))
@@ -299,7 +301,7 @@ def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float =
             body.append(statement)
     memory = [np.ascontiguousarray(a).ravel() if a.size else np.zeros(1, a.dtype) for a in args]
     results = [np.zeros(max(w.size, 1), DTYPES[type_name(w.dtype)]) for w in wants]
-    evaluate(Kernel(tuple(bufs), tuple(body)), *memory, *results)
+    evaluate(LoopsKernel(tuple(bufs), tuple(body)), *memory, *results)
     for want, got in zip(wants, results):
         close(got[: want.size].reshape(want.shape), want, tol)
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from weft._engine.ir.build import GREATEST, LEAST, Builder
-from weft._engine.ir.loops import Const, Load, Op
+from weft._engine.ir.loops import Const, Load, ScalarOp
 
 
 def test_equal_expressions_are_one_object():
@@ -59,7 +59,7 @@ def test_comparisons_are_decided_by_ranges():
     b = Builder()
     i = b.index("i", 4)
     assert b.icmp("lt", i, 4).value is True and b.icmp("ge", i, 4).value is False
-    assert isinstance(b.icmp("lt", i, 3), Op)
+    assert isinstance(b.icmp("lt", i, 3), ScalarOp)
     assert b.icmp("eq", i, 9).value is False
     assert b.imin(i, 7) is i and b.imax(i, 7).value == 7
 
@@ -71,7 +71,7 @@ def test_what_may_wrap_has_no_range():
     assert b.range(b.iadd(x, GREATEST)) == (LEAST, GREATEST) and b.range(
         b.iadd(x, GREATEST - 1)
     ) == (GREATEST - 1, GREATEST)
-    assert isinstance(b.icmp("gt", b.iadd(x, GREATEST), 0), Op)
+    assert isinstance(b.icmp("gt", b.iadd(x, GREATEST), 0), ScalarOp)
     y = b.imax(b.ref("y", "i64"), 0)
     assert b.range(b.iadd(y, 1)) == (LEAST, GREATEST) and b.range(b.isub(y, 1)) == (
         -1,
@@ -85,12 +85,12 @@ def test_remainders_of_data_may_be_negative():
     place = b.isub(b.index("i", 40), b.index("j", 6))
     assert b.range(b.irem(place, 7)) == (0, 6)
     data = b.op("rem", place, b.const(7, "i64"))
-    assert isinstance(b.icmp("lt", data, 0), Op) and data.op == "rem"
+    assert isinstance(b.icmp("lt", data, 0), ScalarOp) and data.op == "rem"
     other = Builder()
     again = other.same(
         data, (other.isub(other.index("k", 40), other.index("j", 6)), other.const(7, "i64")), b
     )
-    assert isinstance(other.icmp("lt", again, 0), Op)
+    assert isinstance(other.icmp("lt", again, 0), ScalarOp)
 
 
 def test_guards():
@@ -160,7 +160,7 @@ def one_more(b, rnd, pool):
 def value(x, env):
     if isinstance(x, Const):
         return x.value
-    if isinstance(x, Op):
+    if isinstance(x, ScalarOp):
         a, b = (value(y, env) for y in x.args)
         return {
             "add": a + b,

@@ -13,15 +13,15 @@ from weft._engine.ir.loops import (
     If,
     Index,
     Init,
-    Kernel,
     Let,
     Load,
     LoopKind,
-    Op,
+    LoopsKernel,
     Pack,
     Prefetch,
-    Ref,
-    Store,
+    ScalarOp,
+    ScalarRef,
+    StoreElement,
     While,
     check,
 )
@@ -85,8 +85,8 @@ def test_special_constants_round_trip():
         (True, "bool"),
         (complex(float("inf"), -0.0), "c128"),
     ):
-        kernel = Kernel(
-            (Buf("y", type_, 1, "out"),), (Store("y", Const(0, "i64"), Const(value, type_)),)
+        kernel = LoopsKernel(
+            (Buf("y", type_, 1, "out"),), (StoreElement("y", Const(0, "i64"), Const(value, type_)),)
         )
         assert parse_kernel(print_kernel(kernel)) == kernel
 
@@ -111,10 +111,10 @@ def load(buf="x", type_="f32", at=i):
 
 
 BROKEN = {
-    "store to input": (For("i", 8, (Store("x", i, load()),)),),
-    "unknown buffer": (For("i", 8, (Store("z", i, load()),)),),
-    "not f32": (For("i", 8, (Store("y", i, Op("cast", (load(),), "f64")),)),),
-    "not in scope": (Store("y", i, Const(0, "f32")),),
+    "store to input": (For("i", 8, (StoreElement("x", i, load()),)),),
+    "unknown buffer": (For("i", 8, (StoreElement("z", i, load()),)),),
+    "not f32": (For("i", 8, (StoreElement("y", i, ScalarOp("cast", (load(),), "f64")),)),),
+    "not in scope": (StoreElement("y", i, Const(0, "f32")),),
     "bound twice": (Let("a", Const(1, "i32")), Let("a", Const(2, "i32"))),
     "not declared": (Accum("s", "add", Const(1.0, "f32")),),
     "updated by": (Init("s", Const(1.0, "f32")), Accum("s", "div", Const(1.0, "f32"))),
@@ -124,11 +124,13 @@ BROKEN = {
     ),
     "while inside a vector": (For("i", 8, (While(Const(False, "bool"), ()),), LoopKind.VECTOR),),
     "varies over": (
-        For("i", 8, (If(Op("lt", (i, Const(3, "i64")), "bool"), ()),), LoopKind.VECTOR),
+        For("i", 8, (If(ScalarOp("lt", (i, Const(3, "i64")), "bool"), ()),), LoopKind.VECTOR),
     ),
     "outermost": (For("i", 8, (For("j", 2, (), LoopKind.PARALLEL),), LoopKind.SERIAL),),
-    "gives": (For("i", 8, (Store("y", i, Op("add", (load(), i), "f32")),)),),
-    "load of": (For("i", 8, (Store("y", i, Op("cast", (Load("x", i, "f64"),), "f32")),)),),
+    "gives": (For("i", 8, (StoreElement("y", i, ScalarOp("add", (load(), i), "f32")),)),),
+    "load of": (
+        For("i", 8, (StoreElement("y", i, ScalarOp("cast", (Load("x", i, "f64"),), "f32")),)),
+    ),
     "prefetch from unknown": (Prefetch("z", i),),
     "not declared before the loop": (
         For(
@@ -138,17 +140,17 @@ BROKEN = {
             LoopKind.VECTOR,
         ),
     ),
-    "has type None": (Store("y", Const(0, "i64"), Ref("ghost", "f32")),),
+    "has type None": (StoreElement("y", Const(0, "i64"), ScalarRef("ghost", "f32")),),
 }
 
 
 @pytest.mark.parametrize("fact", BROKEN)
 def test_checker_finds(fact):
     with pytest.raises(ValueError, match=fact):
-        check(Kernel((X, Y), BROKEN[fact]))
+        check(LoopsKernel((X, Y), BROKEN[fact]))
 
 
 def test_evaluator_finds_an_index_outside():
-    kernel = Kernel((X, Y), (For("i", 9, (Store("y", i, Const(0.0, "f32")),)),))
+    kernel = LoopsKernel((X, Y), (For("i", 9, (StoreElement("y", i, Const(0.0, "f32")),)),))
     with pytest.raises(IndexError, match="not within its 8 elements"):
         evaluate(kernel, np.zeros(8, np.float32), np.zeros(8, np.float32))

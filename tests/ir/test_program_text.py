@@ -2,17 +2,27 @@
 
 import numpy as np
 
-from weft._engine.ir.loops import Buf, Const, For, Index, Kernel, Load, LoopKind, Op, Store
+from weft._engine.ir.loops import (
+    Buf,
+    Const,
+    For,
+    Index,
+    Load,
+    LoopKind,
+    LoopsKernel,
+    ScalarOp,
+    StoreElement,
+)
 from weft._engine.ir.program import (
     Branch,
     BufRef,
     Copy,
     Gemm,
-    HostCall,
+    HostCallStep,
     Launch,
     LibraryCall,
     Loop,
-    Program,
+    ScheduledProgram,
     Slot,
     SlotKind,
     WhileLoop,
@@ -22,8 +32,8 @@ from weft._engine.ir.text.program import program_text
 
 def doubling(name):
     i = Index("i")
-    body = Store("y", i, Op("mul", (Load("x", i, "f32"), Const(2.0, "f32")), "f32"))
-    return Kernel(
+    body = StoreElement("y", i, ScalarOp("mul", (Load("x", i, "f32"), Const(2.0, "f32")), "f32"))
+    return LoopsKernel(
         (Buf("x", "f32", 8, "in"), Buf("y", "f32", 8, "out")),
         (For("i", 8, (body,), LoopKind.VECTOR),),
         name=name,
@@ -63,12 +73,12 @@ def test_every_kind_of_step():
             in_,
             (
                 (Copy(out, in_, 4),),
-                (HostCall(np.sort, ((in_, (8,), "float32"),), ((out, (8,), "float32"),)),),
+                (HostCallStep(np.sort, ((in_, (8,), "float32"),), ((out, (8,), "float32"),)),),
             ),
         ),
     )
     slots = (Slot(SlotKind.INPUT, 32), Slot(SlotKind.OUTPUT, 32), Slot(SlotKind.TEMP, 128, 16))
-    text = program_text(Program(slots, steps, 144, "f"))
+    text = program_text(ScheduledProgram(slots, steps, 144, "f"))
     assert text.splitlines()[:18] == [
         "program f  arena 144 B",
         "  s0 in 32 B",

@@ -9,7 +9,14 @@ from hypothesis import given, strategies as st
 
 import weft
 import weft.numpy as wnp
-from weft._engine.ir.symbolic import Dim, SymbolicScope, evaluate, max_dim, min_dim, slice_bounds
+from weft._engine.ir.symbolic import (
+    SymbolicDim,
+    SymbolicScope,
+    evaluate,
+    max_dim,
+    min_dim,
+    slice_bounds,
+)
 from weft.errors import InconclusiveDimensionOperation
 
 OPERATIONS = {
@@ -64,7 +71,7 @@ def test_values_bounds_and_comparisons_are_those_at_all_sizes(left, right, const
     scope = SymbolicScope(constraints)
     dims = {name: scope.dim(name) for name in "ab"}
     x, y = value_of(left, dims), value_of(right, dims)
-    low, high = x.bounds() if isinstance(x, Dim) else (x, x)
+    low, high = x.bounds() if isinstance(x, SymbolicDim) else (x, x)
     decided = {}
     for sign in ("lt", "le", "gt", "ge"):
         try:
@@ -72,7 +79,9 @@ def test_values_bounds_and_comparisons_are_those_at_all_sizes(left, right, const
         except InconclusiveDimensionOperation:
             pass
     for sizes in admitted(constraints):
-        at = lambda n, sizes=sizes: evaluate(n.expression, sizes) if isinstance(n, Dim) else n
+        at = lambda n, sizes=sizes: (
+            evaluate(n.expression, sizes) if isinstance(n, SymbolicDim) else n
+        )
         assert at(x) == value_of(left, sizes) and low <= at(x) <= high
         assert all(
             getattr(operator, sign)(at(x), at(y)) == result for sign, result in decided.items()
@@ -98,7 +107,7 @@ def test_slices_have_the_positions_of_python(step):
         for size in range(1, 9):
             places = range(size)[start:stop:step]
             at = [
-                evaluate(v.expression, {"n": size}) if isinstance(v, Dim) else v
+                evaluate(v.expression, {"n": size}) if isinstance(v, SymbolicDim) else v
                 for v in (first, count)
             ]
             assert at[1] == len(places) and by == (step or 1)

@@ -22,7 +22,12 @@ from weft._engine.core.interpret import evaluate
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.transforms.physical import physicalize
 from weft._engine.verification.evaluation import op_by_op
-from weft._engine.verification.tolerance import NOISE_FACTOR, Tolerance, difference, precisions
+from weft._engine.verification.tolerance import (
+    NOISE_FACTOR,
+    ResultTolerance,
+    difference,
+    precisions,
+)
 from weft.sharding import NamedSharding, PartitionSpec
 
 COPIES = 3  # batches that vmap takes at once
@@ -59,8 +64,8 @@ class Comparison:
         mismatch = difference(got, want, self.tolerance(want))
         return None if mismatch is None else f"{mismatch} (allowed {mismatch.allowed:.3g})"
 
-    def tolerance(self, want: Sequence[np.ndarray]) -> Tolerance:
-        return Tolerance(want, precisions(self.jaxpr), self.repeat)
+    def tolerance(self, want: Sequence[np.ndarray]) -> ResultTolerance:
+        return ResultTolerance(want, precisions(self.jaxpr), self.repeat)
 
     def largest_allowed(self) -> float:
         """Return the largest difference that any result may have, relative to its magnitude."""

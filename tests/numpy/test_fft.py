@@ -16,7 +16,7 @@ from weft._engine.compiler.schedule.schedule import schedule
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof
 from weft._engine.ir.fft import can_pass
-from weft._engine.ir.program import Fft, HostCall
+from weft._engine.ir.program import Fft, HostCallStep
 from weft._engine.util import fft_engine
 from weft._engine.util.events import public_name
 from weft.test_util import check_grads
@@ -41,7 +41,7 @@ def test_real_values(n, axes):
 def steps(fun, *args) -> list:
     """Return the steps of a program that are Fourier transforms, native or not."""
     found = schedule(stage(lambda *args: [fun(*args)], [typeof(x) for x in args])).program.steps
-    return [step for step in found if isinstance(step, Fft | HostCall)]
+    return [step for step in found if isinstance(step, Fft | HostCallStep)]
 
 
 def transforms(rows, n, part):
@@ -223,7 +223,7 @@ def test_imaginary_parts_that_do_not_count():
 
 def test_long_single_rows_are_scipys():
     found = [steps(wnp.fft.rfft, np.ones((1, n), np.float32)) for n in (4096, 2 * 131101)]
-    assert [[type(s) for s in one] for one in found] == [[HostCall]] * 2
+    assert [[type(s) for s in one] for one in found] == [[HostCallStep]] * 2
 
 
 PRIMES = [(521, 125), (1042, 3), (1009, 1), (3 * 521, 20), (65537, 1)]

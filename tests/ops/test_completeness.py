@@ -23,7 +23,7 @@ from weft._engine.core.primitive import (
     MovementOp,
     Primitive,
     ReduceOp,
-    Unsupported,
+    UnsupportedRule,
     registry,
 )
 from weft._engine.ir.collective_spec import CollectiveSpec
@@ -32,7 +32,7 @@ from weft._engine.ops.lowering_specs import (
     ExpandSpec,
     FftSpec,
     GroupedSpec,
-    HostSpec,
+    HostLowering,
     ReduceSpec,
     ScanSpec,
     ScatterSpec,
@@ -49,7 +49,7 @@ SPECS = (
     ExpandSpec,
     FftSpec,
     GroupedSpec,
-    HostSpec,
+    HostLowering,
     ReduceSpec,
     ScanSpec,
     ScatterSpec,
@@ -63,7 +63,7 @@ def test_required_rules_are_stated(primitive: Primitive):
     for slot in SLOTS:
         rule = getattr(primitive, slot)
         assert callable(rule) or isinstance(rule, SPECS), f"{slot} of {primitive} holds {rule!r}"
-        if isinstance(rule, Unsupported):
+        if isinstance(rule, UnsupportedRule):
             assert rule.reason != "no rule was given", (
                 f"{primitive} has no {slot}: give a rule, or unsupported('why')"
             )
@@ -89,7 +89,7 @@ def test_every_optional_rule_has_an_op():
 def test_families_lower_in_their_form(primitive: Primitive):
     assert type(primitive) is not Primitive
     lower = primitive.lower
-    if isinstance(primitive, PULL_STYLE) and not isinstance(lower, HostSpec | ExpandSpec):
+    if isinstance(primitive, PULL_STYLE) and not isinstance(lower, HostLowering | ExpandSpec):
         assert callable(lower), f"{primitive} lowers by a function"
     if isinstance(primitive, ReduceOp):
         assert isinstance(lower, ReduceSpec)

@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax, nn
-from weft._engine.backends.base import Loaded
+from weft._engine.backends.base import LoadedLocalProgram
 from weft._engine.backends.planned import PlannedBackend
 from weft._engine.hlo.replica_program import replica_program_text
 from weft._engine.hlo.text import stablehlo
@@ -28,7 +28,7 @@ class PartitionOnly(PlannedBackend):
         self.program = program
 
     def compile(self, program, lowered, stage):
-        return Loaded()
+        return LoadedLocalProgram()
 
 
 def mesh_of(*sizes: int) -> Mesh:

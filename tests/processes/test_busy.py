@@ -20,8 +20,8 @@ def meets():
     rows = NamedSharding(weft.make_mesh((2,), ("x",)), P("x"))
     array = weft.make_array_from_callback((8,), rows, lambda index: np.arange(8.0)[index])
     if sys.argv[1] == "saves" and me == 1:
-        finish = store.Writer.finish
-        store.Writer.finish = lambda self: (time.sleep(12), finish(self))
+        finish = store.ArrayWriter.finish
+        store.ArrayWriter.finish = lambda self: (time.sleep(12), finish(self))
     began = time.monotonic()
     try:
         if sys.argv[1] == "works" and me == 1:

@@ -185,7 +185,7 @@ def test_a_process_of_sbatch_without_srun_is_warned(environment):
     ):
         assert launchers.detected_size() == 1
     with pytest.warns(UserWarning, match="without srun"):
-        assert launchers.find() == launchers.Found()
+        assert launchers.find() == launchers.LaunchedProcess()
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_what_is_given_goes_before_what_is_found(environment):
     environment(CASES["slurm"][0])
     found = launchers.find(None, "h:9", None, 0)
     assert (found.address, found.size, found.rank) == ("h:9", 8, 0)
-    assert launchers.find("deactivate") == launchers.Found()
+    assert launchers.find("deactivate") == launchers.LaunchedProcess()
 
 
 def test_wrong_settings_are_named(environment):

@@ -14,7 +14,7 @@ from weft._engine.processes.client import Client
 from weft._engine.processes.coordinator import Coordinator
 from weft._engine.processes.host_identity import machine
 from weft._engine.util.errors import ProcessFailureError
-from weft.tools.launch.job import Group, Job, LaunchOptions, LocalPool, Signals
+from weft.tools.launch.job import HostRanks, LaunchedJob, LaunchOptions, LocalPool, Signals
 from weft.tools.launch.rank_output import RankOutput
 
 
@@ -203,7 +203,7 @@ class CutOffPool(LocalPool):
         self.host = host
 
     def assign(self, size):
-        return [Group(self.host, tuple(range(size)), "127.0.0.1")]
+        return [HostRanks(self.host, tuple(range(size)), "127.0.0.1")]
 
 
 def test_a_launcher_kills_a_rank_once(monkeypatch):
@@ -211,7 +211,7 @@ def test_a_launcher_kills_a_rank_once(monkeypatch):
     block the coordinator."""
     monkeypatch.setattr(coordinator_module, "PROOF_S", 1.5)
     host = CutOffHost()
-    job = Job(
+    job = LaunchedJob(
         LaunchOptions("program.py", size=2), CutOffPool(host), 2, RankOutput(False, None), Signals()
     )
     job._coordinator.start()

@@ -8,7 +8,7 @@ import pytest
 
 from weft._engine.processes.client import Client
 from weft._engine.processes.coordinator import Coordinator
-from weft._engine.processes.store import Store
+from weft._engine.processes.store import KeyValueStore
 from weft.errors import JaxRuntimeError
 
 FACTS = {
@@ -57,7 +57,7 @@ def clients():
 
 @pytest.fixture
 def stores(clients):
-    return [Store(client) for client in clients]
+    return [KeyValueStore(client) for client in clients]
 
 
 def test_a_value_is_kept_for_all_and_replaced_only_if_asked(stores):

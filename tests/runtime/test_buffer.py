@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.processes import run_python
 from weft._engine.backends.cpu import buffer
-from weft._engine.backends.cpu.buffer import Buffer, NativeHeap, PythonHeap
+from weft._engine.backends.cpu.buffer import HostBuffer, NativeHeap, PythonHeap
 from weft._engine.codegen.runtime import heap
 from weft._engine.cpython.references import is_held_at_most
 
@@ -30,7 +30,7 @@ def fresh_heap(request, monkeypatch):
 
 @pytest.mark.parametrize("nbytes", SIZES)
 def test_alignment_and_use(fresh_heap, nbytes):
-    b = Buffer(nbytes)
+    b = HostBuffer(nbytes)
     assert b.ptr % (64 if nbytes < 1 << 20 else 2 << 20) == 0
     x = b.view(np.uint8, (nbytes,))
     x[...] = 7
@@ -38,7 +38,7 @@ def test_alignment_and_use(fresh_heap, nbytes):
 
 
 def test_blocks_do_not_overlap(fresh_heap):
-    buffers = [Buffer(n) for n in SIZES for _ in range(3)]
+    buffers = [HostBuffer(n) for n in SIZES for _ in range(3)]
     spans = sorted((b.ptr, b.ptr + b.nbytes) for b in buffers)
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
     views = [b.view(np.uint8, (b.nbytes,)) for b in buffers]
@@ -49,7 +49,7 @@ def test_blocks_do_not_overlap(fresh_heap):
 
 def test_accounting(fresh_heap):
     start = buffer.allocated_bytes()
-    a, b = Buffer(100), Buffer(5 << 20)
+    a, b = HostBuffer(100), HostBuffer(5 << 20)
     assert buffer.allocated_bytes() - start == 100 + (5 << 20)
     del b
     assert buffer.allocated_bytes() - start == 100
@@ -62,18 +62,18 @@ def test_accounting(fresh_heap):
 
 @pytest.mark.parametrize("nbytes", [100, 5000, 3 << 20])
 def test_freed_blocks_are_used_again(fresh_heap, nbytes):
-    b = Buffer(nbytes)
+    b = HostBuffer(nbytes)
     ptr = b.ptr
     del b
     assert buffer.cached_bytes() >= nbytes
-    assert Buffer(nbytes).ptr == ptr
+    assert HostBuffer(nbytes).ptr == ptr
     buffer.trim()
     assert buffer.cached_bytes() == 0
 
 
 def test_views_keep_the_buffer_alive(fresh_heap):
     start = buffer.allocated_bytes()
-    b = Buffer(64)
+    b = HostBuffer(64)
     b.view(np.int32, (16,))[:] = range(16)
     part = b.slice(16, 32).view(np.int32, (2, 4))
     del b
@@ -94,7 +94,7 @@ def aligned(shape, dtype):
 
 def test_from_numpy_shares_what_it_can():
     x = aligned((3, 4), np.float32)
-    b = Buffer.from_numpy(x)
+    b = HostBuffer.from_numpy(x)
     assert b.ptr == x.ctypes.data and b.nbytes == 48
     x[1, 2] = 5
     assert b.view(np.float32, (3, 4))[1, 2] == 5
@@ -116,14 +116,14 @@ def test_from_numpy_shares_what_it_can():
 )
 def test_from_numpy_copies_the_rest(make):
     x = make()
-    b = Buffer.from_numpy(x, copy=x.ndim == 0)
+    b = HostBuffer.from_numpy(x, copy=x.ndim == 0)
     assert b.ptr != x.ctypes.data and b.ptr % 64 == 0
     np.testing.assert_array_equal(b.view(x.dtype.newbyteorder("="), x.shape), x)
 
 
 def test_copy_on_request():
     x = aligned((8,), np.int64)
-    b = Buffer.from_numpy(x, copy=True)
+    b = HostBuffer.from_numpy(x, copy=True)
     x[:] = 1
     assert b.ptr != x.ctypes.data and b.view(np.int64, (8,)).sum() == 0
 
@@ -132,13 +132,13 @@ def test_errors(fresh_heap):
     with pytest.raises(
         MemoryError, match=r"cannot allocate 1048576.0 TiB for an array: .* WEFT_BUFFER_CACHE_BYTES"
     ):
-        Buffer(1 << 60)
+        HostBuffer(1 << 60)
     with pytest.raises(ValueError, match="must not be negative, got -1"):
-        Buffer(-1)
+        HostBuffer(-1)
     with pytest.raises(ValueError, match="bytes 8 to 24 reach outside the buffer of 16 bytes"):
-        Buffer(16).view(np.int32, (4,), offset=8)
+        HostBuffer(16).view(np.int32, (4,), offset=8)
     with pytest.raises(ValueError, match=r"Buffer\.slice"):
-        Buffer(16).slice(-1, 4)
+        HostBuffer(16).slice(-1, 4)
 
 
 def test_many_threads(fresh_heap):
@@ -150,7 +150,7 @@ def test_many_threads(fresh_heap):
         kept = []
         for _ in range(300):
             n = int(rng.choice([8, 100, 5000, 70_000, 1 << 20]))
-            b = Buffer(n)
+            b = HostBuffer(n)
             v = b.view(np.uint8, (n,))
             v[:: max(n // 8, 1)] = seed
             kept.append(v)
@@ -171,14 +171,14 @@ def test_many_threads(fresh_heap):
 def test_native_heap_is_taken_once(fresh_heap, monkeypatch):
     heaps = [PythonHeap()]
     monkeypatch.setattr(buffer, "_heaps", heaps)
-    first = Buffer(10)
+    first = HostBuffer(10)
     buffer.use_native(heap.symbols())
     before = buffer.allocated_bytes()
     buffer.use_native(heap.symbols())
     assert (
         len(heaps) == 2 and isinstance(heaps[-1], NativeHeap) and buffer.allocated_bytes() == before
     )
-    second = Buffer(20)
+    second = HostBuffer(20)
     assert buffer.allocated_bytes() == before + 20
     del first  # goes back to where it came from, and is not kept: nothing would take it again
     assert buffer.allocated_bytes() == before + 10 and second.nbytes == 20
@@ -205,7 +205,7 @@ def test_cache_is_bounded():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("nbytes", [64, 4096, 8 << 20])
 def test_a_child_process_has_memory_of_its_own(fresh_heap, nbytes):
-    b = Buffer(nbytes)
+    b = HostBuffer(nbytes)
     x = b.view(np.uint8, (nbytes,))
     x[...] = 7
     child = os.fork()
@@ -218,7 +218,7 @@ def test_a_child_process_has_memory_of_its_own(fresh_heap, nbytes):
 
 def test_a_buffer_whose_making_was_interrupted_leaves_silently(fresh_heap, capfd):
     before = buffer.allocated_bytes()
-    Buffer.__new__(Buffer)
+    HostBuffer.__new__(HostBuffer)
     assert (capfd.readouterr().err, buffer.allocated_bytes()) == ("", before)
 
 
@@ -229,15 +229,15 @@ def test_unshared_numpy_memory_is_owned_by_its_buffer():
         start = -room.ctypes.data % buffer.ALIGNMENT
         return room[start : start + 16]
 
-    lent = buffer.Buffer.from_numpy(aligned())
+    lent = buffer.HostBuffer.from_numpy(aligned())
     alone = (
         is_held_at_most(lent, 1) and lent.owns_memory()
     )  # before `assert`, which refers to what it compares
     known = aligned()
-    lent = buffer.Buffer.from_numpy(known)
+    lent = buffer.HostBuffer.from_numpy(known)
     beside_its_array = is_held_at_most(lent, 1) and lent.owns_memory()
     base = known.base
     del known
-    lent = buffer.Buffer.from_numpy(base[-base.ctypes.data % buffer.ALIGNMENT :])
+    lent = buffer.HostBuffer.from_numpy(base[-base.ctypes.data % buffer.ALIGNMENT :])
     beside_its_base = is_held_at_most(lent, 1) and lent.owns_memory()
     assert (alone, beside_its_array, beside_its_base) == (True, False, False)

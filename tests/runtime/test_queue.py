@@ -219,7 +219,7 @@ class Uncopied(Exception):
 
 
 def test_what_cannot_be_copied_is_raised_all_the_same():
-    failure = queue.Failure(Uncopied(1, 2))
+    failure = queue.QueuedFailure(Uncopied(1, 2))
     with pytest.raises(Uncopied, match="1 2"):
         failure.throw()
     with pytest.raises(RuntimeError, match="Uncopied: 1 2"):

@@ -60,8 +60,8 @@ def in_bounds(monkeypatch, by=1):
 
 def _shifted(kernel, by):
     def statement(stmt):
-        if isinstance(stmt, L.Store):
-            return replace(stmt, index=L.Op("add", (stmt.index, L.Const(by, "i64")), "i64"))
+        if isinstance(stmt, L.StoreElement):
+            return replace(stmt, index=L.ScalarOp("add", (stmt.index, L.Const(by, "i64")), "i64"))
         return (
             replace(stmt, body=tuple(map(statement, stmt.body)))
             if isinstance(stmt, L.For)

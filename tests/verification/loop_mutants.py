@@ -39,7 +39,7 @@ def paths(node: Any, path: Path = ()) -> Iterator[Path]:
     if isinstance(node, tuple):
         for k, item in enumerate(node):
             yield from paths(item, (*path, k))
-    elif isinstance(node, L.Kernel):
+    elif isinstance(node, L.LoopsKernel):
         yield from paths(node.body, ("body",))
     elif hasattr(type(node), "__slots__") and type(node).__module__ == L.__name__:
         yield path
@@ -48,11 +48,11 @@ def paths(node: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def _add_one(x: L.Expr) -> L.Expr:
-    return L.Op("add", (x, L.Const(1, "i64")), "i64")
+    return L.ScalarOp("add", (x, L.Const(1, "i64")), "i64")
 
 
 def _subtract_one(x: L.Expr) -> L.Expr:
-    return L.Op("sub", (x, L.Const(1, "i64")), "i64")
+    return L.ScalarOp("sub", (x, L.Const(1, "i64")), "i64")
 
 
 def _shift_load(part: Any) -> Any:
@@ -64,11 +64,11 @@ def _shift_load_down(part: Any) -> Any:
 
 
 def _drop_guard(part: Any) -> Any:
-    return replace(part, guard=None) if isinstance(part, L.Load | L.Store) else part
+    return replace(part, guard=None) if isinstance(part, L.Load | L.StoreElement) else part
 
 
 def _shift_store(part: Any) -> Any:
-    return replace(part, index=_add_one(part.index)) if isinstance(part, L.Store) else part
+    return replace(part, index=_add_one(part.index)) if isinstance(part, L.StoreElement) else part
 
 
 def _shorten_loop(part: Any) -> Any:
@@ -90,7 +90,7 @@ def _lengthen_loop(part: Any) -> Any:
 def _change_stride(part: Any) -> Any:
     """Multiply by another constant."""
     if (
-        isinstance(part, L.Op)
+        isinstance(part, L.ScalarOp)
         and part.op in ("mul", "div", "rem")
         and part.type == "i64"
         and isinstance(part.args[1], L.Const)
@@ -101,23 +101,23 @@ def _change_stride(part: Any) -> Any:
 
 def _swap_strides(part: Any) -> Any:
     """Exchange the factors of two terms of a sum."""
-    if not (isinstance(part, L.Op) and part.op == "add" and part.type == "i64"):
+    if not (isinstance(part, L.ScalarOp) and part.op == "add" and part.type == "i64"):
         return part
     one, other = part.args
-    if isinstance(one, L.Op) and one.op == "mul" and isinstance(one.args[1], L.Const):
+    if isinstance(one, L.ScalarOp) and one.op == "mul" and isinstance(one.args[1], L.Const):
         step = one.args[1]
-        return replace(part, args=(one.args[0], L.Op("mul", (other, step), "i64")))
+        return replace(part, args=(one.args[0], L.ScalarOp("mul", (other, step), "i64")))
     return part
 
 
 def _exchange_cases(part: Any) -> Any:
-    if isinstance(part, L.Op) and part.op == "select":
+    if isinstance(part, L.ScalarOp) and part.op == "select":
         return replace(part, args=(part.args[0], part.args[2], part.args[1]))
     return part
 
 
 def _drop_statement(part: Any) -> Any:
-    return None if isinstance(part, L.Store | L.Accum | L.For | L.Interleave) else part
+    return None if isinstance(part, L.StoreElement | L.Accum | L.For | L.Interleave) else part
 
 
 MUTATIONS: dict[str, Callable[[Any], Any]] = {
@@ -134,7 +134,7 @@ MUTATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def mutants(kernel: L.Kernel, name: str) -> list[L.Kernel]:
+def mutants(kernel: L.LoopsKernel, name: str) -> list[L.LoopsKernel]:
     """Return the kernels with one mutation of a kind."""
     mutate, found = MUTATIONS[name], []
     for path in paths(kernel):
@@ -145,7 +145,7 @@ def mutants(kernel: L.Kernel, name: str) -> list[L.Kernel]:
     return found
 
 
-def values_of(kernel: L.Kernel, seed: int = 0) -> list[np.ndarray] | None:
+def values_of(kernel: L.LoopsKernel, seed: int = 0) -> list[np.ndarray] | None:
     """Return what a kernel stores for random inputs; None if it accesses memory outside of its
     buffers."""
     rng = np.random.default_rng(seed)
@@ -163,7 +163,7 @@ def values_of(kernel: L.Kernel, seed: int = 0) -> list[np.ndarray] | None:
     return [array for array, buf in zip(arrays, kernel.bufs) if buf.mode != "in"]
 
 
-def changes_values(kernel: L.Kernel, mutant: L.Kernel) -> bool:
+def changes_values(kernel: L.LoopsKernel, mutant: L.LoopsKernel) -> bool:
     """Return whether a mutant computes other values, more than rounding differs, or accesses memory
     outside of its buffers."""
     one, other = values_of(kernel), values_of(mutant)

@@ -151,8 +151,8 @@ def test_the_error_names_kernel_equation_and_line():
 
 def _copy(index, extent=4, size=4, out=4):
     load = L.Load("x", index, "f32")
-    store = L.Store("y", L.Index("i"), load)
-    return L.Kernel(
+    store = L.StoreElement("y", L.Index("i"), load)
+    return L.LoopsKernel(
         (L.Buf("x", "f32", size), L.Buf("y", "f32", out, "out")), (L.For("i", extent, (store,)),)
     )
 
@@ -160,26 +160,29 @@ def _copy(index, extent=4, size=4, out=4):
 I, ONE = L.Index("i"), L.Const(1, "i64")
 SCRATCH = (L.Buf("s", "f32", 4),)
 WRONG_ACCESSES = {
-    "load after the end": (_copy(L.Op("add", (I, ONE), "i64")), "element 4 is outside"),
-    "load before the beginning": (_copy(L.Op("sub", (I, ONE), "i64")), "element -1 is outside"),
+    "load after the end": (_copy(L.ScalarOp("add", (I, ONE), "i64")), "element 4 is outside"),
+    "load before the beginning": (
+        _copy(L.ScalarOp("sub", (I, ONE), "i64")),
+        "element -1 is outside",
+    ),
     "store after the end": (_copy(I, extent=5, size=5), "element 4 is outside"),
     "result not written": (_copy(I, extent=3), "element 3 is never written"),
     "scratch read before it is written": (
-        L.Kernel(
+        L.LoopsKernel(
             (L.Buf("y", "f32", 4, "out"),),
-            (L.For("i", 4, (L.Store("y", I, L.Load("s", I, "f32")),)),),
+            (L.For("i", 4, (L.StoreElement("y", I, L.Load("s", I, "f32")),)),),
             SCRATCH,
         ),
         "element 0 is read before it is written",
     ),
     "two tasks": (
-        L.Kernel(
+        L.LoopsKernel(
             (L.Buf("x", "f32", 4), L.Buf("y", "f32", 1, "out")),
             (
                 L.For(
                     "i",
                     4,
-                    (L.Store("y", L.Const(0, "i64"), L.Load("x", I, "f32")),),
+                    (L.StoreElement("y", L.Const(0, "i64"), L.Load("x", I, "f32")),),
                     L.LoopKind.PARALLEL,
                 ),
             ),
@@ -187,7 +190,7 @@ WRONG_ACCESSES = {
         "written by two tasks, with different values",
     ),
     "scratch of another task": (
-        L.Kernel(
+        L.LoopsKernel(
             (L.Buf("x", "f32", 4), L.Buf("y", "f32", 4, "out")),
             (
                 L.For(
@@ -196,18 +199,18 @@ WRONG_ACCESSES = {
                     (
                         L.For(
                             "k",
-                            L.Op(
+                            L.ScalarOp(
                                 "select",
                                 (
-                                    L.Op("eq", (I, L.Const(0, "i64")), "bool"),
+                                    L.ScalarOp("eq", (I, L.Const(0, "i64")), "bool"),
                                     L.Const(4, "i64"),
                                     L.Const(0, "i64"),
                                 ),
                                 "i64",
                             ),
-                            (L.Store("s", L.Index("k"), L.Load("x", L.Index("k"), "f32")),),
+                            (L.StoreElement("s", L.Index("k"), L.Load("x", L.Index("k"), "f32")),),
                         ),
-                        L.Store("y", I, L.Load("s", I, "f32")),
+                        L.StoreElement("y", I, L.Load("s", I, "f32")),
                     ),
                     L.LoopKind.PARALLEL,
                 ),
@@ -227,11 +230,11 @@ def test_wrong_accesses_are_found(kernel, problem):
 
 
 def test_guarded_loads_outside_read_nothing():
-    inside = L.Op("lt", (L.Index("i"), L.Const(2, "i64")), "bool")
+    inside = L.ScalarOp("lt", (L.Index("i"), L.Const(2, "i64")), "bool")
     load = L.Load("x", L.Index("i"), "f32", inside)
-    kernel = L.Kernel(
+    kernel = L.LoopsKernel(
         (L.Buf("x", "f32", 2), L.Buf("y", "f32", 4, "out")),
-        (L.For("i", 4, (L.Store("y", L.Index("i"), load),)),),
+        (L.For("i", 4, (L.StoreElement("y", L.Index("i"), load),)),),
     )
     assert provenance_of(kernel).stored["y"] == {0: 0, 1: 1, 2: None, 3: None}
 

@@ -9,7 +9,7 @@ import weft
 import weft.numpy as wnp
 from tests.verification import faults
 from tests.verification.programs import PROGRAMS, normal
-from weft._engine.compiler.schedule.arena import GUARD, Buffer, place
+from weft._engine.compiler.schedule.arena import GUARD, ArenaBuffer, place
 from weft._engine.util.config import Override
 from weft._engine.verification import stages
 from weft.errors import VerificationError
@@ -34,9 +34,9 @@ def test_correct_programs_pass(program, monkeypatch):
 
 def test_buffers_have_guards_and_memory_of_their_own():
     buffers = [
-        Buffer(100, first=0, last=1),
-        Buffer(5000, first=1, last=2),
-        Buffer(64, first=3, last=4),
+        ArenaBuffer(100, first=0, last=1),
+        ArenaBuffer(5000, first=1, last=2),
+        ArenaBuffer(64, first=3, last=4),
     ]
     arena = place(buffers)
     spans = sorted((b.offset, b.offset + b.nbytes) for b in buffers)

@@ -8,14 +8,14 @@ import weft
 import weft.numpy as wnp
 from weft._engine.verification.tolerance import (
     COARSE_UNITS,
-    Precision,
-    Tolerance,
+    ResultPrecision,
+    ResultTolerance,
     difference,
     epsilon_of,
     precisions,
 )
 
-F32 = Precision(2.0**-23)
+F32 = ResultPrecision(2.0**-23)
 
 
 def precision_of(fun, *args):
@@ -51,13 +51,16 @@ def test_precision_has_the_length_of_the_longest_reduction(fun, length):
 
 def test_long_reductions_may_differ_by_more():
     want, got = np.float32([1e6]), np.float32([1e6 * (1 + 1e-3)])
-    assert difference([got], [want], Tolerance([want], [F32])) is not None
-    assert difference([got], [want], Tolerance([want], [Precision(2.0**-23, 10**8)])) is None
+    assert difference([got], [want], ResultTolerance([want], [F32])) is not None
+    assert (
+        difference([got], [want], ResultTolerance([want], [ResultPrecision(2.0**-23, 10**8)]))
+        is None
+    )
 
 
 def test_units_are_relative_to_the_result():
     want, got = np.float32([1e-9, 2e-9]), np.float32([1e-9, 2.2e-9])
-    found = difference([got], [want], Tolerance([want], [F32]))
+    found = difference([got], [want], ResultTolerance([want], [F32]))
     assert (found.result, found.index, found.got, found.want, found.count) == (
         0,
         (1,),
@@ -65,7 +68,7 @@ def test_units_are_relative_to_the_result():
         want[1],
         1,
     )
-    assert difference([got], [want], Tolerance([want], [F32], least=1.0)) is None
+    assert difference([got], [want], ResultTolerance([want], [F32], least=1.0)) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,7 @@ def test_subnormal_numbers_have_the_unit_of_the_least_normal_one(dtype):
         np.asarray([least]).astype(dtype),
         np.asarray([ml_dtypes.finfo(dtype).smallest_normal * 16]).astype(dtype),
     )
-    tolerance = Tolerance([want], [Precision(epsilon_of(dtype))])
+    tolerance = ResultTolerance([want], [ResultPrecision(epsilon_of(dtype))])
     assert difference([(2 * want).astype(dtype)], [want], tolerance) is None
     assert difference([far], [want], tolerance) is not None
 
@@ -91,7 +94,7 @@ def test_noise_widens_what_may_differ():
         runs.append(k)
         return [want + np.float32(0.002 * (-1) ** k)]
 
-    assert difference([got], [want], Tolerance([want], [F32], repeat)) is None and runs == [
+    assert difference([got], [want], ResultTolerance([want], [F32], repeat)) is None and runs == [
         0,
         1,
         2,
@@ -99,14 +102,16 @@ def test_noise_widens_what_may_differ():
     ]
     assert (
         difference(
-            [got], [want], Tolerance([want], [F32], lambda k: repeat(k) if k > 9 else [want])
+            [got], [want], ResultTolerance([want], [F32], lambda k: repeat(k) if k > 9 else [want])
         )
         is None
         and runs[-1] == 15
     )
-    assert difference([got + 1], [want], Tolerance([want], [F32], repeat)) is not None
+    assert difference([got + 1], [want], ResultTolerance([want], [F32], repeat)) is not None
     assert (
-        difference([want], [want], Tolerance([want], [F32], lambda k: pytest.fail("not needed")))
+        difference(
+            [want], [want], ResultTolerance([want], [F32], lambda k: pytest.fail("not needed"))
+        )
         is None
     )
 
@@ -115,37 +120,42 @@ def test_nan_and_infinities_are_errors_unless_noise_makes_them():
     want = np.float32([1.0, np.inf, np.nan])
     for got in ([np.nan, np.inf, np.nan], [1.0, -np.inf, np.nan], [1.0, np.inf, 0.0]):
         got = np.float32(got)
-        assert difference([got], [want], Tolerance([want], [F32])) is not None
-        assert difference([got], [want], Tolerance([want], [F32], lambda k, got=got: [got])) is None
+        assert difference([got], [want], ResultTolerance([want], [F32])) is not None
+        assert (
+            difference([got], [want], ResultTolerance([want], [F32], lambda k, got=got: [got]))
+            is None
+        )
 
 
 def test_integers_differ_only_where_noise_changes_them():
     want, got = np.int32([3, 7]), np.int32([3, 8])
     sometimes = lambda k: [np.int32([3, 9]) if k == 11 else want]
-    assert difference([got], [want], Tolerance([want], [F32], sometimes)) is None
+    assert difference([got], [want], ResultTolerance([want], [F32], sometimes)) is None
     assert difference(
-        [got], [want], Tolerance([want], [F32], lambda k: [np.int32([4, 7])])
+        [got], [want], ResultTolerance([want], [F32], lambda k: [np.int32([4, 7])])
     ).index == (1,)
-    assert difference([got], [want], Tolerance([want], [Precision()], sometimes)).is_exact
+    assert difference(
+        [got], [want], ResultTolerance([want], [ResultPrecision()], sometimes)
+    ).is_exact
 
 
 def test_exact_results_keep_their_bits():
     want = np.float32([0.0, np.nan, 1.0])
     close = np.float32([0.0, np.nan, np.nextafter(np.float32(1), np.float32(2))])
-    assert difference([close], [want], Tolerance([want], [F32]), [True]).index == (2,)
+    assert difference([close], [want], ResultTolerance([want], [F32]), [True]).index == (2,)
     assert difference([-want], [want], None).index == (0,)
     assert difference([want], [want], None) is None
 
 
 def test_coarse_dtypes_have_fewer_units():
     want = np.array([1.0, 2.0], ml_dtypes.bfloat16)
-    rounded = Precision(epsilon_of(want.dtype))
+    rounded = ResultPrecision(epsilon_of(want.dtype))
     assert rounded.epsilon == 2.0**-7 and COARSE_UNITS * rounded.epsilon < 0.2
     assert (
-        difference([want + np.array(0.125, want.dtype)], [want], Tolerance([want], [rounded]))
+        difference([want + np.array(0.125, want.dtype)], [want], ResultTolerance([want], [rounded]))
         is None
     )
     assert (
-        difference([want + np.array(1, want.dtype)], [want], Tolerance([want], [rounded]))
+        difference([want + np.array(1, want.dtype)], [want], ResultTolerance([want], [rounded]))
         is not None
     )

@@ -30,13 +30,13 @@ from weft._engine.api.execute import to_array
 from weft._engine.control import checks
 from weft._engine.control.checks import (
     BatchedError,
+    CheckSite,
     DivisionByZeroError,
     FailedCheckError,
     JaxException,
     JaxRuntimeError,
     NaNError,
     OOBError,
-    Site,
     Slot,
 )
 from weft._engine.core.sealed import Sealed
@@ -80,7 +80,7 @@ class Error(metaclass=Sealed):
         self,
         code: Any = _NONE,
         values: Sequence[Any] = (),
-        sites: Sequence[Site] = (),
+        sites: Sequence[CheckSite] = (),
         slots: Sequence[Slot] = (),
     ):
         self._code = code
@@ -197,7 +197,7 @@ def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], deb
         random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in values
     ]  # messages show the data of random keys
     _check_format(name, msg, values, structure)
-    site = Site(FailedCheckError, msg, 0, structure, str(user_frame() or ""))
+    site = CheckSite(FailedCheckError, msg, 0, structure, str(user_frame() or ""))
     code = (
         np.int32(0 if pred else 1)
         if isinstance(pred, (bool, np.bool_))

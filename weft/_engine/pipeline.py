@@ -18,8 +18,8 @@ import numpy as np
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, on_backend, to_blocks
 from weft._engine.backends.base import (
     BlockLayout,
-    LoadedElsewhere,
     LocalProgram,
+    RemoteProgram,
     is_elsewhere,
 )
 from weft._engine.compiler.rewrite.simplify import simplify
@@ -105,7 +105,7 @@ def compile_request(request: CompileRequest) -> Executable:
     )
     in_specs, out_specs = [x.spec for x in program.ins], [x.spec for x in program.outs]
     if is_elsewhere(request.assignment):
-        loaded = LoadedElsewhere(out_specs)
+        loaded = RemoteProgram(out_specs)
     else:
         loaded = request.backend.compile(program, stages.lowered, _Timer(stages))
     stages.seconds["total"] = time.perf_counter() - start
@@ -137,14 +137,14 @@ def compile_request(request: CompileRequest) -> Executable:
 
 def lower(request: CompileRequest) -> tuple[Stages, LocalProgram]:
     """Run all passes before code generation; return the stages and the program of one device."""
-    lowering = Lowering(request)
+    lowering = LoweringPipeline(request)
     for run_pass in PASSES:
         run_pass(lowering)
     assert lowering.stages.program is not None
     return lowering.stages, lowering.stages.program
 
 
-class Lowering:
+class LoweringPipeline:
     """The state of a program between the passes of `lower`.
 
     jaxpr           the traced program
@@ -163,7 +163,7 @@ class Lowering:
         self.in_specs: Sequence[ArraySpec] = request.in_specs
         self.out_shardings: Sequence[Sharding | None] = request.out_shardings
         self.partial_specs: list[PartitionSpec | None] = []
-        self.memory = MemoryLayout((), (), ())
+        self.memory = StackedMemoryLayout((), (), ())
 
     def is_partial(self, i: int) -> bool:
         """Return whether result `i` has unreduced axes."""
@@ -172,7 +172,7 @@ class Lowering:
 
 
 @record
-class MemoryLayout:
+class StackedMemoryLayout:
     """The storage of the arguments and results of a local program.
 
     axes         the mesh axes of the program
@@ -189,7 +189,7 @@ class MemoryLayout:
     owners: Any = None
 
 
-def drop_debug_checks(lowering: Lowering) -> None:
+def drop_debug_checks(lowering: LoweringPipeline) -> None:
     """Remove debug checks, which compiled programs do not perform."""
     if "debug_check" in lowering.jaxpr.effects:
         from weft._engine.control.checks import without_checks
@@ -197,14 +197,14 @@ def drop_debug_checks(lowering: Lowering) -> None:
         lowering.jaxpr = without_checks(lowering.jaxpr, frozenset(["debug_check"]))
 
 
-def erase_annotations(lowering: Lowering) -> None:
+def erase_annotations(lowering: LoweringPipeline) -> None:
     """Remove the annotations of types and operations that only transformations need."""
     lowering.program = erase(lowering.jaxpr)
     avals = lowering.jaxpr.out_avals
     lowering.partial_specs = list(map(_partial_spec, lowering.request.out_shardings, avals))
 
 
-def separate_terms(lowering: Lowering) -> None:
+def separate_terms(lowering: LoweringPipeline) -> None:
     """Convert unreduced arguments and results to arrays of their terms."""
     request, specs = lowering.request, lowering.in_specs
     outs: list[Sharding | None] = list(request.out_shardings)
@@ -226,19 +226,19 @@ def separate_terms(lowering: Lowering) -> None:
     )
 
 
-def physicalize_keys(lowering: Lowering) -> None:
+def physicalize_keys(lowering: LoweringPipeline) -> None:
     """Replace random keys by integer arrays."""
     lowering.program = lowering.run("physicalize", physicalize, lowering.program)
     lowering.stages.physical = lowering.program
 
 
-def simplify_program(lowering: Lowering) -> None:
+def simplify_program(lowering: LoweringPipeline) -> None:
     """Simplify the program of all devices."""
     lowering.program = lowering.run("simplify", simplify, lowering.program)
     lowering.stages.simplified = lowering.program
 
 
-def lay_out(lowering: Lowering) -> None:
+def lay_out(lowering: LoweringPipeline) -> None:
     """Convert the program of all devices into the program of one device."""
     if len(lowering.request.assignment) > 1 or has_shard_map(lowering.program):
         _partition(lowering)
@@ -246,7 +246,7 @@ def lay_out(lowering: Lowering) -> None:
         _place_on_one_device(lowering)
 
 
-def _partition(lowering: Lowering) -> None:
+def _partition(lowering: LoweringPipeline) -> None:
     """Partition a program over several devices, with explicit collectives."""
     from weft._engine.partition import partition
 
@@ -282,7 +282,7 @@ def _partition(lowering: Lowering) -> None:
         for s, sharding in zip(lowering.in_specs, in_shardings)
     ]
     missing = len(jaxpr.outvars) - len(result.out_blocks)
-    lowering.memory = MemoryLayout(
+    lowering.memory = StackedMemoryLayout(
         result.axes,
         result.in_specs,
         result.out_specs,
@@ -291,7 +291,7 @@ def _partition(lowering: Lowering) -> None:
     )
 
 
-def _partitioning(lowering: Lowering) -> Partitioning:
+def _partitioning(lowering: LoweringPipeline) -> Partitioning:
     """Return the partitioning method of a program: propagation, or the search for its automatic shardings."""
     from weft._engine.partition.partition import PropagatingPartitioning
 
@@ -305,7 +305,7 @@ def _partitioning(lowering: Lowering) -> Partitioning:
     return LayoutSearch(request.automatic.mesh, ties=_state_ties(lowering), cost=cost)
 
 
-def _state_ties(lowering: Lowering) -> tuple[tuple[int, int], ...]:
+def _state_ties(lowering: LoweringPipeline) -> tuple[tuple[int, int], ...]:
     """Return pairs (result, donated argument) of equal shape and dtype: the result replaces the argument. Each argument has one pair."""
     free = list(lowering.request.donated)
     program, ties = lowering.program, []
@@ -319,7 +319,7 @@ def _state_ties(lowering: Lowering) -> tuple[tuple[int, int], ...]:
     return tuple(ties)
 
 
-def _place_on_one_device(lowering: Lowering) -> None:
+def _place_on_one_device(lowering: LoweringPipeline) -> None:
     """Place the arguments and results of a program on its only device."""
     request, backend = lowering.request, lowering.backend
     here = on_backend(SingleDeviceSharding(request.assignment[0]), backend)
@@ -339,10 +339,10 @@ def _place_on_one_device(lowering: Lowering) -> None:
     placed = [ArraySpec(s.aval, here, s.committed) for s in specs]
     lowering.in_specs = [s if fits(s, p) or s.stored is not s else p for s, p in zip(specs, placed)]
     count = len(lowering.out_shardings)
-    lowering.memory = MemoryLayout((), [()] * len(specs), [()] * count, (None,) * count)
+    lowering.memory = StackedMemoryLayout((), [()] * len(specs), [()] * count, (None,) * count)
 
 
-def make_local_program(lowering: Lowering) -> None:
+def make_local_program(lowering: LoweringPipeline) -> None:
     """Create the `LocalProgram` for the backend, and check the shapes and dtypes of its results against their shards."""
     request, backend, memory = lowering.request, lowering.backend, lowering.memory
     committed = (
@@ -376,7 +376,7 @@ def make_local_program(lowering: Lowering) -> None:
         check_memory(lowering.program, list(zip(shapes, dtypes)))
 
 
-def lower_for_backend(lowering: Lowering) -> None:
+def lower_for_backend(lowering: LoweringPipeline) -> None:
     """Run the backend's own stages."""
     program = lowering.stages.program
     assert program is not None
@@ -384,7 +384,7 @@ def lower_for_backend(lowering: Lowering) -> None:
 
 
 #: the passes of `lower`, in order
-PASSES: tuple[Callable[[Lowering], None], ...] = (
+PASSES: tuple[Callable[[LoweringPipeline], None], ...] = (
     drop_debug_checks,
     erase_annotations,
     separate_terms,

@@ -12,7 +12,7 @@
         manifest.ocdbt, d/…             the values: zarr arrays, named by the paths of leaves, in one OCDBT database
 
 In:   trees of values, folders.
-Out:  `Entry`s, one for each leaf; JSON texts, and the inverse.
+Out:  `TreeEntry`s, one for each leaf; JSON texts, and the inverse.
 Laws: this module does not need tensorstore. Orbax writes items in four ways (zarr 2 or 3, with OCDBT or a folder per array): all can be
       read.
 Next: `store` reads and writes arrays, `saving` and `restoring` combine the parts.
@@ -61,7 +61,7 @@ EMPTY: dict[str, Any] = {"None": None, "Dict": {}, "List": [], "Tuple": (), "Nam
 
 
 @record
-class Entry:
+class TreeEntry:
     """A leaf of a stored tree: its path, the kinds of its keys, and the kind of its value (`jax.Array`, `np.ndarray`, `scalar`, `string`,
     or an empty container)."""
 
@@ -146,10 +146,10 @@ def named_leaves(api: str, values: Any) -> list[tuple[tuple[str, ...], tuple[int
     return leaves
 
 
-def nested(entries: Iterable[Entry], values: Iterable[Any]) -> Any:
+def nested(entries: Iterable[TreeEntry], values: Iterable[Any]) -> Any:
     """Return the tree of dicts and lists that entries describe, with these values as leaves.
 
-    >>> nested([Entry(("w", "0"), (2, 1), "scalar"), Entry(("w", "1"), (2, 1), "scalar"), Entry(("b",), (2,), "scalar")], [1, 2, 3])
+    >>> nested([TreeEntry(("w", "0"), (2, 1), "scalar"), TreeEntry(("w", "1"), (2, 1), "scalar"), TreeEntry(("b",), (2,), "scalar")], [1, 2, 3])
     {'w': [1, 2], 'b': 3}
     """
     root: dict = {}
@@ -159,11 +159,11 @@ def nested(entries: Iterable[Entry], values: Iterable[Any]) -> Any:
         node = root
         for name, kind in zip(entry.names[:-1], entry.kinds[:-1]):
             node = node.setdefault((kind, name), {})
-        node[entry.kinds[-1], entry.names[-1]] = _Leaf(value)
+        node[entry.kinds[-1], entry.names[-1]] = _TreeLeaf(value)
     return _plain(root)
 
 
-class _Leaf:
+class _TreeLeaf:
     """A wrapper that distinguishes a leaf from the dicts that represent the tree."""
 
     __slots__ = ("value",)
@@ -173,7 +173,7 @@ class _Leaf:
 
 
 def _plain(node: Any) -> Any:
-    if isinstance(node, _Leaf):
+    if isinstance(node, _TreeLeaf):
         return node.value
     if node and all(kind == SEQUENCE for kind, _ in node):
         return [_plain(node[key]) for key in sorted(node, key=lambda key: int(key[1]))]
@@ -183,7 +183,7 @@ def _plain(node: Any) -> Any:
 # ---- JSON
 
 
-def tree_text(entries: Iterable[Entry], ocdbt: bool = True, zarr3: bool = True) -> str:
+def tree_text(entries: Iterable[TreeEntry], ocdbt: bool = True, zarr3: bool = True) -> str:
     """Return the text of the file `_METADATA`."""
     leaves = {}
     for entry in entries:
@@ -207,7 +207,7 @@ def tree_text(entries: Iterable[Entry], ocdbt: bool = True, zarr3: bool = True) 
 class StoredTree:
     """The contents of `_METADATA`: the leaves, and how arrays are stored."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TreeEntry, ...]
     ocdbt: bool
     zarr3: bool
     complete: bool  # blocks equal to the fill value are stored too, so that an absent block is missing data
@@ -238,9 +238,9 @@ def read_tree(item: Path) -> StoredTree:
         raise damaged(file, f"it is not the description of a tree: {error!r}") from error
 
 
-def _entry(keys: Sequence[Mapping], value: Mapping) -> Entry:
+def _entry(keys: Sequence[Mapping], value: Mapping) -> TreeEntry:
     shape = value.get("write_shape")
-    return Entry(
+    return TreeEntry(
         tuple(str(key["key"]) for key in keys),
         tuple(int(key["key_type"]) for key in keys),
         value["value_type"],

@@ -29,13 +29,13 @@ from weft._engine.util.errors import CheckpointError, describe
 from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary
 from weft.checkpoint import arguments, layout, listing, ranks, store
-from weft.checkpoint.layout import Entry, StoredTree
+from weft.checkpoint.layout import StoredTree, TreeEntry
 
 Box = tuple[slice, ...]
 
 
 @record(eq=False)
-class _Wanted:
+class _LeafRequest:
     """The requested sharding, dtype and memory layout of a leaf; `plain` is the Python type to convert it to."""
 
     sharding: Sharding | None = None
@@ -77,7 +77,7 @@ def restore(
         return layout.nested(stored.entries, values)
     leaves = layout.named_leaves("checkpoint.restore", like)
     missing = [
-        Entry(names, kinds, "")
+        TreeEntry(names, kinds, "")
         for names, kinds, value in leaves
         if names not in by_names and not layout.is_leaf(value)
     ]
@@ -87,7 +87,9 @@ def restore(
     targets = [wanted_like(value) for _, value in requested]
     if shardings is not None:
         targets = [
-            want if want.plain is not None or sharding is None else _Wanted(sharding, want.dtype)
+            want
+            if want.plain is not None or sharding is None
+            else _LeafRequest(sharding, want.dtype)
             for want, sharding in zip(targets, _prefix(shardings, like))
         ]
     entries = [by_names[names] for names, _ in requested]
@@ -108,7 +110,7 @@ def metadata(path: str | os.PathLike, *, step: int | None = None, item: str | No
     {'w': ShapeDtypeStruct(shape=(3,), dtype=float32)}
     """
     stored, _, folder = _open(path, step, item, "checkpoint.metadata(path, step=...)")
-    reader = store.Reader(folder, stored.ocdbt, stored.zarr3, stored.complete)
+    reader = store.ArrayReader(folder, stored.ocdbt, stored.zarr3, stored.complete)
     generators = layout.read_generators(folder)
     values = []
     for entry, future in [
@@ -137,7 +139,7 @@ def verify(path: str | os.PathLike, *, step: int | None = None, item: str | None
     ...     weft.checkpoint.verify(folder)
     """
     stored, texts, folder = _open(path, step, item, "checkpoint.verify(path, step=...)")
-    for _ in _values(folder, stored, [(entry, _Wanted()) for entry in stored.entries], texts):
+    for _ in _values(folder, stored, [(entry, _LeafRequest()) for entry in stored.entries], texts):
         pass
 
 
@@ -211,7 +213,7 @@ def _item(folder: Path, items: Sequence[Path], item: str | None, api: str) -> Pa
     raise ValueError(f"{api}: {folder} has the items {sorted(named)}; choose one by item=.")
 
 
-def _tell_missing(missing: Sequence[Entry], stored: StoredTree, folder: Path) -> None:
+def _tell_missing(missing: Sequence[TreeEntry], stored: StoredTree, folder: Path) -> None:
     shown = map(str, missing[:6])
     there = ", ".join(str(entry) for entry in stored.entries[:6]) + (
         ", …" if len(stored.entries) > 6 else ""
@@ -229,33 +231,33 @@ def _tell_missing(missing: Sequence[Entry], stored: StoredTree, folder: Path) ->
 # ---- requested leaves
 
 
-def wanted_like(value: Any) -> _Wanted:
+def wanted_like(value: Any) -> _LeafRequest:
     if type(value) is Array or isinstance(value, ShapeDtypeStruct):
         sharding = value.sharding
-        return _Wanted(
+        return _LeafRequest(
             default_sharding() if sharding is None else sharding,
             value.dtype,
             None,
             value.format.layout,
         )
     if isinstance(value, np.ndarray):
-        return _Wanted(None, value.dtype)
+        return _LeafRequest(None, value.dtype)
     if isinstance(value, (bool, int, float, complex, str, np.generic)):
-        return _Wanted(None, None, type(value))
+        return _LeafRequest(None, None, type(value))
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return _Wanted(default_sharding(), np.dtype(value.dtype))
+        return _LeafRequest(default_sharding(), np.dtype(value.dtype))
     raise TypeError(
         f"checkpoint.restore: a leaf of `like` is a {type(value).__name__}; arrays, ShapeDtypeStructs, NumPy arrays, numbers "
         "and strings can be restored."
     )
 
 
-def _wanted_by_shardings(stored: StoredTree, shardings: Any) -> list[_Wanted]:
+def _wanted_by_shardings(stored: StoredTree, shardings: Any) -> list[_LeafRequest]:
     plain = layout.nested(stored.entries, range(len(stored.entries)))
-    targets = [_Wanted() for _ in stored.entries]
+    targets = [_LeafRequest() for _ in stored.entries]
     for place, sharding in zip(tree.tree_leaves(plain), _prefix(shardings, plain)):
         if stored.entries[place].value != "scalar":
-            targets[place] = _Wanted(sharding)
+            targets[place] = _LeafRequest(sharding)
     return targets
 
 
@@ -276,14 +278,14 @@ def _prefix(shardings: Any, full: Any) -> list[Any]:
 # ---- reading
 
 
-def _is_array(entry: Entry) -> bool:
+def _is_array(entry: TreeEntry) -> bool:
     return not entry.is_empty and entry.value != "string"
 
 
 def _read(
     folder: Path,
     stored: StoredTree,
-    wanted: Sequence[tuple[Entry, _Wanted]],
+    wanted: Sequence[tuple[TreeEntry, _LeafRequest]],
     texts: dict[str, str],
     like: Sequence[Any] | None = None,
 ) -> list[Any]:
@@ -293,12 +295,12 @@ def _read(
 def _values(
     folder: Path,
     stored: StoredTree,
-    wanted: Sequence[tuple[Entry, _Wanted]],
+    wanted: Sequence[tuple[TreeEntry, _LeafRequest]],
     texts: dict[str, str],
     like: Sequence[Any] | None = None,
 ) -> Iterator[Any]:
     """Yield the values of entries, in order; reads run ahead of placement."""
-    reader = store.Reader(folder, stored.ocdbt, stored.zarr3, stored.complete)
+    reader = store.ArrayReader(folder, stored.ocdbt, stored.zarr3, stored.complete)
     generators = layout.read_generators(folder)
     opened = {entry.names: reader.open(entry.name) for entry, _ in wanted if _is_array(entry)}
     ready = {names: reader.result(".".join(names), future) for names, future in opened.items()}
@@ -318,7 +320,7 @@ def _values(
 
 
 def _check(
-    wanted: Sequence[tuple[Entry, _Wanted]],
+    wanted: Sequence[tuple[TreeEntry, _LeafRequest]],
     ready: dict[tuple[str, ...], Any],
     generators: dict[str, str],
     like: Sequence[Any] | None,
@@ -348,7 +350,7 @@ def _check(
 
 
 def _misfit(
-    want: _Wanted, asked: Any, opened: Any, generator: str | None
+    want: _LeafRequest, asked: Any, opened: Any, generator: str | None
 ) -> tuple[str, str] | None:
     """Return the stored and the requested type of an array, if they do not fit; else None."""
     shape: tuple[int, ...] = tuple(opened.shape)
@@ -383,7 +385,12 @@ class _Reading:
     """A leaf whose reads have started."""
 
     def __init__(
-        self, entry: Entry, want: _Wanted, opened: Any, generator: str | None, texts: dict[str, str]
+        self,
+        entry: TreeEntry,
+        want: _LeafRequest,
+        opened: Any,
+        generator: str | None,
+        texts: dict[str, str],
     ):
         self.entry, self.want, self._opened, self._generator, self._texts = (
             entry,
@@ -413,7 +420,7 @@ class _Reading:
             self._futures = {_corner(box): opened[box].read() for box in boxes}
             self.bytes = 2 * sum(_volume(box) for box in boxes) * size
 
-    def value(self, reader: store.Reader) -> Any:
+    def value(self, reader: store.ArrayReader) -> Any:
         """Wait for the reads, and return the value."""
         if self._opened is None:
             if self.entry.value == "string":
@@ -437,7 +444,7 @@ class _Reading:
             return want.plain(value.item())
         return value.item() if self.entry.value == "scalar" and want.dtype is None else value
 
-    def _part_reader(self, reader: store.Reader) -> Callable[[Box], np.ndarray]:
+    def _part_reader(self, reader: store.ArrayReader) -> Callable[[Box], np.ndarray]:
         """Return a function that returns a box of the array in the requested dtype."""
         what = f"the array {self.entry}"
         dtype = store.numpy_dtype(self._opened)
@@ -462,7 +469,7 @@ class _Reading:
         return read
 
 
-def _cast(values: np.ndarray, dtype: Any, entry: Entry) -> np.ndarray:
+def _cast(values: np.ndarray, dtype: Any, entry: TreeEntry) -> np.ndarray:
     """Return values cast to another dtype; raise ValueError if integers do not fit into it."""
     if values.dtype == dtype:
         return values

@@ -40,17 +40,17 @@ from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary, user_frame
 from weft.checkpoint import arguments, layout, listing, ranks, store
 from weft.checkpoint.claims import Claim, own_claims
-from weft.checkpoint.layout import Entry
+from weft.checkpoint.layout import TreeEntry
 
 _SCALARS = (bool, int, float, complex)
 _CALL = "checkpoint.save(path, tree, step)"
 
 
 @record(eq=False)
-class _Stored:
+class _StoredArray:
     """An array to save: its entry, its global shape, and the blocks that this process writes, with their start indices."""
 
-    entry: Entry
+    entry: TreeEntry
     shape: tuple[int, ...]
     dtype: np.dtype
     block: tuple[int, ...]
@@ -67,7 +67,7 @@ class Save:
 
     def __init__(self, path: Path, step: int, total: int):
         self.path, self.step, self.total = path, step, total
-        self._writer: store.Writer | None = None
+        self._writer: store.ArrayWriter | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -219,7 +219,9 @@ def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseE
 # ---- contents of a step
 
 
-def _snapshot(tree: Any, group: ranks.Ranks) -> tuple[list[_Stored], list[Entry], dict[str, str]]:
+def _snapshot(
+    tree: Any, group: ranks.Ranks
+) -> tuple[list[_StoredArray], list[TreeEntry], dict[str, str]]:
     """Return the arrays to save, the entries without arrays, and the strings."""
     leaves = layout.named_leaves("checkpoint.save", tree)
     _check_leaves(leaves)
@@ -227,9 +229,9 @@ def _snapshot(tree: Any, group: ranks.Ranks) -> tuple[list[_Stored], list[Entry]
     arrays, others, strings = [], [], {}
     for names, kinds, value in leaves:
         if layout.is_leaf(value):
-            others.append(Entry(names, kinds, layout.empty_kind(value)))
+            others.append(TreeEntry(names, kinds, layout.empty_kind(value)))
         elif isinstance(value, str):
-            others.append(Entry(names, kinds, "string"))
+            others.append(TreeEntry(names, kinds, "string"))
             strings[".".join(names)] = value
         elif type(value) is Array:
             arrays.append(_array(names, kinds, value, loads, group.rank))
@@ -249,13 +251,13 @@ def _check_leaves(leaves: Iterable[tuple[tuple[str, ...], tuple[int, ...], Any]]
             continue
         if getattr(type(value), "_is_tracer", False):
             raise TracerError(
-                f"checkpoint.save: {Entry(names, kinds, '')} is traced: values are saved outside of jit and grad."
+                f"checkpoint.save: {TreeEntry(names, kinds, '')} is traced: values are saved outside of jit and grad."
             )
         if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSMm":
             dtype = f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
             bad.append(
                 (
-                    str(Entry(names, kinds, "")),
+                    str(TreeEntry(names, kinds, "")),
                     f"{type(value).__module__}.{type(value).__name__}{dtype}",
                 )
             )
@@ -272,7 +274,7 @@ def _check_leaves(leaves: Iterable[tuple[tuple[str, ...], tuple[int, ...], Any]]
 
 def _array(
     names: Sequence[str], kinds: Sequence[int], value: Array, loads: list[int], rank: int
-) -> _Stored:
+) -> _StoredArray:
     generator = None
     if dtypes.is_extended(value.dtype):
         generator = value.dtype.impl.name
@@ -297,8 +299,8 @@ def _array(
         start = tuple(s.start or 0 for s in shard.index)
         if start in own_starts and start not in parts and shard.data is not None:
             parts[start] = shard.data._numpy()
-    entry = Entry(tuple(names), tuple(kinds), "jax.Array", local)
-    return _Stored(
+    entry = TreeEntry(tuple(names), tuple(kinds), "jax.Array", local)
+    return _StoredArray(
         entry,
         value.shape,
         value.dtype,
@@ -311,20 +313,20 @@ def _array(
 
 def _host_value(
     names: Sequence[str], kinds: Sequence[int], value: Any, loads: list[int], rank: int
-) -> _Stored:
+) -> _StoredArray:
     """Return the record of a NumPy array or a number, which process 0 writes."""
     copied = np.array(value, order="C")  # a copy, because the program may change the original
     if copied.dtype == object:
         raise TypeError(
-            f"checkpoint.save: {Entry(tuple(names), tuple(kinds), '')} is an integer of more than 64 bits: {value}."
+            f"checkpoint.save: {TreeEntry(tuple(names), tuple(kinds), '')} is an integer of more than 64 bits: {value}."
         )
     if not copied.dtype.isnative:
         copied = copied.astype(copied.dtype.newbyteorder("="))
     loads[0] += copied.nbytes
     block = store.block_shape(copied.shape, (1,) * copied.ndim, copied.dtype.itemsize)
     plain = isinstance(value, _SCALARS) and not isinstance(value, np.generic)
-    entry = Entry(tuple(names), tuple(kinds), "scalar" if plain else "np.ndarray")
-    return _Stored(
+    entry = TreeEntry(tuple(names), tuple(kinds), "scalar" if plain else "np.ndarray")
+    return _StoredArray(
         entry,
         copied.shape,
         copied.dtype,
@@ -346,7 +348,7 @@ class _StepWriter:
         save: Save,
         group: ranks.Ranks,
         root: Path,
-        what: tuple[list[_Stored], list[Entry], dict[str, str]],
+        what: tuple[list[_StoredArray], list[TreeEntry], dict[str, str]],
         where: Any,
     ):
         self.save, self.group, self.root, self.where = save, group, root, where
@@ -417,7 +419,7 @@ class _StepWriter:
             )
         folder = item if group.size == 1 else item / f"ocdbt.process_{group.rank}"
         folder.mkdir(exist_ok=True)
-        writer = save._writer = store.Writer(folder, compress)
+        writer = save._writer = store.ArrayWriter(folder, compress)
         for array in self.arrays:
             for start, part in array.parts:
                 writer.add(array.entry.name, array.shape, array.dtype, array.block, start, part)
@@ -438,7 +440,7 @@ class _StepWriter:
         return ""
 
 
-def _digest(arrays: Iterable[_Stored], others: Iterable[Entry]) -> str:
+def _digest(arrays: Iterable[_StoredArray], others: Iterable[TreeEntry]) -> str:
     """Return a hash of everything that must be equal in all processes."""
     lines = [
         f"{a.entry.names} {a.entry.kinds} {a.entry.value} {a.shape} {a.dtype.name} {a.block} {a.generator}"
@@ -449,8 +451,8 @@ def _digest(arrays: Iterable[_Stored], others: Iterable[Entry]) -> str:
 
 def _write_texts(
     temporary: Path,
-    arrays: Sequence[_Stored],
-    others: Sequence[Entry],
+    arrays: Sequence[_StoredArray],
+    others: Sequence[TreeEntry],
     strings: dict[str, str],
     started: int,
 ) -> None:

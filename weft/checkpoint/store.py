@@ -1,7 +1,7 @@
 """Storage of arrays through tensorstore.
 
 In:   the folder of an item, names of arrays, NumPy values and their start indices.
-Out:  `Writer`, which writes blocks of arrays in batches; `Reader`, which starts reads and returns NumPy arrays.
+Out:  `ArrayWriter`, which writes blocks of arrays in batches; `ArrayReader`, which starts reads and returns NumPy arrays.
 Laws: tensorstore is imported on first use. A block is written with its CRC-32C, which is verified when it is read; the tables of the
       database carry their own. Blocks divide shards, so that no two processes write one block. The bytes of pending reads and writes are
       bounded.
@@ -173,7 +173,7 @@ def _file_of_key(folder: Path, key: str) -> Path | None:
         return None
 
 
-class Writer:
+class ArrayWriter:
     """A writer of blocks of arrays into the database in `folder`. `add` batches them, `finish` writes the last batch."""
 
     def __init__(self, folder: Path, compress: bool = False):
@@ -305,7 +305,7 @@ def merge(folder: Path, parts: Sequence[Path]) -> None:
         raise CheckpointError(_reason(error)) from error
 
 
-class Reader:
+class ArrayReader:
     """A reader of arrays of the item in `folder`."""
 
     def __init__(self, folder: Path, ocdbt: bool, zarr3: bool, complete: bool):

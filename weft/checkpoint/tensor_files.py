@@ -66,7 +66,7 @@ def export_safetensors(
     for names, kinds, value in layout.named_leaves("checkpoint.export_safetensors", tree):
         if layout.is_leaf(value):
             continue
-        entry = layout.Entry(names, kinds, "")
+        entry = layout.TreeEntry(names, kinds, "")
         plain = isinstance(value, (Array, np.ndarray, np.generic, bool, int, float))
         if not plain or dtypes.is_extended(getattr(value, "dtype", np.float32)):
             raise TypeError(

@@ -132,9 +132,9 @@ class State:
         if here is None:
             return None
         if name == "client":
-            from weft._engine.processes.store import Store
+            from weft._engine.processes.store import KeyValueStore
 
-            return Store(here.client)
+            return KeyValueStore(here.client)
         return here.client.address if name == "coordinator_address" else here.partitions[here.rank]
 
     initialize = staticmethod(distributed.initialize)
@@ -155,7 +155,7 @@ class RegistryEntry(NamedTuple):
     from_iter: Callable[[Any, Iterable[Any]], Any]
 
 
-class _Registry:
+class _PytreeRegistry:
     """The pytree node types that are registered or built in."""
 
     def __contains__(self, type_: object) -> bool:
@@ -176,7 +176,7 @@ class _Registry:
         return sum(1 for _ in self)
 
 
-pytree_registry = _Registry()
+pytree_registry = _PytreeRegistry()
 
 #: the key types in paths to leaves of built-in containers
 BuiltInKeyEntry = SequenceKey | DictKey | GetAttrKey | FlattenedIndexKey
@@ -306,7 +306,7 @@ def threefry_random_bits(key: Any, bit_width: int, shape: tuple[int, ...]) -> An
 # ---- source_info_util
 
 
-class Frame(NamedTuple):
+class SourceFrame(NamedTuple):
     """A source location: lines count from 1, columns from 0."""
 
     file_name: str
@@ -317,7 +317,7 @@ class Frame(NamedTuple):
     end_column: int
 
 
-def frame_of(source: SourceLine | SourceInfo | None) -> Frame | None:
+def frame_of(source: SourceLine | SourceInfo | None) -> SourceFrame | None:
     """Return the place of the source of an equation (`eqn.source_info`), if it has one; the end is the end of its line.
 
     >>> frame_of(SourceLine.at("train.py", 41, "attend"))
@@ -327,7 +327,7 @@ def frame_of(source: SourceLine | SourceInfo | None) -> Frame | None:
     if line is None:
         return None
     text = linecache.getline(line.file, line.line).rstrip()
-    return Frame(line.file, line.function, line.line, line.column, line.line, len(text))
+    return SourceFrame(line.file, line.function, line.line, line.column, line.line, len(text))
 
 
 # ---- util

@@ -9,7 +9,7 @@ from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.jit import JitFunction
 from weft._engine.api.layouts import replicated_where_none
 from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh, holding
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 
 UNSPECIFIED = object()
 
@@ -45,7 +45,7 @@ def is_constant_dim(d: Any) -> bool:
     >>> is_constant_dim(3)
     True
     """
-    return not isinstance(d, Dim)
+    return not isinstance(d, SymbolicDim)
 
 
 def is_constant_shape(s: Sequence[Any]) -> bool:
@@ -90,7 +90,7 @@ def pjit(
     shardings = {
         name: replicated_where_none(tree) for name, tree in given.items() if tree is not UNSPECIFIED
     }
-    return _OverMesh(
+    return _MeshContextJit(
         fun,
         JitOptions(
             static_argnums=static_argnums,
@@ -107,7 +107,7 @@ def pjit(
     )
 
 
-class _OverMesh(JitFunction):
+class _MeshContextJit(JitFunction):
     """A jitted function that runs on the devices of the mesh of `with mesh` and moves its arguments
     and results there. The mesh of `set_mesh` does not move them. Specs refer to either mesh."""
 

@@ -32,7 +32,7 @@ _END = object()
 
 
 @record(eq=False)
-class _Plan:
+class _BatchPlan:
     """The parameters of the batches: everything that the thread needs, without the loader."""
 
     source: Source
@@ -100,7 +100,7 @@ class Loader:
                 f"data.Loader: the source has {rows_source.size} rows, and a batch has {batch_size}."
             )
         shuffle = not isinstance(rows_source, Stream) if shuffle is None else shuffle
-        self._plan = _Plan(
+        self._plan = _BatchPlan(
             rows_source, batch_size, sharding, seed, shuffle, epochs, drop_last, transform
         )
         self._prefetch = prefetch
@@ -254,7 +254,7 @@ class _Prefetcher:
 # ---- batches
 
 
-def _batches(plan: _Plan, step: int) -> Generator[Any, None, None]:
+def _batches(plan: _BatchPlan, step: int) -> Generator[Any, None, None]:
     """Yield the batches from number `step` on."""
     if isinstance(plan.source, Stream):
         yield from _of_stream(plan, plan.source, step)
@@ -269,7 +269,7 @@ def _batches(plan: _Plan, step: int) -> Generator[Any, None, None]:
         step += 1
 
 
-def _batch(plan: _Plan, source: Arrays | Records, start: int, count: int, epoch: int) -> Any:
+def _batch(plan: _BatchPlan, source: Arrays | Records, start: int, count: int, epoch: int) -> Any:
     """Return the batch of rows `start` to `start + count` in the order of an epoch."""
     mine = _rows_here(plan.shardings, count)
     positions = start + np.concatenate([np.arange(a, b) for a, b in mine])
@@ -277,7 +277,7 @@ def _batch(plan: _Plan, source: Arrays | Records, start: int, count: int, epoch:
     return _placed(plan, source.rows(numbers), mine, count)
 
 
-def _of_stream(plan: _Plan, source: Stream, step: int) -> Iterator[Any]:
+def _of_stream(plan: _BatchPlan, source: Stream, step: int) -> Iterator[Any]:
     epoch, skip = 0, step * plan.batch_size
     while plan.epochs is None or epoch < plan.epochs:
         if epoch and not source.can_begin_again:
@@ -299,7 +299,7 @@ def _of_stream(plan: _Plan, source: Stream, step: int) -> Iterator[Any]:
         epoch += 1
 
 
-def _of_records(plan: _Plan, rows: list[Any]) -> Any:
+def _of_records(plan: _BatchPlan, rows: list[Any]) -> Any:
     mine = _rows_here(plan.shardings, len(rows))
     return _placed(plan, stacked([rows[i] for a, b in mine for i in range(a, b)]), mine, len(rows))
 
@@ -333,7 +333,7 @@ def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
     return joined
 
 
-def _placed(plan: _Plan, rows: Any, mine: list[tuple[int, int]], count: int) -> Any:
+def _placed(plan: _BatchPlan, rows: Any, mine: list[tuple[int, int]], count: int) -> Any:
     """Return a global batch of `count` rows from the rows of this process, after the transform."""
     here = sum(b - a for a, b in mine)
     if plan.transform is not None:

@@ -126,13 +126,13 @@ def initialize(
         collective_timeout=config.collective_timeout,
         shutdown_timeout=float(shutdown_timeout_seconds),
         partition=index if partition_index is None else partition_index,
-        natives=_Natives(),
+        natives=_LazyNativeCollectives(),
         transport=config.process_transport,
         plugins=describe_versions(),
     )
 
 
-class _Natives:
+class _LazyNativeCollectives:
     """Loads the native code for collectives when the first collective is planned."""
 
     def symbols(self) -> dict[str, int]:

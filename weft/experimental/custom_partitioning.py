@@ -159,7 +159,7 @@ class custom_partitioning:
         elif isinstance(sharding_rule, SdyShardingRule):
             sharding_rule = sharding_rule._einsum()
         elif callable(sharding_rule):
-            sharding_rule = _Asked(sharding_rule, factor_sizes, options)
+            sharding_rule = _MeshDependentRule(sharding_rule, factor_sizes, options)
         elif sharding_rule is not None:
             raise ValueError(
                 f"custom_partitioning: sharding_rule is a text, an SdyShardingRule or a function, got {sharding_rule!r}."
@@ -174,7 +174,7 @@ class custom_partitioning:
     def _einsum_rule(self, static: list, jaxpr: Jaxpr) -> EinsumRule | None:
         """Return the sharding rule of a program after a check that it matches the program's types."""
         rule = self.sharding_rule
-        if isinstance(rule, _Asked):
+        if isinstance(rule, _MeshDependentRule):
             rule = rule.rule(static, jaxpr)
         if rule is not None:
             rule.factors(jaxpr.in_avals, jaxpr.out_avals)  # raises if the rule does not match
@@ -231,7 +231,7 @@ def _runs_whole(operands: list) -> bool:
     return mesh is not None and not mesh.empty and mesh.are_all_axes_manual
 
 
-class _Asked:
+class _MeshDependentRule:
     """A sharding rule computed by a function of the mesh and the types."""
 
     def __init__(self, function: Callable, sizes: dict[str, int], options: tuple):

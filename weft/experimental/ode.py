@@ -83,7 +83,7 @@ def odeint(
     y0 = tree_map(_inexact, y0)
     args = tree_map(wnp.asarray, args)
     converted, hoisted = closure_convert(func, y0, ts[0], *args)
-    layout = _Layout(y0)
+    layout = _RavelLayout(y0)
     leaves, structure = tree_flatten((args, tuple(hoisted)))
 
     def field(state: Any, time: Any, leaves: Any) -> Any:
@@ -104,7 +104,7 @@ def _inexact(x: Any) -> Any:
     )
 
 
-class _Layout:
+class _RavelLayout:
     """The mapping between a tree of inexact arrays and one real vector."""
 
     def __init__(self, example: Any) -> None:
@@ -179,7 +179,7 @@ def _solve(
     """Return the vectors at `ts`; `field(y, t, leaves)` is the slope."""
     leaves = [wnp.asarray(leaf) for leaf in leaves]  # literals of a program are Python numbers
     smooth = [i for i, leaf in enumerate(leaves) if wnp.issubdtype(leaf.dtype, wnp.inexact)]
-    layout = _Layout([leaves[i] for i in smooth])
+    layout = _RavelLayout([leaves[i] for i in smooth])
 
     @custom_vjp
     def solve(y0: Any, ts: Any, leaves: Any) -> Any:

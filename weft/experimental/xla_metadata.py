@@ -17,7 +17,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft._engine.control.body import adapted, runs_in_python, stage_body
-from weft._engine.control.call_rules import Call
+from weft._engine.control.call_rules import ProgramCallOp
 from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import threaded, threads_refs
 from weft._engine.core.trace import Tracer, trace_state, typeof, with_source
@@ -27,7 +27,7 @@ from weft._engine.util.config import Override, config
 from weft._engine.util.source import Metadata, api_boundary, with_metadata, wraps
 
 #: params: jaxpr, xla_metadata (pairs of key and value)
-xla_metadata_call_p = Call("xla_metadata_call", multiple_results=True)
+xla_metadata_call_p = ProgramCallOp("xla_metadata_call", multiple_results=True)
 
 #: methods of a jitted function that trace it
 _TRACING = ("trace", "lower", "eval_shape")
@@ -44,7 +44,7 @@ def _pairs(api: str, given: dict[str, Any], removable: bool = False) -> Metadata
     return tuple(sorted(given.items()))
 
 
-class _Block:
+class _MetadataScope:
     """A context, and a decorator of functions, that gives attributes to the operations traced inside."""
 
     __slots__ = ("_entered", "_pairs")
@@ -104,7 +104,7 @@ def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:
     """
     pairs = _pairs("set_xla_metadata", kwargs, removable=x is None)
     if x is None:
-        return _Block(pairs)
+        return _MetadataScope(pairs)
     return tree.tree_map(
         lambda leaf: (
             xla_metadata_value(leaf, pairs)

@@ -49,8 +49,8 @@ from weft._engine.ir.program_mesh import (
 from weft._engine.ir.rewrite import dce, inline_calls, map_jaxprs
 from weft._engine.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft._engine.ir.symbolic import (
-    Dim,
     SizesDoNotFit,
+    SymbolicDim,
     SymbolicScope,
     UnsolvableSizes,
     is_symbolic_dim,
@@ -178,7 +178,7 @@ class Exported(metaclass=Sealed):
 
     @property
     def _is_symbolic(self) -> bool:
-        return any(isinstance(n, Dim) for aval in self.in_avals for n in aval.shape)
+        return any(isinstance(n, SymbolicDim) for aval in self.in_avals for n in aval.shape)
 
     def mlir_module(self) -> str:
         """Return the program as StableHLO text, with the shardings and names of arguments and results. Symbolic sizes are
@@ -298,7 +298,7 @@ class Exported(metaclass=Sealed):
                     f"Rank mismatch for {path}: expected {want.shape} and called with {got.shape}"
                 )
             for i, (n, m) in enumerate(zip(want.shape, got.shape)):
-                if isinstance(n, Dim):
+                if isinstance(n, SymbolicDim):
                     asked.append((n.expression, m, f"{path}.shape[{i}]"))
                 elif n != m:
                     raise ValueError(
@@ -307,7 +307,9 @@ class Exported(metaclass=Sealed):
                     )
         if not asked:
             return {}
-        scope = next(n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, Dim))
+        scope = next(
+            n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, SymbolicDim)
+        )
         try:
             sizes = solve(asked, scope)
         except UnsolvableSizes as error:
@@ -625,7 +627,7 @@ def _trace(
     flat: Callable[..., Sequence], avals: Sequence[ShapedArray], paths: Sequence[str], name: str
 ) -> Jaxpr:
     """Return the program of a function of flat arguments of these types, valid for all of their symbolic sizes."""
-    if any(isinstance(n, Dim) for aval in avals for n in aval.shape):
+    if any(isinstance(n, SymbolicDim) for aval in avals for n in aval.shape):
         _check_scopes(avals, paths, name)
     return stage(flat, avals, name)
 
@@ -633,7 +635,10 @@ def _trace(
 def _check_scopes(avals: Sequence[ShapedArray], paths: Sequence[str], name: str) -> None:
     """Raise ValueError for sizes of several scopes, and for constraints on sizes that are not sizes of an argument."""
     placed = [
-        (n, path) for aval, path in zip(avals, paths) for n in aval.shape if isinstance(n, Dim)
+        (n, path)
+        for aval, path in zip(avals, paths)
+        for n in aval.shape
+        if isinstance(n, SymbolicDim)
     ]
     dims, (first, first_path) = [n for n, _ in placed], placed[0]
     scope = first.scope

@@ -83,7 +83,7 @@ _OWN = (
 )
 
 
-class _Writer(pickle.Pickler):
+class _ExportPickler(pickle.Pickler):
     def __init__(self, out: io.BytesIO, api: str, lines: bool):
         super().__init__(out, protocol=4)
         self.api, self.lines = api, lines
@@ -167,7 +167,7 @@ def _is_allowed(module: str, name: str) -> bool:
     return name in _ALLOWED.get(module, ()) or ("." not in name.replace("<locals>", ".") and own)
 
 
-class _Reader(pickle.Unpickler):
+class _ExportUnpickler(pickle.Unpickler):
     def __init__(
         self, data: io.BytesIO, version: int, device_of_id: Callable[[int, str], Any] | None
     ):
@@ -202,7 +202,7 @@ def to_bytes(
     """Return plain data, types and programs as bytes that begin with `magic`, with or without source `lines`; errors name `api`."""
     out = io.BytesIO()
     try:
-        _Writer(out, api, lines).dump(parts)
+        _ExportPickler(out, api, lines).dump(parts)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ValueError(f"{api}: the program holds something that has no bytes: {error}") from None
     return bytearray(magic + bytes([VERSION]) + out.getvalue())
@@ -226,7 +226,7 @@ def from_bytes(
             f"deserialize: the bytes have format {version}; this weft reads formats {OLDEST} to {VERSION}."
         )
     try:
-        return _Reader(io.BytesIO(data[len(magic) + 1 :]), version, device_of_id).load()
+        return _ExportUnpickler(io.BytesIO(data[len(magic) + 1 :]), version, device_of_id).load()
     except (
         pickle.UnpicklingError,
         EOFError,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft._engine.ir.symbolic import Dim, evaluate
+from weft._engine.ir.symbolic import SymbolicDim, evaluate
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import dim_as_value_p
 from weft._engine.util.record import replace
@@ -32,7 +32,7 @@ def is_polymorphic(jaxpr: Jaxpr) -> bool:
     """Return True if a program has symbolic sizes or several platforms, or calls an exported program with either."""
     return (
         isinstance(jaxpr, InstantiatedJaxpr)
-        or any(isinstance(n, Dim) for aval in jaxpr.in_avals for n in aval.shape)
+        or any(isinstance(n, SymbolicDim) for aval in jaxpr.in_avals for n in aval.shape)
         or any(is_polymorphic(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))
     )
 
@@ -49,7 +49,7 @@ class _Instance:
 
     def value(self, v: Any) -> Any:
         """Return a parameter or type with its sizes evaluated; the same object if it has none."""
-        if isinstance(v, Dim):
+        if isinstance(v, SymbolicDim):
             return evaluate(v.expression, self.sizes)
         if isinstance(v, Jaxpr):
             return self.program(v)
@@ -101,7 +101,7 @@ class _Instance:
         eqns = []
         for eqn in jaxpr.eqns:
             params = self.value(eqn.params)
-            if eqn.primitive is dim_as_value_p and not isinstance(params["size"], Dim):
+            if eqn.primitive is dim_as_value_p and not isinstance(params["size"], SymbolicDim):
                 size, dtype = params["size"], params["dtype"]
                 atoms[eqn.outvars[0]] = Literal(
                     size if dtype is None else np.asarray(size, dtype)[()], eqn.outvars[0].aval

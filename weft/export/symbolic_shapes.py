@@ -9,7 +9,7 @@ from weft._engine.api.stages import given_sharding
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.core.trace import typeof
 from weft._engine.ir.symbolic import (
-    Dim,
+    SymbolicDim,
     SymbolicScope,
 )
 from weft._engine.util import tree
@@ -53,7 +53,11 @@ def symbolic_shape(
             sizes.append(known)
             continue
         size = scope.dim(words[i])
-        is_fixed = known is not None and not isinstance(known, Dim) and not isinstance(size, Dim)
+        is_fixed = (
+            known is not None
+            and not isinstance(known, SymbolicDim)
+            and not isinstance(size, SymbolicDim)
+        )
         if is_fixed and size != known:
             raise ValueError(
                 f"symbolic_shape: syntax error in symbolic shape {shape_spec!r} in dimension {i}: different size {known} for "

@@ -151,7 +151,9 @@ def _expansion_by(prim: Primitive, rule: LoweringRule) -> Callable:
         params: dict,
     ) -> list:
         out = rule(LoweringRuleContext(prim, avals, promised), *values, **params)
-        return [x.result if isinstance(x, hlo.Operation) else x for x in tree.tree_leaves(out)]
+        return [
+            x.result if isinstance(x, hlo.StablehloOperation) else x for x in tree.tree_leaves(out)
+        ]
 
     return expand
 

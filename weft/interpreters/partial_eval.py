@@ -203,7 +203,7 @@ def dce_jaxpr_call_rule(used_outputs: list[bool], eqn: Eqn) -> tuple[list[bool],
 dce_jaxpr_closed_call_rule = dce_jaxpr_call_rule
 
 
-class _Fixed(RuleTable):
+class _ReadOnlyRuleTable(RuleTable):
     """A read-only rule table."""
 
     def __setitem__(self, primitive: Primitive, rule: Callable) -> None:
@@ -214,6 +214,6 @@ class _Fixed(RuleTable):
 
 
 #: partial evaluation rules of operations with subprograms during tracing
-custom_partial_eval_rules = _Fixed("partial_eval")
+custom_partial_eval_rules = _ReadOnlyRuleTable("partial_eval")
 #: partial evaluation rules of equations with subprograms inside a program
-partial_eval_jaxpr_custom_rules = _Fixed("partial_eval_eqn")
+partial_eval_jaxpr_custom_rules = _ReadOnlyRuleTable("partial_eval_eqn")

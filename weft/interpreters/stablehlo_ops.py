@@ -34,7 +34,7 @@ _BUILDERS = dict(zip(_OPERATIONS[1::3], _OPERATIONS[2::3]))
 NAMES = (*_LAX, *_BUILDERS)
 
 
-class Operation:
+class StablehloOperation:
     """An operation applied by a lowering rule, with one result.
 
     >>> AddOp(1.0, MulOp(2.0, 3.0)).result.item()
@@ -49,11 +49,13 @@ class Operation:
 def _apply(name: str, operands: tuple) -> Any:
     from weft import lax
 
-    return getattr(lax, name)(*[x.result if isinstance(x, Operation) else x for x in operands])
+    return getattr(lax, name)(
+        *[x.result if isinstance(x, StablehloOperation) else x for x in operands]
+    )
 
 
-def _operation(name: str) -> Callable[..., Operation]:
-    return lambda *operands: Operation(_apply(name, operands))
+def _operation(name: str) -> Callable[..., StablehloOperation]:
+    return lambda *operands: StablehloOperation(_apply(name, operands))
 
 
 def _builder(name: str) -> Callable:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from weft._engine.util import events
 from weft._engine.util.refusals import refusal
 from weft._engine.util.state import guard
-from weft.profiler.xplane import Span, encode
+from weft.profiler.xplane import TraceSpan, encode
 
 _lock = threading.RLock()
 _session: _Session | None = None
@@ -88,7 +88,9 @@ class _Session:
             with gzip.open(os.path.join(where, name), "wt", encoding="utf-8") as file:
                 file.write(text)
         spans = [
-            Span(e["name"], max(0, int(e["ts"] * 1e3)), int(e["dur"] * 1e3), e["tid"], e["args"])
+            TraceSpan(
+                e["name"], max(0, int(e["ts"] * 1e3)), int(e["dur"] * 1e3), e["tid"], e["args"]
+            )
             for e in self.events
         ]
         with open(os.path.join(where, f"{platform.node() or 'host'}.xplane.pb"), "wb") as file:

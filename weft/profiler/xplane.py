@@ -22,7 +22,7 @@ _OFFSET, _DURATION, _STAT = 2, 3, 4
 _TEXT = 5
 
 
-class Span(NamedTuple):
+class TraceSpan(NamedTuple):
     """An activity of a thread from `start` for `duration`, in nanoseconds."""
 
     name: str
@@ -32,7 +32,7 @@ class Span(NamedTuple):
     facts: Mapping[str, Any]
 
 
-def encode(spans: Sequence[Span], origin: int, host: str) -> bytes:
+def encode(spans: Sequence[TraceSpan], origin: int, host: str) -> bytes:
     """Encode the trace whose events begin at or after `origin`, in nanoseconds since the epoch."""
     names: dict[str, int] = {}
     facts: dict[str, int] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as weft_numpy
-from weft._engine.ir.symbolic import Dim, max_dim
+from weft._engine.ir.symbolic import SymbolicDim, max_dim
 from weft._engine.numpy import creation, ufuncs as uf
 from weft._engine.numpy.fft import _fitted
 from weft._engine.numpy.manipulation import flip
@@ -170,7 +170,7 @@ def _along(values: Any, axis: int, ndim: int, dtype: Any) -> Any:
 
 def _numpy_for(n: Any) -> Any:
     """Return NumPy, which computes constants in float64, or `weft.numpy` for a symbolic size."""
-    return weft_numpy if isinstance(n, Dim) else np
+    return weft_numpy if isinstance(n, SymbolicDim) else np
 
 
 def _quarter_turns(n: Any, sign: int) -> Any:

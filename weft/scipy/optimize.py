@@ -42,7 +42,7 @@ class OptimizeResults(NamedTuple):
     nit: Any
 
 
-class _Line(NamedTuple):
+class _LineSearchPoint(NamedTuple):
     """A point of the line search: the step, the value, the slope, and the gradient."""
 
     step: Any
@@ -59,7 +59,7 @@ def _inner(a, b):
     return wnp.real(wnp.vdot(a, b))
 
 
-def _between(low: _Line, high: _Line, third: _Line, use_cubic):
+def _between(low: _LineSearchPoint, high: _LineSearchPoint, third: _LineSearchPoint, use_cubic):
     """Return a step between two points: the minimum of the cubic through a third point, with `use_cubic` and away from the
     ends; else the minimum of the parabola; if that is close to an end, the middle."""
     width = high.step - low.step
@@ -84,7 +84,9 @@ def _between(low: _Line, high: _Line, third: _Line, use_cubic):
     return low.step + wnp.where(inside, cubic, move)
 
 
-def _line_search(evaluate: Callable, start: _Line, first, most: int) -> tuple[_Line, Any, Any]:
+def _line_search(
+    evaluate: Callable, start: _LineSearchPoint, first, most: int
+) -> tuple[_LineSearchPoint, Any, Any]:
     """Return the resulting point, whether it meets the conditions, and the number of evaluations; on failure, the best point."""
 
     def meets(point):
@@ -148,7 +150,7 @@ def _vector_function(fun: Callable, args: tuple) -> Callable:
     return both
 
 
-class _State(NamedTuple):
+class _BfgsState(NamedTuple):
     x: Any
     value: Any
     grad: Any
@@ -177,12 +179,12 @@ def _search(
     ftol=None,
     maxfun=None,
     maxgrad=None,
-) -> _State:
+) -> _BfgsState:
     """The loop of both methods: compute a direction, search along it, and update the method's memory."""
     real = typeof(wnp.real(x0)).dtype
     value, grad = both(x0)
     done = _size(grad, norm) < gtol
-    state = _State(
+    state = _BfgsState(
         x0,
         value,
         grad,
@@ -196,13 +198,13 @@ def _search(
     def body(state):
         towards = direction(state)
         slope = _inner(state.grad, towards)
-        start = _Line(wnp.zeros((), real), state.value, slope, state.grad)
+        start = _LineSearchPoint(wnp.zeros((), real), state.value, slope, state.grad)
         guess = 1.01 * 2 * (state.value - state.old) / wnp.where(slope == 0, 1, slope)
         first = wnp.where((guess > 0) & (guess < 1), guess, 1).astype(real)
 
         def evaluate(step):
             value, grad = both(state.x + step * towards)
-            return _Line(step, value, _inner(grad, towards), grad)
+            return _LineSearchPoint(step, value, _inner(grad, towards), grad)
 
         point, good, count = _line_search(evaluate, start, first, line_search_maxiter)
         moved = point.step * towards
@@ -216,7 +218,7 @@ def _search(
         if ftol is not None:
             status = wnp.where(state.value - point.value < ftol, 4, status)
         status = wnp.where(_size(point.grad, norm) < gtol, 0, status).astype(np.int32)
-        return _State(
+        return _BfgsState(
             state.x + moved,
             point.value,
             point.grad,
@@ -332,7 +334,7 @@ def _lbfgs(
     return _results(state, None)
 
 
-def _results(state: _State, inverse) -> OptimizeResults:
+def _results(state: _BfgsState, inverse) -> OptimizeResults:
     converged = (state.status == 0) | (state.status == 4)
     status, evaluations, iterations = [
         x.astype(int)

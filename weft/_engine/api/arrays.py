@@ -19,7 +19,7 @@ from weft._engine.control.hitypes import (
     on_copies,
     taken_apart,
 )
-from weft._engine.control.ref import Threaded, any_refs, is_ref, retried
+from weft._engine.control.ref import LiftedRefs, any_refs, is_ref, retried
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import (
@@ -153,7 +153,9 @@ def _program(flat: FlatFunction, refs: list) -> Jaxpr:
     if not refs and not any_refs(flat.leaves):
         return stage(flat, [aval_of(x) for x in flat.leaves], function_name(flat.fun))
     at = [i for i, x in enumerate(flat.leaves) if is_ref(x)]
-    threaded = Threaded(lambda *xs: flat.unflatten(flat(*xs)), "make_jaxpr", refs, at, flat.names())
+    threaded = LiftedRefs(
+        lambda *xs: flat.unflatten(flat(*xs)), "make_jaxpr", refs, at, flat.names()
+    )
 
     def on_values(*xs):
         out, state, lent = threaded.call(xs[: len(refs)], xs[len(refs) :])

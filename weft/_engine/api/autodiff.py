@@ -27,7 +27,7 @@ from weft._engine.control.ref import is_ref
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import UndefPrimal, Zero, eval_trace, trace_state, typeof
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.casting import size_as
 from weft._engine.ops.elementwise import add, convert_element_type, eq
@@ -560,7 +560,7 @@ def _basis(flat) -> list:
     eye, start = [], 0
     for a in avals:
         dtype = a.to_tangent_aval().dtype
-        if isinstance(total, Dim):
+        if isinstance(total, SymbolicDim):
             rows, columns = (broadcasted_iota(np.int32, (total, a.size), d) for d in (0, 1))
             block = convert_element_type(
                 eq(rows, add(columns, size_as(start, np.int32))),

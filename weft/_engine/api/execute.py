@@ -334,7 +334,7 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
     """Return the constants of a program as arrays that remain valid if the user deletes or donates the originals. Conversion is cached."""
     if not jaxpr.consts:
         return []
-    with transfers.Passing(transfers.NO_TRANSFER), unplaced():
+    with transfers.AllowedTransferLevels(transfers.NO_TRANSFER), unplaced():
         return jaxpr.memo(
             "const arrays", lambda: [Array(x._spec, x._live()) for x in map(to_array, jaxpr.consts)]
         )

@@ -122,7 +122,7 @@ def _cast(x: Any, mesh: Any) -> Any:
     )
 
 
-class _UnderMesh:
+class _MeshContextFunction:
     """A function inside which some mesh axes have another type."""
 
     def __init__(self, fun: Callable, kind: AxisType, axes: Any, enter: Callable, leave: Callable):
@@ -182,7 +182,7 @@ def auto_axes(
         with use_mesh(mesh):
             return reshard(out, layouts)
 
-    call = _UnderMesh(f, AxisType.Auto, axes, enter, leave)
+    call = _MeshContextFunction(f, AxisType.Auto, axes, enter, leave)
 
     @functools.wraps(f)
     @functools.partial(api_boundary, name="auto_axes")
@@ -235,7 +235,7 @@ def explicit_axes(
         shardings = tree.tree_map(on_inner, layouts, is_leaf=_is_layout)
         return reshard(args, shardings), kwargs
 
-    call = _UnderMesh(
+    call = _MeshContextFunction(
         f,
         AxisType.Explicit,
         axes,

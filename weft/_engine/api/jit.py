@@ -51,7 +51,7 @@ from weft._engine.api.layouts import (
 )
 from weft._engine.api.struct import stands_for_ref
 from weft._engine.backends.array_spec import ArraySpec
-from weft._engine.backends.base import Call
+from weft._engine.backends.base import PythonCall
 from weft._engine.backends.xla_flags import check_are_options
 from weft._engine.control.call import jit_p
 from weft._engine.control.hitypes import flatten, is_mutable
@@ -61,9 +61,9 @@ from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import UsesRefs, hoist_tracers, is_staged, stage
 from weft._engine.core.trace import (
     Tracer,
+    allow_unspecified_shardings,
     any_tracers,
     eval_trace,
-    lenient,
     trace_state,
     typeof,
 )
@@ -361,12 +361,12 @@ class JitFunction(Dispatching):
             )
             if not function.has_results(traced.out_tree):
                 return
-            native = Call(
+            native = PythonCall(
                 executable, Array, tuple(leaves), {}, (), (), function.flat_tree, is_first
             )
         else:
             function, options = self, self.options
-            native = Call(
+            native = PythonCall(
                 executable,
                 Array,
                 call.args,
@@ -471,7 +471,7 @@ class JitFunction(Dispatching):
         names = self._leaf_names(in_tree)
         in_shardings = self._flat_shardings("in_shardings", in_tree, avals, names)
         body = _FlatBody(self, call)
-        with lenient(False):
+        with allow_unspecified_shardings(False):
             try:
                 jaxpr = stage(body, avals, self.name)
             except UsesRefs as used:
@@ -637,7 +637,7 @@ def _may_transfer(compiled: CompiledCall, leaves: Sequence) -> bool:
     )
 
 
-class FaceFunction(JitFunction):
+class EagerJit(JitFunction):
     """A public function of arrays: on values it is compiled as a whole, inside a trace it is inlined."""
 
     is_public = True
@@ -700,9 +700,9 @@ class FaceFunction(JitFunction):
 _EAGER = _USUAL | {complex}
 
 
-def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> FaceFunction:
+def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> EagerJit:
     """Return `fun` as a FaceFunction whose arguments at the positions or names `arrays` are arrays; the others are settings."""
-    return FaceFunction(fun, arrays)
+    return EagerJit(fun, arrays)
 
 
 def check_output(out, api: str, fun: Callable, structure, i: int) -> None:

@@ -120,10 +120,10 @@ def _use(numbers: np.ndarray, used: set[int], where: Any, api: str, fact: str) -
 
 def signature_of(jaxpr: Jaxpr) -> Signature:
     """Return the effect of `jaxpr` on keys; raise KeyReuseError if it consumes one twice."""
-    return jaxpr.memo("key signature", lambda: _Reader(jaxpr).signature())
+    return jaxpr.memo("key signature", lambda: _KeyUseReader(jaxpr).signature())
 
 
-class _Reader:
+class _KeyUseReader:
     """A walk over one program that tracks its keys."""
 
     def __init__(self, jaxpr: Jaxpr):

@@ -16,7 +16,7 @@ from weft._engine.api.flat import argument_names, signature_of
 from weft._engine.api.jit import function_name
 from weft._engine.api.shard_map_eager import can_run_eagerly, run_eagerly
 from weft._engine.api.shard_map_specs import (
-    Site,
+    ShardMapSite,
     check_devices,
     check_entries,
     check_operand,
@@ -173,7 +173,7 @@ def _call(f: Callable, options: ShardMapOptions, args: tuple, kwargs: dict) -> A
     if kwargs:
         args = _positional(f, args, kwargs, name)
     mesh = _mesh_of(options.mesh, args, name)
-    site = Site(name, mesh, _manual(mesh, options.axis_names, options.auto, name))
+    site = ShardMapSite(name, mesh, _manual(mesh, options.axis_names, options.auto, name))
     in_specs = _inferred(site, args) if options.in_specs is Infer else options.in_specs
     options = replace(options, mesh=mesh, in_specs=in_specs)
     check_entries(site, in_specs, "in_specs")
@@ -208,7 +208,7 @@ def _call_with_statics(
     return _call(on_others, replace(options, in_specs=specs), tuple([args[i] for i in others]), {})
 
 
-def _call_on_arrays(f: Callable, options: ShardMapOptions, site: Site, args: tuple) -> Any:
+def _call_on_arrays(f: Callable, options: ShardMapOptions, site: ShardMapSite, args: tuple) -> Any:
     """Call with arrays only: run eagerly on values, or bind the traced program as one operation."""
     mesh = site.mesh
     flat, in_tree = tree.tree_flatten(args)
@@ -253,7 +253,7 @@ def _static(in_specs: Any, args: Sequence) -> dict[int, Any]:
     return {i: x for i, (spec, x) in enumerate(zip(in_specs, args)) if unsaid(spec) and python(x)}
 
 
-def _call_on_terms(f: Callable, options: ShardMapOptions, site: Site, args: tuple) -> Any:
+def _call_on_terms(f: Callable, options: ShardMapOptions, site: ShardMapSite, args: tuple) -> Any:
     """Call with specs of terms of sums (`unreduced`), and of values whose cotangents are terms (`reduced`).
 
     The terms of an unreduced value are passed in, and returned, as entries of an additional dim. A reduced value is the same on all
@@ -299,7 +299,7 @@ def _call_on_terms(f: Callable, options: ShardMapOptions, site: Site, args: tupl
     return tree.tree_unflatten(structure, list(map(_typed_reduced, leaves, result_specs)))
 
 
-def _with_entries(x: Any, spec: PartitionSpec, site: Site, ordered: Callable) -> Any:
+def _with_entries(x: Any, spec: PartitionSpec, site: ShardMapSite, ordered: Callable) -> Any:
     """Return an argument with a dim for the terms, and one for the copies, according to its spec."""
     if spec.unreduced:
         x = terms(x, site.mesh, ordered(spec.unreduced))
@@ -314,7 +314,7 @@ def _block_of_term(x: Any, spec: PartitionSpec, ordered: Callable) -> Any:
 
 
 def _given_terms(
-    site: Site, x: Any, spec: PartitionSpec, label: str, check: bool, ordered: Callable
+    site: ShardMapSite, x: Any, spec: PartitionSpec, label: str, check: bool, ordered: Callable
 ) -> Any:
     """Return a result inside in its outer form: a term as an entry of a leading dim, a reduced value from the first device."""
     same = sorted(spec.unreduced - typeof(x).vma, key=str) if check else []
@@ -342,7 +342,7 @@ def _typed_reduced(x: Any, spec: PartitionSpec) -> Any:
     )
 
 
-def _call_with_refs(f: Callable, options: ShardMapOptions, site: Site, args: tuple) -> Any:
+def _call_with_refs(f: Callable, options: ShardMapOptions, site: ShardMapSite, args: tuple) -> Any:
     """Call with references among the arguments: the final value of each is a result with its spec."""
     prefix = options.prefix(len(args))
     leaves, structure = tree.tree_flatten(args)
@@ -508,7 +508,7 @@ def _array_mesh(x: Any) -> Mesh | None:
     )
 
 
-def _inferred(site: Site, args: tuple) -> Any:
+def _inferred(site: ShardMapSite, args: tuple) -> Any:
     """Return the specs of the arguments' shardings, restricted to manual axes; traced values without explicit sharding are whole."""
 
     def spec(x):

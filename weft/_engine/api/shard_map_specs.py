@@ -24,7 +24,7 @@ from weft._engine.util.source import user_frame
 
 
 @record
-class Site:
+class ShardMapSite:
     """The facts about one shard_map for messages: the function's name, the mesh, its manual axes."""
 
     name: str
@@ -53,7 +53,7 @@ def is_spec(x: Any) -> bool:
     return x is None or isinstance(x, (PartitionSpec, HiPspec))
 
 
-def check_entries(site: Site, specs: Any, what: str) -> None:
+def check_entries(site: ShardMapSite, specs: Any, what: str) -> None:
     """Check that every leaf is a PartitionSpec that names each manual axis at most once."""
     for path, spec in tree.tree_flatten_with_path(specs, is_leaf=is_spec)[0]:
         where = what + tree.keystr(path)
@@ -124,7 +124,7 @@ def _nearest(axis: Any, mesh: Mesh) -> str:
 
 
 def flat_specs(
-    site: Site, specs: Any, values: Any, what: str, values_name: str
+    site: ShardMapSite, specs: Any, values: Any, what: str, values_name: str
 ) -> list[PartitionSpec]:
     """Return one spec per leaf of `values`, from a tree of specs that is a prefix of it."""
     try:
@@ -140,7 +140,7 @@ def flat_specs(
     return [PartitionSpec() if s is None else s for s in leaves]
 
 
-def check_operand(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str) -> None:
+def check_operand(site: ShardMapSite, aval: ShapedArray, spec: PartitionSpec, label: str) -> None:
     """Check that an operand has a dim for every entry of its spec, and blocks of equal size."""
     _check_rank(site, aval, spec, label, "in_specs")
     for d, axes in enumerate(spec.dims(aval.ndim)):
@@ -161,7 +161,7 @@ def check_operand(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str
             )
 
 
-def check_devices(site: Site, x: Any, label: str) -> None:
+def check_devices(site: ShardMapSite, x: Any, label: str) -> None:
     """Check that a committed array is on the devices of the mesh, in the same order."""
     if not getattr(x, "committed", False) or x.sharding.device_assignment == site.mesh.flat_devices:
         return
@@ -178,7 +178,9 @@ def check_devices(site: Site, x: Any, label: str) -> None:
     )
 
 
-def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, what: str) -> None:
+def _check_rank(
+    site: ShardMapSite, aval: ShapedArray, spec: PartitionSpec, label: str, what: str
+) -> None:
     counts_all = what == "in_specs" or jax_behavior().long_out_specs_refused
     named = len(spec) if counts_all else len(spec._key)
     if named > aval.ndim:
@@ -201,7 +203,7 @@ def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, 
 
 
 def check_result(
-    site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, tracked: bool
+    site: ShardMapSite, aval: ShapedArray, spec: PartitionSpec, label: str, tracked: bool
 ) -> None:
     """Check that a result has a dim for every entry of its spec, and is equal along the manual axes that the spec omits."""
     _check_rank(site, aval, spec, label, "out_specs")
@@ -241,7 +243,7 @@ def has_hi_types(specs: Any, args: Any) -> bool:
     )
 
 
-def _check_fits(site: Site, x: Any, spec: Any, label: str) -> bool:
+def _check_fits(site: ShardMapSite, x: Any, spec: Any, label: str) -> bool:
     """Return whether `x` is a value of a hijax type; raise TypeError unless its spec is of the same kind."""
     is_value = type(x) in hi_types
     if is_value != isinstance(spec, HiPspec):
@@ -266,7 +268,7 @@ def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
     return arrays, (inner, list(map(typeof, values)))
 
 
-def on_arrays(call: Callable, f: Callable, site: Site, options: Any, args: tuple) -> Any:
+def on_arrays(call: Callable, f: Callable, site: ShardMapSite, options: Any, args: tuple) -> Any:
     """Return `f(*args)` by `call(function, in_specs, out_specs, args)`, where values of hijax types are replaced by lists of their arrays."""
     leaves, structure = tree.tree_flatten(args)
     specs: list[Any] = flat_specs(

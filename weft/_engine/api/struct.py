@@ -12,7 +12,7 @@ from weft._engine.ir.explicit import type_sharding
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import PartitionSpec
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.ir.types import ManualAxisType, ShapedArray
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShardingError, ShardingTypeError
@@ -21,7 +21,9 @@ from weft._engine.util.errors import ShardingError, ShardingTypeError
 def _size(size: Any) -> Any:
     """Return a size as an int; symbolic sizes, and other objects that libraries put into shapes, are kept."""
     return (
-        operator.index(size) if hasattr(size, "__index__") and not isinstance(size, Dim) else size
+        operator.index(size)
+        if hasattr(size, "__index__") and not isinstance(size, SymbolicDim)
+        else size
     )
 
 

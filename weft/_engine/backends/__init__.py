@@ -2,8 +2,8 @@
 
 In:   a local program with explicit collectives, the axes of its mesh, and the layout of its arguments and results
       (`base.LocalProgram`).
-Out:  a `base.Loaded`, which takes and returns buffers. A backend also lists its devices, transfers values to and from them, provides the
-      partitioner's costs of communication (`cost_model`), and identifies everything that its code depends on (`cache_key`).
+Out:  a `base.LoadedLocalProgram`, which takes and returns buffers. A backend also lists its devices, transfers values to and from them,
+      provides the partitioner's costs of communication (`cost_model`), and identifies everything that its code depends on (`cache_key`).
 How:  `WEFT_BACKEND` (or `config.backend`) names the default; `jit(..., backend=...)` chooses one for a function; `register` adds one.
 Laws: a buffer belongs to the backend that created it, and is opaque to all other code. Any program runs on any backend, with equal results
       up to rounding. No pass above depends on which backend it is.

@@ -1,7 +1,7 @@
 """The interface of a backend: its devices, the memory of arrays on them, and the programs that it runs.
 
 In:   from the rest of the system: an array spec and a value, or the local program.
-Out:  buffers, NumPy arrays, and `Loaded` programs.
+Out:  buffers, NumPy arrays, and `LoadedLocalProgram` programs.
 Laws: a backend implements `put`, `get` and `compile`; all other methods have a default here that is correct for any backend, and that a
       backend may override with a faster one. A buffer is opaque: only the methods of its backend look inside.
 Next: `backends.reference` is the shortest implementation; docs/adding-a-backend.md builds one in a page.
@@ -72,8 +72,8 @@ class LocalProgram:
 
 
 @record
-class Call:
-    """A call of a jitted function that took the Python path, for `Loaded.speed_up`."""
+class PythonCall:
+    """A call of a jitted function that took the Python path, for `LoadedLocalProgram.speed_up`."""
 
     executable: Any
     array_type: type
@@ -95,7 +95,7 @@ class DeviceMemory:
     owner: Any
 
 
-class Loaded:
+class LoadedLocalProgram:
     """A program that is ready to run."""
 
     kernel_count = 0  # number of kernels that a call runs
@@ -133,12 +133,12 @@ class Loaded:
     def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Store what `Backend.load` needs by `write(make)`, if possible: now, and again when better code is available."""
 
-    def speed_up(self, function: Any, call: Call) -> bool:
+    def speed_up(self, function: Any, call: PythonCall) -> bool:
         """Let later calls of `function` like this one bypass Python, if possible; return True if a later attempt may succeed."""
         return False
 
 
-class LoadedElsewhere(Loaded):
+class RemoteProgram(LoadedLocalProgram):
     """A program on devices of other processes only: its results have no shard in this process."""
 
     def __init__(self, out_specs: Sequence[ArraySpec]):
@@ -154,7 +154,7 @@ def is_elsewhere(devices: Iterable[Device]) -> bool:
     return shared is not None and all(d.process_index != shared.rank for d in devices)
 
 
-class Memory:
+class DeviceMemorySpace:
     """A memory space of a device."""
 
     __slots__ = ("device", "kind")
@@ -215,15 +215,17 @@ class Device:
         """Return the backend's memory statistics of the device, or None."""
         return self.client.memory_stats(self)
 
-    def addressable_memories(self) -> list[Memory]:
+    def addressable_memories(self) -> list[DeviceMemorySpace]:
         """Return the memory spaces that the device can use."""
-        return [Memory(self, kind) for kind in ("device", "pinned_host", "unpinned_host")]
+        return [
+            DeviceMemorySpace(self, kind) for kind in ("device", "pinned_host", "unpinned_host")
+        ]
 
-    def default_memory(self) -> Memory:
+    def default_memory(self) -> DeviceMemorySpace:
         """Return the memory space of new arrays."""
-        return Memory(self, "device")
+        return DeviceMemorySpace(self, "device")
 
-    def memory(self, kind: str) -> Memory:
+    def memory(self, kind: str) -> DeviceMemorySpace:
         """Return the memory space named `kind`; raise ValueError if there is none."""
         spaces = {space.kind: space for space in self.addressable_memories()}
         if kind not in spaces:
@@ -462,7 +464,7 @@ class Backend:
         """Return the backend's own stages of a program, for reports and `compile`; None if it has none."""
         return None
 
-    def compile(self, program: LocalProgram, lowered: Any, stage: Stage) -> Loaded:
+    def compile(self, program: LocalProgram, lowered: Any, stage: Stage) -> LoadedLocalProgram:
         """Return a local program ready to run; `lowered` is the result of `lower`."""
         raise NotImplementedError(f"{type(self).__name__}.compile")
 
@@ -471,8 +473,8 @@ class Backend:
         code: bytes,
         lowered: Callable[[], Any],
         write: Callable[[Callable[[], bytes | None]], None],
-    ) -> Loaded:
-        """Return a program that `Loaded.keep` stored; any error counts as a cache miss. `lowered()` recomputes the stages."""
+    ) -> LoadedLocalProgram:
+        """Return a program that `LoadedLocalProgram.keep` stored; any error counts as a cache miss. `lowered()` recomputes the stages."""
         raise NotImplementedError(f"{type(self).__name__}.load")
 
     def cache_key(self) -> str | None:

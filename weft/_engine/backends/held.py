@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from weft._engine.ir.shardings import Layout, Sharding, layout_of
+from weft._engine.ir.shardings import DeviceLayout, Sharding, layout_of
 from weft._engine.util.errors import ShardingError, describe
 
 #: block numbers along each dim, in ascending order
@@ -37,14 +37,14 @@ def held_by_process(sharding: Sharding, ndim: int) -> tuple[tuple[int, Numbers],
     return tuple(blocks_of_processes)
 
 
-def _positions(layout: Layout) -> dict[int, set[tuple[int, ...]]]:
+def _positions(layout: DeviceLayout) -> dict[int, set[tuple[int, ...]]]:
     blocks: dict[int, set] = {}
     for device, position in zip(layout.devices, layout.positions):
         blocks.setdefault(device.process_index, set()).add(position)
     return blocks
 
 
-def _irregular(sharding: Sharding, layout: Layout) -> ShardingError:
+def _irregular(sharding: Sharding, layout: DeviceLayout) -> ShardingError:
     facts = [("sharding", repr(sharding))]
     facts += [
         (f"process {p}", f"blocks {', '.join(map(str, sorted(blocks)))}")

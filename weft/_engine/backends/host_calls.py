@@ -43,7 +43,7 @@ class Visit(Protocol):
     position: int
 
     @property
-    def call(self) -> HostCall:
+    def call(self) -> MeshHostCall:
         """The call of the device."""
         ...
 
@@ -65,13 +65,13 @@ class Visit(Protocol):
         ...
 
 
-class HostCall:
+class MeshHostCall:
     """An equation of a program on a mesh with the axes `mesh`.
 
     Callbacks have an additional operand and result: the position of the device on the mesh.
     """
 
-    def __init__(self, calls: HostCalls, eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> None:
+    def __init__(self, calls: MeshHostCalls, eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> None:
         self.calls = calls
         self.number = next(_numbers)
         self.has_position = isinstance(eqn.primitive, CallbackOp)
@@ -118,7 +118,7 @@ class Execution:
         return [visit for key in stopped for visit in self.waiting.pop(key)]
 
 
-class HostCalls:
+class MeshHostCalls:
     """The host calls of the programs of one backend; only one program at a time runs on a mesh.
 
     Each failure has a number, which is in its text. `unseen` has the numbers of failures not raised yet.

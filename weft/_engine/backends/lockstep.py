@@ -24,7 +24,7 @@ from weft._engine.core.primitive import CallbackOp, CollectiveOp, RegionOp
 from weft._engine.core.trace import eval_trace, set_trace
 from weft._engine.ir.collective_spec import carry_out, collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
-from weft._engine.ops.callback import Mapped
+from weft._engine.ops.callback import MappedAxis
 from weft._engine.util.errors import MissingRuleError, describe
 
 #: the value of one variable on each participating device
@@ -187,7 +187,9 @@ class Lockstep:
         over = [i for i, mine in enumerate(zip(*varies)) if any(mine)]
         params = eqn.params
         if over:
-            axes = [Mapped(self.shape[i], self.names[i], tuple(v[i] for v in varies)) for i in over]
+            axes = [
+                MappedAxis(self.shape[i], self.names[i], tuple(v[i] for v in varies)) for i in over
+            ]
             params = {**params, "mapped": (*axes, *params.get("mapped", ()))}
         operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]
         outs = reference_results(eqn.replace(params=params), operands)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec
-from weft._engine.backends.base import Backend, Device, Loaded, LocalProgram, Stage
+from weft._engine.backends.base import Backend, Device, LoadedLocalProgram, LocalProgram, Stage
 
 
 class PlannedBackend(Backend):
@@ -55,11 +55,11 @@ class PlannedBackend(Backend):
 
         return compile.lower(program, stage)
 
-    def compile(self, program: LocalProgram, lowered: Any, stage: Stage) -> Loaded:
+    def compile(self, program: LocalProgram, lowered: Any, stage: Stage) -> LoadedLocalProgram:
         return PlannedProgram(program, lowered)
 
 
-class PlannedProgram(Loaded):
+class PlannedProgram(LoadedLocalProgram):
     """A program that can be explained but not run."""
 
     def __init__(self, program: LocalProgram, lowered: Any) -> None:
@@ -73,11 +73,11 @@ class PlannedProgram(Loaded):
         raise _no_machine()
 
 
-class _Nothing:
+class _NoBuffer:
     """A placeholder for memory."""
 
 
-_NOTHING = _Nothing()
+_NOTHING = _NoBuffer()
 
 
 def _no_machine() -> RuntimeError:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
-from weft._engine.backends.base import Backend, Loaded, LocalProgram, Stage
+from weft._engine.backends.base import Backend, LoadedLocalProgram, LocalProgram, Stage
 from weft._engine.backends.lockstep import Lockstep
 
 Shards = dict[tuple[int, ...], np.ndarray]
@@ -50,7 +50,7 @@ class ReferenceBackend(Backend):
         return ReferenceProgram(program)
 
 
-class ReferenceProgram(Loaded):
+class ReferenceProgram(LoadedLocalProgram):
     """A program that runs on NumPy on every device."""
 
     def __init__(self, program: LocalProgram):

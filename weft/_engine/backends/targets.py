@@ -1,7 +1,7 @@
 """Targets of ahead-of-time compilation by short names: `v5p:8x8x8`, `h100:8`.
 
 In:   a name: the kind of devices and their number, or their number along each dim.
-Out:  `Target`: the plugin that compiles for it, and the plugin's arguments.
+Out:  `DeviceTarget`: the plugin that compiles for it, and the plugin's arguments.
 Source: the vendors' public data sheets; for GPUs also the CUDA C++ Programming Guide, table of
       technical specifications per compute capability.
 """
@@ -18,7 +18,7 @@ _GPUS_PER_HOST = 8
 
 
 @record
-class Target:
+class DeviceTarget:
     """A set of devices to compile for: its plugin's platform, its name there, and the plugin's options."""
 
     name: str
@@ -93,7 +93,7 @@ GPU_KINDS = {
 }
 
 
-def parse_target(name: str) -> Target:
+def parse_target(name: str) -> DeviceTarget:
     """Return the target with a name; raise ValueError for an unknown name.
 
     >>> parse_target("v5p:8x8x8").topology, parse_target("h100:16").topology
@@ -115,7 +115,7 @@ def parse_target(name: str) -> Target:
             f"target {name!r}: {kind} chips are linked along {dims} dims, got {len(counts)}. "
             f"Name the number of chips along each, as in {kind}:{example}."
         )
-    return Target(name, "tpu", name, TPU_KINDS[kind].options)
+    return DeviceTarget(name, "tpu", name, TPU_KINDS[kind].options)
 
 
 def _known() -> str:
@@ -123,7 +123,7 @@ def _known() -> str:
     return f"Targets are {', '.join([*tpus, *[f'{kind}:N' for kind in GPU_KINDS]])}."
 
 
-def _gpu_target(name: str, kind: str, counts: list[int]) -> Target:
+def _gpu_target(name: str, kind: str, counts: list[int]) -> DeviceTarget:
     """Return a target of N GPUs, or of hosts by GPUs per host."""
     if len(counts) == 1:
         (count,) = counts
@@ -137,7 +137,7 @@ def _gpu_target(name: str, kind: str, counts: list[int]) -> Target:
         raise ValueError(f"target {name!r}: give {kind}:GPUS or {kind}:HOSTSxGPUS.")
     shape = f"1x{counts[0]}x{counts[1]}"  # slices, hosts, devices of a host
     options = {"topology": shape, "target_config": target_config(GPU_KINDS[kind])}
-    return Target(name, "cuda", shape, options)
+    return DeviceTarget(name, "cuda", shape, options)
 
 
 def target_config(gpu: GpuKind) -> str:

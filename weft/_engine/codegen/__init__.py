@@ -1,6 +1,6 @@
 """Native code: compiles Loops kernels and programs to machine code through textual LLVM IR.
 
-In:   an `ir.program.Program`, or Loops kernels.
+In:   an `ir.program.ScheduledProgram`, or Loops kernels.
 Out:  `program.program.compile_program`: a native program with one entry.
 Laws: LLVM runs no pass pipeline: this package vectorizes, unrolls and orders instructions itself.
       Equal code is compiled once and cached on disk under a digest of its text, the machine, LLVM's

@@ -1,7 +1,7 @@
 """The compiler from programs on dense arrays to schedules of kernels.
 
 In:   a simplified jaxpr without collectives, whose mesh axes are leading dims.
-Out:  `schedule.schedule.Scheduled`: a `ir.program.Program` of kernels (Loops), matmuls and library calls over assigned buffers.
+Out:  `schedule.schedule.Scheduled`: a `ir.program.ScheduledProgram` of kernels (Loops), matmuls and library calls over assigned buffers.
 Laws: nothing here depends on LLVM or on a machine's instructions. Each stage maps one IR to another that can be printed,
       checked and evaluated (`ir.loops_eval`). A package imports only from packages below it in this list:
 

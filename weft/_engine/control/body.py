@@ -2,7 +2,7 @@
 messages.
 
 In:   a user's function on trees, and the types of its flat arguments.
-Out:  a `Body`: a program whose constants are its leading inputs, the values of the constants, and
+Out:  a `StagedBody`: a program whose constants are its leading inputs, the values of the constants, and
       the tree of results.
 Laws: a function is traced once per argument types, as long as it lives and the objects that it
       closes over stay the same; functions with equal programs share one program, hence one
@@ -31,10 +31,10 @@ from weft._engine.core.stage import StageTrace, UsesRefs, stage
 from weft._engine.core.trace import (
     EvalTrace,
     Tracer,
+    allow_unspecified_shardings,
     any_tracers,
     axis_env,
     current_trace,
-    lenient,
     set_trace,
     typeof,
 )
@@ -105,7 +105,7 @@ def untouched(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> l
 
 
 @record
-class Body:
+class StagedBody:
     """A staged function. `jaxpr` takes the values `consts` first, then the arguments."""
 
     jaxpr: Jaxpr
@@ -122,7 +122,7 @@ _staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
 
 def stage_body(
     fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str, api: str
-) -> Body:
+) -> StagedBody:
     """Stage `fun(*args)`.
 
     `in_tree` is the tree of the tuple of arguments and `avals` are the types of their leaves.
@@ -154,20 +154,20 @@ def stage_body(
             typeof(out)
         return outs
 
-    with lenient(False):
+    with allow_unspecified_shardings(False):
         try:
             jaxpr = stage(flat_fun, avals, name)
         except UsesRefs as used:
             used.fun, used.out_tree = fun, out_tree[0] if out_tree else None
             raise
     consts = list(jaxpr.consts)
-    body = Body(shared(without_consts(jaxpr)), consts, out_tree[0])
+    body = StagedBody(shared(without_consts(jaxpr)), consts, out_tree[0])
     if not any_tracers(consts):
         known[key] = (captured, body)
     return body
 
 
-class Operation(str):
+class NamedCall(str):
     """The name of a call that is printed as one operation with the parameters `shown`."""
 
     __slots__ = ("shown",)
@@ -178,7 +178,7 @@ class Operation(str):
         return self
 
     def __reduce__(self):
-        return Operation, (str(self), self.shown)
+        return NamedCall, (str(self), self.shown)
 
 
 @functools.lru_cache(maxsize=512)
@@ -189,7 +189,7 @@ def _operation(
     jaxpr = jaxpr.replace(
         eqns=[eqn.replace(source=None) for eqn in jaxpr.eqns]
     )  # lines of the caller
-    return jaxpr, Operation(name, static) if name else function_name(fun)
+    return jaxpr, NamedCall(name, static) if name else function_name(fun)
 
 
 def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
@@ -527,7 +527,9 @@ def check_same_tree(
     (left_name, left_tree), (right_name, right_tree) = left, right
     if left_tree == right_tree:
         return
-    full = [tree.tree_unflatten(t, [Leaf()] * t.num_leaves) for t in (left_tree, right_tree)]
+    full = [
+        tree.tree_unflatten(t, [LeafPlaceholder()] * t.num_leaves) for t in (left_tree, right_tree)
+    ]
     where = tree.prefix_errors(*full, prefix_name=left_name, full_name=right_name)
     where = where or tree.prefix_errors(*full[::-1], prefix_name=right_name, full_name=left_name)
     table = where.replace("a leaf of type Leaf", "an array").splitlines() or [
@@ -539,7 +541,7 @@ def check_same_tree(
     )
 
 
-class Leaf:
+class LeafPlaceholder:
     """A placeholder for an array where only the structure of a tree matters."""
 
     __slots__ = ()
@@ -617,7 +619,7 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
     return f"In {name}, return {path} with shape {list(given.shape)}, or start with shape {list(made.shape)}."
 
 
-def keep_axes(body: Body, in_avals: Sequence[ShapedArray]) -> Body:
+def keep_axes(body: StagedBody, in_avals: Sequence[ShapedArray]) -> StagedBody:
     """Return a loop body whose carried results vary over the axes of the initial carry; the same
     body if a result varies over more."""
     made = body.out_avals[: len(in_avals)]

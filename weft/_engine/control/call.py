@@ -17,9 +17,9 @@ def call_effects(params) -> frozenset:
 
 def _rules(primitive: Primitive) -> dict[str, Any]:
     # call_rules imports all transformations, which the first result does not need
-    from weft._engine.control.call_rules import Call
+    from weft._engine.control.call_rules import ProgramCallOp
 
-    class JitWithRules(Call):
+    class JitWithRules(ProgramCallOp):
         """The class of `jit_p` after the rules are loaded."""
 
         abstract = Jit.abstract

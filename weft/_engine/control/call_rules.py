@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft._engine.control.custom_values import to_front
 from weft._engine.control.guarded import guarded
 from weft._engine.control.ref import call_on_values
 from weft._engine.core.interpret import evaluate, run_reference
@@ -15,7 +16,7 @@ from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, used_vars
 from weft._engine.transforms.batch import batch_jaxpr, to_dim
 from weft._engine.transforms.jvp import jvp_jaxpr
-from weft._engine.transforms.linearize import Partial, partial_eval_jaxpr, run_partial
+from weft._engine.transforms.linearize import PartialEvalResult, partial_eval_jaxpr, run_partial
 from weft._engine.transforms.transpose import transpose_with_refs
 
 #: plain calls; `control.call` imports this module on the first use of a rule
@@ -71,7 +72,7 @@ def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
     )
 
 
-class Call(CallLike):
+class ProgramCallOp(CallLike):
     """A call of params["jaxpr"]. Each transformation maps that program and memoizes the result on
     it.
 
@@ -95,11 +96,13 @@ class Call(CallLike):
             return jit_p.bind(*args, **plain_params(jaxpr, params.get("name", "")))
         return self.call(jaxpr, args, params)
 
-    def divide(self, jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
+    def divide(self, jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> PartialEvalResult:
         """Divide the program for partial evaluation. The known part is computed once."""
         return partial_eval_jaxpr(jaxpr, unknown)
 
-    def rest(self, partial: Partial, unknown: Sequence[bool], params: dict) -> dict | None:
+    def rest(
+        self, partial: PartialEvalResult, unknown: Sequence[bool], params: dict
+    ) -> dict | None:
         """Return the parameters of a call of this op for the unknown part; None if the part becomes
         a plain call."""
         return None
@@ -206,7 +209,7 @@ class Call(CallLike):
         return self.call(guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
 
 
-class WholeCall(Call):
+class WholeCall(ProgramCallOp):
     """A call whose rules need all operands and results."""
 
     def dce(self, eqn, used):
@@ -230,7 +233,9 @@ def shorten_call(eqn: Eqn, used: Sequence[bool]) -> Eqn:
     return call
 
 
-def _known_shardings(program: Jaxpr, partial: Partial, unknown: Sequence[bool], params: dict):
+def _known_shardings(
+    program: Jaxpr, partial: PartialEvalResult, unknown: Sequence[bool], params: dict
+):
     """Return the shardings of the operands and results of the known part."""
     outs = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
     outs += [None] * (len(program.outvars) - len(outs))
@@ -294,3 +299,32 @@ def _call_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:
             donated=(False,) * len(invars),
         )
     return eqn.replace(invars=invars, outvars=outvars, params=params, effects=jaxpr.effects)
+
+
+#: the forward half of a rule, which the function replaces if no residual is read; params: jaxpr
+#: (results, then residuals), fun (a program of the same operands with results only), name
+remat_opt_p = ProgramCallOp("remat_opt", multiple_results=True, only_derivatives=("fun",))
+
+
+@remat_opt_p.def_batch
+def _remat_opt_batch(axis, args, dims, *, jaxpr, fun, name):
+    args, flags = to_front(args, dims)
+    whole, fun = [batch_jaxpr(j, axis, tuple(flags), True)[0] for j in (jaxpr, fun)]
+    outs = remat_opt_p.bind(*args, jaxpr=whole, fun=fun, name=name)
+    return outs, [0] * len(outs)
+
+
+@remat_opt_p.def_dce
+def _remat_opt_dce(eqn, used):
+    """Return a call of the function if no residual is used, else the whole forward half."""
+    fun = eqn.params["fun"]
+    n = len(fun.outvars)
+    if any(used[n:]):
+        return keep_whole(eqn, used)
+    call = eqn.replace(
+        primitive=jit_p,
+        outvars=eqn.outvars[:n],
+        params=plain_params(fun, eqn.params["name"]),
+        effects=fun.effects,
+    )
+    return shorten_call(call, used[:n])

@@ -103,7 +103,7 @@ class BatchedError(JaxException):
 
 
 @record
-class Site:
+class CheckSite:
     """An equation that can fail: its category, the message and the user's line.
 
     If `structure` is set, the message is a format, and `structure` is the tree of its positional
@@ -166,7 +166,7 @@ def _run(code, *values, sites, slots, debug):
 
 
 def failure(
-    sites: Sequence[Site], slots: Sequence[Slot], code: int, values: Sequence[Any]
+    sites: Sequence[CheckSite], slots: Sequence[Slot], code: int, values: Sequence[Any]
 ) -> JaxRuntimeError:
     """Return the exception for the error `code`."""
     site = sites[code - 1]
@@ -176,7 +176,7 @@ def failure(
     return error
 
 
-def values_of(site: Site, slots: Sequence[Slot], values: Sequence[Any]) -> list:
+def values_of(site: CheckSite, slots: Sequence[Slot], values: Sequence[Any]) -> list:
     """Return the values in the slot of a site."""
     start = sum(len(slot) for slot in slots[: site.slot])
     return list(values[start : start + len(slots[site.slot])])
@@ -268,7 +268,7 @@ class Sites:
 
     def __init__(self, jaxpr: Jaxpr, errors: frozenset):
         self.errors = errors
-        self.sites: list[Site] = []
+        self.sites: list[CheckSite] = []
         self.slots: list[Slot] = []
         self._codes: dict[
             tuple[int, type], int
@@ -306,7 +306,7 @@ class Sites:
 
     def _add(self, eqn: Eqn, category: type, message: str, slot: Slot) -> bool:
         line = "" if eqn.source is None else str(eqn.source)
-        self.sites.append(Site(category, message, self._slot(slot), None, line))
+        self.sites.append(CheckSite(category, message, self._slot(slot), None, line))
         self._codes[id(eqn), category] = len(self.sites)
         return True
 
@@ -318,7 +318,7 @@ class Sites:
         slots = [self._slot(slot) for slot in eqn.params["slots"]]
         for site in eqn.params["sites"]:
             self.sites.append(
-                Site(site.category, site.message, slots[site.slot], site.structure, site.line)
+                CheckSite(site.category, site.message, slots[site.slot], site.structure, site.line)
             )
         return True
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.control.body import (
-    Body,
+    StagedBody,
     check_same_tree,
     define_partial_eval,
     layout_mismatch,
@@ -247,7 +247,7 @@ def _split(args, unknown, params, known, staged, saveable=None):
 define_partial_eval(cond_p, _split, sees_policy=True)
 
 
-class _Plan:
+class _BranchSplit:
     """Branches split for partial evaluation. Residuals that branches compute use `n_slots` slots,
     which equal types of different branches share; residuals that are known operands (numbers in
     `shared`) are passed on directly."""
@@ -257,8 +257,8 @@ class _Plan:
 
 def _split_branches(
     branches: Branches, unknown: tuple[bool, ...], saveable: Callable[[Eqn], bool] | None = None
-) -> _Plan:
-    plan = _Plan()
+) -> _BranchSplit:
+    plan = _BranchSplit()
     plan.out_unknown = _any([partial_eval_jaxpr(b, unknown).out_unknown for b in branches])
     parts = [partial_eval_jaxpr(b, unknown, plan.out_unknown, saveable) for b in branches]
     plan.shared = sorted({i for p in parts for i in p.forwarded if i is not None})
@@ -656,7 +656,7 @@ def _choose(
     return tree.tree_unflatten(bodies[0].out_tree, outs)
 
 
-def common_consts(bodies: Sequence[Body]) -> tuple[Branches, list]:
+def common_consts(bodies: Sequence[StagedBody]) -> tuple[Branches, list]:
     """Return programs that take the constants of all `bodies`, then the arguments; and the
     constants without duplicates."""
     numbers: dict[int, int] = {}
@@ -670,7 +670,7 @@ def common_consts(bodies: Sequence[Body]) -> tuple[Branches, list]:
         return tuple(b.jaxpr for b in bodies), consts
     avals = [typeof(c) for c in consts]
 
-    def widened(body: Body) -> Jaxpr:
+    def widened(body: StagedBody) -> Jaxpr:
         n = len(body.consts)
         leading = [Var(a) for a in avals]
         for var, c in zip(body.jaxpr.invars, body.consts):
@@ -684,7 +684,7 @@ def common_consts(bodies: Sequence[Body]) -> tuple[Branches, list]:
     ), consts
 
 
-def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None:
+def _check_branches(api: str, functions, titles, bodies: Sequence[StagedBody]) -> None:
     """Raise TypeError unless all branches return the same structure and, up to weak types, the same
     types."""
     first = bodies[-1] if api == "cond" else bodies[0]

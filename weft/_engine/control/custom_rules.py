@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from weft._engine.control.body import bind_positions
-from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import Call, WholeCall, keep_whole, plain_params, shorten_call
+from weft._engine.control.call_rules import WholeCall, remat_opt_p
 from weft._engine.control.custom_values import (
     CustomVJPPrimal,
-    Split,
+    DifferentiableSplit,
     SymbolicZero,
     VjpRules,
     batch_jvp,
@@ -58,7 +57,7 @@ from weft._engine.core.trace import (
 )
 from weft._engine.ops.casting import in_dtype
 from weft._engine.ops.elementwise import add
-from weft._engine.transforms.batch import BatchTrace, batch_jaxpr
+from weft._engine.transforms.batch import BatchTrace
 from weft._engine.transforms.jvp import JVPTrace, instantiate
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import CustomVJPException, UnexpectedTracerError, describe
@@ -178,12 +177,9 @@ custom_jvp_call_p = _JvpCall("custom_jvp_call", multiple_results=True)
 custom_vjp_call_p = _VjpCall("custom_vjp_call", multiple_results=True)
 #: the derivative of a custom_vjp function: linear in its last operands; params: bwd, num_res, out_avals, name
 custom_lin_p = RegionOp("custom_lin", multiple_results=True)
-#: the forward half of a rule, which the function replaces if no residual is read; params: jaxpr
-#: (results, then residuals), fun (a program of the same operands with results only), name
-remat_opt_p = Call("remat_opt", multiple_results=True, only_derivatives=("fun",))
 
 
-def _flat_call(fun: Callable, split: Split, out_tree: list, api: str) -> Callable:
+def _flat_call(fun: Callable, split: DifferentiableSplit, out_tree: list, api: str) -> Callable:
     def flat_fun(*flat):
         outs, structure = flatten_linear(fun(*split.rebuild(flat)))
         check_returned(fun, api, outs)
@@ -304,7 +300,7 @@ class custom_jvp(_CustomFunction):
         args = bind_positions("custom_jvp", self.fun, args, kwargs)
         if type(trace_state.trace) is EvalTrace:
             return self.fun(*args)
-        split = Split(args, self.nondiff_argnums, self.symbolic_zeros)
+        split = DifferentiableSplit(args, self.nondiff_argnums, self.symbolic_zeros)
         out_tree: list = []
 
         def flat_jvp(primals, tangents):
@@ -544,7 +540,7 @@ class custom_vjp(_CustomFunction):
         args = bind_positions("custom_vjp", self.fun, args, kwargs)
         if type(trace_state.trace) is EvalTrace:
             return call_with_refs(self.fun, "custom_vjp", args)
-        split = Split(args, self.nondiff_argnums, self.symbolic_zeros)
+        split = DifferentiableSplit(args, self.nondiff_argnums, self.symbolic_zeros)
         if any_tracers(tree.tree_leaves(split.nondiff)):
             raise UnexpectedTracerError(
                 f"custom_vjp: an argument of {name} in nondiff_argnums holds a traced value: {split.nondiff}. Take "
@@ -567,7 +563,7 @@ class custom_vjp(_CustomFunction):
             outs = apply_ruled(trace, FunctionWithVjp(fun, rules, name), flat)
         return tree.tree_unflatten(rule.out_tree[0], outs)
 
-    def _check_refs(self, split: Split, args: Sequence) -> None:
+    def _check_refs(self, split: DifferentiableSplit, args: Sequence) -> None:
         """Check that references among the arguments differ, and read them."""
         if self.nondiff_argnums:
             names = list(map(str, range(split.tree.num_leaves)))
@@ -582,7 +578,14 @@ class custom_vjp(_CustomFunction):
 class _AppliedVjp:
     """The rule of a custom_vjp function in one application, on flat values."""
 
-    def __init__(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool, split: Split, name: str):
+    def __init__(
+        self,
+        fwd: Callable,
+        bwd: Callable,
+        symbolic_zeros: bool,
+        split: DifferentiableSplit,
+        name: str,
+    ):
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
         self.split, self.name = split, name
         self.avals = [typeof(x) for x in split.flat]
@@ -650,7 +653,7 @@ class _AppliedVjp:
         return [ct for i, ct in enumerate(flat) if i not in refs] if refs else flat
 
 
-def _keep_refs(name: str, residuals: Sequence, split: Split, kept: dict) -> list:
+def _keep_refs(name: str, residuals: Sequence, split: DifferentiableSplit, kept: dict) -> list:
     """Return the residuals except references, which must be arguments; `kept` records these."""
     kept.clear()
     kept.update({i: x for i, x in enumerate(residuals) if is_ref(x)})
@@ -758,30 +761,6 @@ def _match(ct, aval):
     if got.dtype == aval.dtype and not isinstance(ct, (int, float, complex, np.ndarray)):
         return ct
     return in_dtype(ct, aval.dtype)
-
-
-@remat_opt_p.def_batch
-def _remat_opt_batch(axis, args, dims, *, jaxpr, fun, name):
-    args, flags = to_front(args, dims)
-    whole, fun = [batch_jaxpr(j, axis, tuple(flags), True)[0] for j in (jaxpr, fun)]
-    outs = remat_opt_p.bind(*args, jaxpr=whole, fun=fun, name=name)
-    return outs, [0] * len(outs)
-
-
-@remat_opt_p.def_dce
-def _remat_opt_dce(eqn, used):
-    """Return a call of the function if no residual is used, else the whole forward half."""
-    fun = eqn.params["fun"]
-    n = len(fun.outvars)
-    if any(used[n:]):
-        return keep_whole(eqn, used)
-    call = eqn.replace(
-        primitive=jit_p,
-        outvars=eqn.outvars[:n],
-        params=plain_params(fun, eqn.params["name"]),
-        effects=fun.effects,
-    )
-    return shorten_call(call, used[:n])
 
 
 _FORWARD = (

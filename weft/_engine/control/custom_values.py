@@ -106,7 +106,7 @@ def taken(tangent: Any) -> Any:
     return Zero(tangent.aval) if type(tangent) is SymbolicZero else tangent
 
 
-class Split:
+class DifferentiableSplit:
     """The flattened differentiable arguments of a call, and the structure from which all arguments
     are rebuilt."""
 

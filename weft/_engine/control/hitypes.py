@@ -318,7 +318,7 @@ def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
 # ---- values among the leaves of trees
 
 
-class _Lowered:
+class _LoweredHiValue:
     """A value of a hi type as a pytree node of arrays."""
 
     def __init__(self, aval: HiType | ShapedArray, arrays: list):
@@ -332,10 +332,10 @@ def _raised(aval: HiType, arrays: Any) -> Any:
     """Return the value, or a node if the leaves are not arrays."""
     if all(isinstance(x, (Tracer, np.ndarray)) or hasattr(x, "__array__") for x in arrays):
         return aval.raise_val(*arrays)
-    return _Lowered(aval, list(arrays))
+    return _LoweredHiValue(aval, list(arrays))
 
 
-tree.register_pytree_node(_Lowered, lambda x: (x.arrays, x.aval), _raised)
+tree.register_pytree_node(_LoweredHiValue, lambda x: (x.arrays, x.aval), _raised)
 
 
 def lowered(x: Any, where: str) -> list:
@@ -378,7 +378,10 @@ def in_parts(x: Any, where: str) -> Any:
     if not hi_types:
         return x
     return tree.tree_map(
-        lambda leaf: _Lowered(typeof(leaf), lowered(leaf, where)) if is_value(leaf) else leaf, x
+        lambda leaf: (
+            _LoweredHiValue(typeof(leaf), lowered(leaf, where)) if is_value(leaf) else leaf
+        ),
+        x,
     )
 
 
@@ -416,7 +419,7 @@ def linear_parts(x: Any, symbolic_zeros: bool = False) -> Any:
                 "tangents. Define the rule without symbolic_zeros."
             )
         if is_linear(aval):
-            return _Lowered(aval, lowered(leaf, "differentiation"))
+            return _LoweredHiValue(aval, lowered(leaf, "differentiation"))
         if any(type(a).__name__ == "JVPTracer" for a in arrays_of(leaf)):
             raise NotImplementedError(
                 f"a value of type {aval} was made of arrays that are differentiated; its tangents, of type "
@@ -431,7 +434,7 @@ def holds_values(structure: Any) -> bool:
     """Return True if `structure` has nodes of values of hi types."""
     if not hi_types:
         return False
-    is_node = lambda x: type(x) is _Lowered
+    is_node = lambda x: type(x) is _LoweredHiValue
     return any(
         map(
             is_node,
@@ -446,11 +449,11 @@ def of_tangents(structure: Any) -> Any:
     """Return the structure of tangents of a tree whose structure `flatten_linear` returned."""
     if not hi_types:
         return structure
-    is_node = lambda x: type(x) is _Lowered
+    is_node = lambda x: type(x) is _LoweredHiValue
     marks = tree.tree_unflatten(structure, range(structure.num_leaves))
     return tree.tree_structure(
         tree.tree_map(
-            lambda x: _Lowered(x.aval.to_tangent_aval(), x.arrays) if is_node(x) else x,
+            lambda x: _LoweredHiValue(x.aval.to_tangent_aval(), x.arrays) if is_node(x) else x,
             marks,
             is_leaf=is_node,
         )
@@ -553,12 +556,12 @@ tree.register_pytree_node(ValueRef, lambda ref: (ref.parts, ref.type.inner_aval)
 # ---- mutable values inside of traced programs
 
 
-class _Part(Ref):
+class _HiValueRef(Ref):
     """A reference to one array of a mutable value: writes to it change the value."""
 
     __slots__ = ("owner",)
 
-    def __init__(self, value: Any, owner: _Tracked):
+    def __init__(self, value: Any, owner: _TracedMutableValue):
         super().__init__(value)
         self.owner = owner
 
@@ -568,7 +571,7 @@ class _Part(Ref):
             self.owner.refresh()
 
 
-class _Tracked:
+class _TracedMutableValue:
     """A mutable value, and the trace in which it was created. Programs that are traced inside that
     trace access its arrays through references."""
 
@@ -579,9 +582,9 @@ class _Tracked:
         self.is_busy = (
             False  # True while methods of the type run, which may apply operations to the value
         )
-        self.parts: list[_Part] = []
+        self.parts: list[_HiValueRef] = []
 
-    def references(self) -> list[_Part]:
+    def references(self) -> list[_HiValueRef]:
         """Return references to the arrays of the value."""
         state = self.value.cur_qdd()
         if self.state is None:
@@ -592,7 +595,7 @@ class _Tracked:
                     else broadcast_in_dim(x, np.shape(x), tuple(range(np.ndim(x))))
                     for x in _mutable_type(self.value).read_loval(state, self.value)
                 ]
-                self.parts = [_Part.make(x, self) for x in arrays]
+                self.parts = [_HiValueRef.make(x, self) for x in arrays]
             self.state = state
         return self.parts
 
@@ -631,15 +634,15 @@ class _Tracked:
 
 #: mutable values used by programs, by identity; values from outside programs remain while their
 #: arrays are referenced
-_all_tracked: weakref.WeakValueDictionary[int, _Tracked] = weakref.WeakValueDictionary()
+_all_tracked: weakref.WeakValueDictionary[int, _TracedMutableValue] = weakref.WeakValueDictionary()
 #: records of values that were created inside a program, until its trace ends
-_inner_tracked: list[_Tracked] = []
+_inner_tracked: list[_TracedMutableValue] = []
 
 
-def _tracked_of(value: Any) -> _Tracked:
+def _tracked_of(value: Any) -> _TracedMutableValue:
     tracked = _all_tracked.get(id(value))
     if tracked is None or tracked.value is not value:
-        tracked = _all_tracked[id(value)] = _Tracked(value, eval_trace)
+        tracked = _all_tracked[id(value)] = _TracedMutableValue(value, eval_trace)
     return tracked
 
 
@@ -650,7 +653,7 @@ def made_here(value: Any) -> Any:
             _inner_tracked[:] = [
                 tracked for tracked in _inner_tracked if not tracked.trace.finished
             ]
-        tracked = _all_tracked[id(value)] = _Tracked(value, trace_state.trace)
+        tracked = _all_tracked[id(value)] = _TracedMutableValue(value, trace_state.trace)
         _inner_tracked.append(tracked)
     return value
 
@@ -725,12 +728,12 @@ class Contents:
 
 tree.register_pytree_node(
     Contents,
-    lambda x: (x.arrays, (x.number, _Said(x.aval), x.state)),
+    lambda x: (x.arrays, (x.number, _HashableType(x.aval), x.state)),
     lambda aux, arrays: Contents(aux[0], aux[1].aval, aux[2], arrays),
 )
 
 
-class _Said:
+class _HashableType:
     """A type as part of a cache key, even if its class does not define equality."""
 
     __slots__ = ("aval",)
@@ -743,7 +746,7 @@ class _Said:
 
     def __eq__(self, other: object) -> bool:
         return (
-            type(other) is _Said
+            type(other) is _HashableType
             and type(self.aval) is type(other.aval)
             and repr(self.aval) == repr(other.aval)
         )

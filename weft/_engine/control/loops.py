@@ -17,7 +17,7 @@ from weft._engine.control.while_loop import bind_while
 from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import UsesRefs
 from weft._engine.core.trace import EvalTrace, Tracer, current_trace, typeof
-from weft._engine.ir.symbolic import Dim, max_dim
+from weft._engine.ir.symbolic import SymbolicDim, max_dim
 from weft._engine.ops.arithmetic import add
 from weft._engine.ops.comparison import lt
 from weft._engine.ops.layout import reshape
@@ -147,14 +147,14 @@ def _known(x: Any) -> Any:
     """Return the number if it is known while tracing, else None."""
     if isinstance(x, Tracer):
         x = x.concrete()
-    if x is None or isinstance(x, (int, float, Dim)):
+    if x is None or isinstance(x, (int, float, SymbolicDim)):
         return x
     return int(x) if dtypes.is_native_integer(typeof(x).dtype) else float(x)
 
 
 def _steps(lower: int | float, upper: int | float) -> int:
     count = upper - lower
-    return max_dim(count if isinstance(count, Dim) else math.ceil(count), 0)
+    return max_dim(count if isinstance(count, SymbolicDim) else math.ceil(count), 0)
 
 
 def _increment(i):

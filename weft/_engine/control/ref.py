@@ -161,7 +161,7 @@ class Ref(_Writable, metaclass=Sealed):
     size = property(lambda self: self.type.size)
     weak_type = False
     sharding = property(lambda self: self._read().sharding)
-    at = property(lambda self: _At(self))
+    at = property(lambda self: RefIndexer(self))
 
     # ---- where the value is
     def _cell(self) -> _Cell | Ref:
@@ -321,7 +321,7 @@ _NOT_AN_ARRAY = (
 )
 
 
-class _At:
+class RefIndexer:
     """`ref.at[index]`: a part of a reference, which is read and written like a reference."""
 
     __slots__ = ("ref", "outer")
@@ -341,7 +341,7 @@ class TransformedRef(_Writable):
     def __init__(self, ref: Ref, transforms: tuple):
         self.ref, self.transforms = ref, transforms
 
-    at = property(lambda self: _At(self.ref, self.transforms))
+    at = property(lambda self: RefIndexer(self.ref, self.transforms))
     shape = property(lambda self: typeof(self[...]).shape)
     ndim = property(lambda self: len(self.shape))
     size = property(lambda self: typeof(self[...]).size)
@@ -627,7 +627,7 @@ def names_of(fun: Callable, args: Sequence) -> list[str]:
     ]
 
 
-class Threaded:
+class LiftedRefs:
     """A function that takes or closes over references, as a function of values.
 
     `call(values, args)`, with arrays in `args` in place of references, returns the results, the
@@ -699,7 +699,7 @@ def threaded(
             and [*map(id, refs)] == [*map(id, first.refs)]
         )
         made = [
-            Threaded(f, api, refs, positions, names, first if is_traced(f) else None, passed)
+            LiftedRefs(f, api, refs, positions, names, first if is_traced(f) else None, passed)
             for f in funs
         ]
         result, closed, lent = run(made, values, given)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.call_rules import Call
+from weft._engine.control.call_rules import ProgramCallOp
 from weft._engine.control.ref import call_on_values
 from weft._engine.core.trace import Zero, is_undef
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, inline_calls, is_transparent, map_jaxprs
 from weft._engine.ops.layout import name_p
 from weft._engine.ops.placement import optimization_barrier_p
-from weft._engine.transforms.linearize import Partial, partial_eval_jaxpr
+from weft._engine.transforms.linearize import PartialEvalResult, partial_eval_jaxpr
 from weft._engine.transforms.transpose import transpose_with_refs
 from weft._engine.util.config import config
 from weft._engine.util.events import report
@@ -30,7 +30,7 @@ from weft._engine.util.record import record
 #: differentiated (True for the recomputation in a derivative)
 
 
-class _Answer:
+class _PolicyAnswer:
     """A result of a policy other than a bool."""
 
     __slots__ = ("_name",)
@@ -42,7 +42,7 @@ class _Answer:
         return self._name
 
 
-Saveable, Recompute = _Answer("Saveable"), _Answer("Recompute")
+Saveable, Recompute = _PolicyAnswer("Saveable"), _PolicyAnswer("Recompute")
 
 
 @record
@@ -87,7 +87,7 @@ def origin(eqn: Eqn) -> str:
     return what if eqn.source is None else f"{what} from {eqn.source.place}"
 
 
-def _log_residuals(partial: Partial, n_results: int) -> None:
+def _log_residuals(partial: PartialEvalResult, n_results: int) -> None:
     """Log the residuals: inputs by their types, and values with their origins."""
     makers = {v: eqn for eqn in partial.known.eqns for v in eqn.outvars}
     inputs = [partial.known.invars[i].aval for i in partial.forwarded if i is not None]
@@ -163,13 +163,13 @@ def _seen_through(eqn: Eqn) -> bool:
     return is_transparent(eqn) or eqn.primitive is remat_p
 
 
-class Remat(Call):
+class Remat(ProgramCallOp):
     """A call whose unknown part is recomputed."""
 
     only_derivatives = ("policy",)
     in_place = staticmethod(_in_place)
 
-    def divide(self, jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
+    def divide(self, jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> PartialEvalResult:
         """Evaluate partially under the policy: the unknown part recomputes the values that the
         policy does not save."""
         policy = params["policy"]
@@ -185,7 +185,7 @@ class Remat(Call):
             partial.unknown = _reading_keys(partial.unknown)
         return partial
 
-    def rest(self, partial: Partial, unknown: Sequence[bool], params: dict) -> dict:
+    def rest(self, partial: PartialEvalResult, unknown: Sequence[bool], params: dict) -> dict:
         """Return the parameters of the unknown part. Its known inputs go behind a barrier."""
         flags = _each(params["prevent_cse"], len(unknown))
         known = [flag for flag, u in zip(flags, unknown) if not u]

@@ -33,7 +33,7 @@ from weft._engine.ops.families import add_tangents, zeros
 from weft._engine.ops.layout import expand_dims
 from weft._engine.transforms.batch import add_batch_dim, batch_jaxpr, move_dim
 from weft._engine.transforms.jvp import instantiate, jvp_jaxpr
-from weft._engine.transforms.linearize import Partial, partial_eval_jaxpr
+from weft._engine.transforms.linearize import PartialEvalResult, partial_eval_jaxpr
 from weft._engine.transforms.transpose import transpose_with_refs
 from weft._engine.util import tree
 from weft._engine.util.errors import ConcretizationTypeError, ShardingTypeError, describe
@@ -186,7 +186,7 @@ def _batch_body(body: Jaxpr, axis, batched: Sequence[bool], nc: int, nk: int) ->
 # --- partial evaluation -----------------------------------------------------------------------------------------------
 
 
-class _Plan:
+class _ScanBodySplit:
     """A body split for partial evaluation. Each residual is passed to the unknown loop in one of
     these ways: as a loop constant (`from_consts`: numbers of known constants; `invariant`: computed
     once, before the loop); as slices of a known input (`from_xs`); as a carry that is recomputed
@@ -212,7 +212,7 @@ def _plan(
     nc: int,
     nk: int,
     saveable: Callable[[Eqn], bool] | None = None,
-) -> _Plan:
+) -> _ScanBodySplit:
     const_u, carry_u, xs_u = bodies.split_list(unknown, nc, nk)
     ny = len(body.outvars) - nk
     while True:
@@ -221,7 +221,7 @@ def _plan(
         if wider == carry_u:
             break
         carry_u = wider
-    plan = _Plan()
+    plan = _ScanBodySplit()
     plan.again, plan.carry_unknown, plan.out_unknown = [], carry_u, part.out_unknown
     n_consts, n_carry = const_u.count(False), carry_u.count(False)
     if saveable is not None:
@@ -237,12 +237,12 @@ def _plan(
 
 
 def _under_policy(
-    plan: _Plan,
+    plan: _ScanBodySplit,
     body: Jaxpr,
     unknown: Sequence[bool],
     n_consts: int,
     saveable: Callable[[Eqn], bool],
-) -> Partial:
+) -> PartialEvalResult:
     """Return the body split by a policy. `plan.again` are the known carries that the unknown side
     recomputes; it returns their next values first."""
     carries = [i for i, u in enumerate(plan.carry_unknown) if not u]
@@ -266,7 +266,12 @@ def _under_policy(
 
 
 def _route_residuals(
-    plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_consts: int, u_carry: int
+    plan: _ScanBodySplit,
+    part: PartialEvalResult,
+    n_consts: int,
+    n_carry: int,
+    u_consts: int,
+    u_carry: int,
 ) -> None:
     """Complete `plan` with the two sides of `part` and the source of each residual."""
     known = part.known
@@ -325,7 +330,7 @@ def _varying(jaxpr: Jaxpr, n_consts: int) -> set:
     return varying
 
 
-def _memoized_plan(body: Jaxpr, unknown, n_consts: int, n_carry: int, saveable) -> _Plan:
+def _memoized_plan(body: Jaxpr, unknown, n_consts: int, n_carry: int, saveable) -> _ScanBodySplit:
     if saveable is not None:
         return _plan(body, unknown, n_consts, n_carry, saveable)
     key = "scan partial", tuple(unknown), n_consts, n_carry
@@ -696,7 +701,7 @@ def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
             )
 
 
-def _pair(api: str, f: Callable, body: bodies.Body) -> list:
+def _pair(api: str, f: Callable, body: bodies.StagedBody) -> list:
     """Return the structures of carry and ys."""
     node = body.out_tree.node_data()
     if node is None or node[0] not in (tuple, list) or len(body.out_tree.children()) != 2:

@@ -40,7 +40,7 @@ linear_solve_p = CallLike(
 )
 
 
-class _OfTree:
+class _FlatOperator:
     """Staging for functions of trees with one structure; their results must have the same
     structure."""
 
@@ -107,7 +107,7 @@ def custom_root(
     >>> print(f"{root(4.0):.3f} {weft.grad(root)(4.0):.3f}")
     2.000 0.250
     """
-    guess = _OfTree("custom_root", initial_guess, "initial_guess")
+    guess = _FlatOperator("custom_root", initial_guess, "initial_guess")
     name = function_name(f)
 
     def tangents(x, y):
@@ -170,7 +170,7 @@ def custom_linear_solve(
     >>> bool(wnp.allclose(a @ x, wnp.array([1., 2.])))
     True
     """
-    rhs = _OfTree("custom_linear_solve", b, "b")
+    rhs = _FlatOperator("custom_linear_solve", b, "b")
     matvec_program, _ = rhs.stage(matvec, "matvec")
     solver, aux_tree = rhs.stage(lambda y: solve(matvec, y), "solve", has_aux)
     programs = [matvec_program, solver]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from weft._engine.core.interpret import run_reference
-from weft._engine.core.primitive import OPTIONAL_SLOTS, Primitive, Unsupported
+from weft._engine.core.primitive import OPTIONAL_SLOTS, Primitive, UnsupportedRule
 from weft._engine.core.scalars import typed
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import derived_trace, eval_trace, implementations, typeof
@@ -55,7 +55,7 @@ _MISSING = {
 }
 
 
-class _MissingRule(Unsupported):
+class _MissingRule(UnsupportedRule):
     """A placeholder for a rule that a library did not define. A call raises NotImplementedError."""
 
     def __call__(self, *_args: Any, **_params: Any) -> NoReturn:

@@ -167,14 +167,14 @@ def lockstep_rule(primitive: Any) -> Callable[..., Any]:
 _one = _OneDevice()
 
 
-class _Watch(threading.local):
+class _ThreadObserver(threading.local):
     """The hooks of `run_reference` in this thread: `current` is the observer set by `run_until`, `compute` is set by `computed_by`."""
 
     current: Callable[..., Any] | None = None
     compute: Callable[..., Any] | None = None
 
 
-_watch = _Watch()
+_watch = _ThreadObserver()
 
 
 class StopInterpretation(Exception):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weft._engine.core.trace import Trace
 
 
-class Unsupported:
+class UnsupportedRule:
     """A placeholder for a rule that an op intentionally lacks, for `reason`. A call raises MissingRuleError."""
 
     __slots__ = ("op", "reason", "slot")
@@ -44,18 +44,18 @@ class Unsupported:
     def __set_name__(self, owner: type, name: str) -> None:
         self.slot = name
 
-    def __get__(self, op: Any, owner: Any = None) -> Unsupported:
+    def __get__(self, op: Any, owner: Any = None) -> UnsupportedRule:
         """Return the placeholder with the name of `op`, for a class attribute read through an instance."""
-        return self if op is None else Unsupported(self.reason, op.name, self.slot)
+        return self if op is None else UnsupportedRule(self.reason, op.name, self.slot)
 
     def __call__(self, *_args: Any, **_params: Any) -> NoReturn:
         slot = self.slot
         raise MissingRuleError(f"{slot}: primitive {self.op!r} has no {slot} rule: {self.reason}.")
 
 
-def unsupported(reason: str) -> Unsupported:
+def unsupported(reason: str) -> UnsupportedRule:
     """Return a placeholder for a rule that an op intentionally lacks."""
-    return Unsupported(reason)
+    return UnsupportedRule(reason)
 
 
 @record
@@ -87,7 +87,7 @@ class BatchAxis:
 
 
 class OpRules:
-    """The rules of an op. A required rule that is absent is `Unsupported`; an optional one is None."""
+    """The rules of an op. A required rule that is absent is `UnsupportedRule`; an optional one is None."""
 
     #: (*avals, **params) -> aval, or a list of avals if `multiple_results`; raises ShapeError and similar errors
     type: Callable[..., Any]
@@ -143,7 +143,7 @@ R = TypeVar("R")
 
 def has_rule(rule: Callable[..., Any] | None) -> bool:
     """Return whether a rule of an op exists."""
-    return callable(rule) and not isinstance(rule, Unsupported)
+    return callable(rule) and not isinstance(rule, UnsupportedRule)
 
 
 @dataclass_transform(eq_default=False)
@@ -235,12 +235,16 @@ class Primitive(_Declared):
             return getattr(self, name)
         return self.__dict__.setdefault(name, self.missing_rule(name))
 
-    def missing_rule(self, slot: str) -> Unsupported | None:
-        """Return the value of an absent rule: an `Unsupported` for required rules, None for optional ones."""
-        return Unsupported("no rule was given", self.name, slot) if slot in SLOTS else None
+    def missing_rule(self, slot: str) -> UnsupportedRule | None:
+        """Return the value of an absent rule: an `UnsupportedRule` for required rules, None for optional ones."""
+        return UnsupportedRule("no rule was given", self.name, slot) if slot in SLOTS else None
 
     def _bound(self, slot: str, rule: Any) -> Any:
-        return Unsupported(rule.reason, self.name, slot) if isinstance(rule, Unsupported) else rule
+        return (
+            UnsupportedRule(rule.reason, self.name, slot)
+            if isinstance(rule, UnsupportedRule)
+            else rule
+        )
 
     def sources(self) -> Iterator[str]:
         """Return the modules that define the rules, or the module of `fill` if the rules have not been read."""

@@ -18,7 +18,7 @@ from weft._engine.util.config import enable_x64
 from weft._engine.util.trees.narrowing import class_of
 
 
-class Typed:
+class TypedScalar:
     """The attributes of an array of rank 0, for numbers. `plain` is the number itself."""
 
     __slots__ = ()
@@ -37,15 +37,15 @@ class Typed:
         return self.aval.dtype
 
 
-class TypedInt(Typed, int):
+class TypedInt(TypedScalar, int):
     plain = property(int.__int__)
 
 
-class TypedFloat(Typed, float):
+class TypedFloat(TypedScalar, float):
     plain = property(float.__float__)
 
 
-class TypedComplex(Typed, complex):
+class TypedComplex(TypedScalar, complex):
     plain = property(complex.__complex__)
 
 

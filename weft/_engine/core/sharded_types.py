@@ -87,7 +87,7 @@ def _dims_of(aval: ShapedArray) -> Spec:
 
 
 def _with_terms(spec: PartitionSpec) -> PartitionSpec:
-    """Return the spec of a sum that is left unreduced over the axes of the enclosing `leaving_terms` context."""
+    """Return the spec of a sum that is left unreduced over the axes of the enclosing `unreduced_scope` context."""
     axes = trace_state.terms
     if axes & set(spec.axes):
         return spec

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft._engine.core.annotations import annotated_types, check_same_axes
 from weft._engine.core.primitive import Primitive
-from weft._engine.core.scalars import Typed
+from weft._engine.core.scalars import TypedScalar
 from weft._engine.core.sealed import Sealed
 from weft._engine.core.sharded_types import sharded_types
 from weft._engine.core.trace import (
@@ -213,7 +213,7 @@ class StageTrace(Trace):
             return self.atom(convert())
         aval = typeof(x)
         _check_numbers(aval)
-        if isinstance(x, Typed):
+        if isinstance(x, TypedScalar):
             return Literal(x.plain, aval)
         if issubclass(class_of(x), np.generic) and x.dtype == aval.dtype:
             return Literal(x, aval)

@@ -24,7 +24,7 @@ from weft._engine import hooks
 from weft._engine.core.array_methods import ArrayMethods
 from weft._engine.hooks import hi_types
 from weft._engine.ir.registry import registry
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.ir.types import ManualAxisType, ShapedArray, check_number
 from weft._engine.util import dtypes, errors
 from weft._engine.util.config import config
@@ -375,7 +375,7 @@ def _value_for(tracer: Tracer, method: str) -> Any:
 AxisEnv = tuple[tuple[Any, int, bool | None], ...]
 
 
-class _State(threading.local):
+class _ThreadState(threading.local):
     def __init__(self) -> None:
         self.trace: Trace = eval_trace
         #: (name, size, tracked) of the named axes in scope, innermost last
@@ -389,14 +389,14 @@ class _State(threading.local):
 
 
 eval_trace = EvalTrace()
-trace_state = _State()
+trace_state = _ThreadState()
 
 
 #: primitive -> the user's implementation on concrete values, which replaces the compiled one
 implementations: dict[Any, Callable[..., Any]] = {}
 
 
-class _Computed:
+class _CompiledImplementation:
     """The compiled implementation of a primitive."""
 
     __slots__ = ("primitive",)
@@ -410,12 +410,12 @@ class _Computed:
 
 def implementation(primitive: Any) -> Callable[..., Any]:
     """Return the function `impl(*values, **params)` that computes a primitive on concrete values."""
-    return implementations.get(primitive) or _Computed(primitive)
+    return implementations.get(primitive) or _CompiledImplementation(primitive)
 
 
 def implement(primitive: Any, impl: Callable[..., Any]) -> None:
     """Make `impl(*values, **params)` the function that computes a primitive on concrete values."""
-    if isinstance(impl, _Computed) and impl.primitive is primitive:
+    if isinstance(impl, _CompiledImplementation) and impl.primitive is primitive:
         implementations.pop(primitive, None)
     else:
         implementations[primitive] = impl
@@ -498,7 +498,7 @@ def _release_collections() -> None:
             gc.callbacks.append(_enclose_finalizers)
 
 
-class leaving_terms:
+class unreduced_scope:
     """Context manager: sums over dims that are sharded over `axes` have types that are unreduced over `axes`."""
 
     __slots__ = ("axes", "saved")
@@ -514,7 +514,7 @@ class leaving_terms:
         trace_state.terms = self.saved
 
 
-class lenient:
+class allow_unspecified_shardings:
     """Context manager for operations that were checked before or are derived by a rule.
 
     Result shardings that the operands' types do not determine are left open. With `flag=False` they are errors again, for the trace
@@ -535,7 +535,7 @@ class lenient:
 
 
 class derived_trace(set_trace):
-    """Context manager: make `trace` current for operations that a rule derives, with `lenient` on."""
+    """Context manager: make `trace` current for operations that a rule derives, with `allow_unspecified_shardings` on."""
 
     __slots__ = ("was_lenient",)
 
@@ -755,7 +755,7 @@ def _scalar_aval(kind: type, wide: bool) -> ShapedArray:
     return ShapedArray((), dtypes.canonicalize_dtype(dtype), kind is not bool)
 
 
-hooks.type_makers[Dim] = lambda size: _scalar_aval(int, config.enable_x64)
+hooks.type_makers[SymbolicDim] = lambda size: _scalar_aval(int, config.enable_x64)
 
 
 @functools.lru_cache(maxsize=256)

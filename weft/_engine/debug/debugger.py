@@ -82,7 +82,7 @@ class BreakpointQuit(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class FrameLocation:
     """The location and source of a frame."""
 
     file: str
@@ -105,13 +105,13 @@ class Place:
 
 
 @dataclass
-class _Frame:
-    place: Place
+class _DebuggerFrame:
+    place: FrameLocation
     variables: dict[str, Any]
     globals: dict[str, Any]
 
 
-class _Opaque:
+class _OpaqueValue:
     """An untraced part of a variable."""
 
     __slots__ = ("value",)
@@ -129,16 +129,16 @@ def _captured(x: Any) -> Any:
     try:
         leaves, structure = tree.tree_flatten(x)
     except (TypeError, ValueError):  # such as a dict with keys that cannot be sorted
-        return _Opaque(x)
+        return _OpaqueValue(x)
     traced = [isinstance(leaf, Tracer) and not leaf.owning_trace.finished for leaf in leaves]
     if not any(traced):
-        return _Opaque(x)
+        return _OpaqueValue(x)
     return tree.tree_unflatten(
-        structure, [leaf if t else _Opaque(leaf) for leaf, t in zip(leaves, traced)]
+        structure, [leaf if t else _OpaqueValue(leaf) for leaf, t in zip(leaves, traced)]
     )
 
 
-def _frames(frame: FrameType | None, filter_frames: bool) -> list[_Frame]:
+def _frames(frame: FrameType | None, filter_frames: bool) -> list[_DebuggerFrame]:
     """Return the frames from `frame` outwards, innermost first."""
     found = []
     while frame is not None:
@@ -147,7 +147,7 @@ def _frames(frame: FrameType | None, filter_frames: bool) -> list[_Frame]:
                 {} if frame.f_code.co_name == "<module>" else frame.f_locals
             )  # variables of a module frame are globals
             found.append(
-                _Frame(
+                _DebuggerFrame(
                     _place(frame), {k: _captured(v) for k, v in variables.items()}, frame.f_globals
                 )
             )
@@ -155,14 +155,14 @@ def _frames(frame: FrameType | None, filter_frames: bool) -> list[_Frame]:
     return found
 
 
-def _place(frame: FrameType) -> Place:
+def _place(frame: FrameType) -> FrameLocation:
     code = frame.f_code
     try:
         source, first = inspect.getsourcelines(code)
     except (OSError, TypeError):
         source, first = [linecache.getline(code.co_filename, frame.f_lineno)], frame.f_lineno
     first = max(first, 1)
-    return Place(
+    return FrameLocation(
         code.co_filename,
         frame.f_lineno,
         code.co_name,
@@ -181,7 +181,7 @@ class _Stop:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[FrameLocation],
         scopes: Sequence[dict],
         stdin: TextIO | None,
         stdout: TextIO | None,
@@ -201,7 +201,7 @@ class _Stop:
 
 
 def _revealed(x: Any) -> Any:
-    return tree.tree_map(lambda leaf: leaf.value if isinstance(leaf, _Opaque) else leaf, x)
+    return tree.tree_map(lambda leaf: leaf.value if isinstance(leaf, _OpaqueValue) else leaf, x)
 
 
 _HELP = """p, pp EXPR   print a value (pp: over several lines)
@@ -219,7 +219,7 @@ class Prompt:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[FrameLocation],
         variables: Sequence[dict],
         scopes: Sequence[dict],
         stdin: TextIO,

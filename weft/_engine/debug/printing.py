@@ -76,14 +76,14 @@ def _print(
         check_format(fmt, args, kwargs)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     leaves = [x[...] if is_ref(x) else x for x in leaves]
-    function = Printer(fmt, leaves, in_tree, use_logging)
+    function = PrintCallback(fmt, leaves, in_tree, use_logging)
     bind_observer(debug_print_p, function, leaves, ordered, partitioned, fmt=fmt)
 
 
 log = functools.partial(print, _use_logging=True)
 
 
-class Printer(HostFunction):
+class PrintCallback(HostFunction):
     """The callback of `print`."""
 
     __slots__ = ("fmt", "options", "to_log")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft._engine.hlo.lowering import Lowering
-from weft._engine.hlo.ops import Block, Op, Value
+from weft._engine.hlo.lowering import HloLowering
+from weft._engine.hlo.ops import HloBlock, HloOp, HloValue
 from weft._engine.ops.conv_products import products_along
 
 _TRANSCENDENTAL = frozenset(
@@ -77,7 +77,7 @@ _MOVES = frozenset(
 )
 
 
-def module_cost(module: Lowering) -> dict[str, float]:
+def module_cost(module: HloLowering) -> dict[str, float]:
     """Return the `flops`, `transcendentals` and `bytes accessed` of one run.
 
     >>> from weft._engine.hlo.text.hlo_text import lowered
@@ -95,14 +95,14 @@ def module_cost(module: Lowering) -> dict[str, float]:
 class _Counter:
     """A counter of (flops, transcendentals, bytes) over the blocks of a module."""
 
-    def __init__(self, module: Lowering):
+    def __init__(self, module: HloLowering):
         self.module = module
 
-    def block(self, block: Block) -> np.ndarray:
+    def block(self, block: HloBlock) -> np.ndarray:
         """Return the cost of all operations of a block."""
         return sum([self.op(op) for op in block.ops], np.zeros(3))
 
-    def op(self, op: Op) -> np.ndarray:
+    def op(self, op: HloOp) -> np.ndarray:
         """Return the cost of one operation."""
         inner = [self.block(region) for region in op.regions]
         combine = _COMBINED.get(op.name)
@@ -112,16 +112,16 @@ class _Counter:
         return np.array([flops, functions, _bytes(op)])
 
 
-def _of_callee(counter: _Counter, op: Op, inner: list[np.ndarray]) -> np.ndarray:
+def _of_callee(counter: _Counter, op: HloOp, inner: list[np.ndarray]) -> np.ndarray:
     return counter.block(counter.module.functions[op.attrs["callee"]].body)
 
 
-def _of_trips(counter: _Counter, op: Op, inner: list[np.ndarray]) -> np.ndarray:
+def _of_trips(counter: _Counter, op: HloOp, inner: list[np.ndarray]) -> np.ndarray:
     return sum(inner, np.zeros(3)) * (op.attrs.get("trip_count") or 1)
 
 
 #: operations whose cost combines the costs of their regions or callees
-_COMBINED: dict[str, Callable[[_Counter, Op, list[np.ndarray]], np.ndarray]] = {
+_COMBINED: dict[str, Callable[[_Counter, HloOp, list[np.ndarray]], np.ndarray]] = {
     "func.call": _of_callee,
     "case": lambda counter, op, inner: np.max(inner, axis=0),
     "while": _of_trips,
@@ -130,7 +130,7 @@ _COMBINED: dict[str, Callable[[_Counter, Op, list[np.ndarray]], np.ndarray]] = {
 }
 
 
-def work(op: Op, each: np.ndarray) -> tuple[float, float]:
+def work(op: HloOp, each: np.ndarray) -> tuple[float, float]:
     """Return floating-point operations and transcendental functions; `each` is the cost of combining two elements."""
     out = op.results[0].type.size if op.results else 0
     weights = _PER_ELEMENT.get(op.name)
@@ -144,16 +144,16 @@ def work(op: Op, each: np.ndarray) -> tuple[float, float]:
     return times * each[0], times * each[1]
 
 
-def _dot_flops(op: Op) -> float:
+def _dot_flops(op: HloOp) -> float:
     contracted, _ = op.attrs["contracting"]
     return 2 * op.results[0].type.size * math.prod(op.operands[0].shape[d] for d in contracted)
 
 
-def _fft_flops(op: Op) -> float:
+def _fft_flops(op: HloOp) -> float:
     return 5 * op.results[0].type.size * math.log2(max(math.prod(op.attrs["lengths"]), 2))
 
 
-def _sort_flops(op: Op) -> float:
+def _sort_flops(op: HloOp) -> float:
     n = op.operands[0].shape[op.attrs["dim"]]
     return op.operands[0].type.size * max(math.ceil(math.log2(max(n, 1))), 0)
 
@@ -162,21 +162,21 @@ def _sort_flops(op: Op) -> float:
 _PER_ELEMENT: dict[str, tuple[int, int]] = dict.fromkeys(_MOVES, (0, 0))
 _PER_ELEMENT |= dict.fromkeys(_TRANSCENDENTAL, (0, 1))
 #: formulas for operations whose cost is not a constant per element
-_FLOPS: dict[str, Callable[[Op], float]] = {
+_FLOPS: dict[str, Callable[[HloOp], float]] = {
     "dot_general": _dot_flops,
     "convolution": lambda op: 2 * _taps(op),
     "fft": _fft_flops,
     "sort": _sort_flops,
 }
 #: the number of element combinations, where it is not the number of result elements
-_COMBINATIONS: dict[str, Callable[[Op], int]] = {
+_COMBINATIONS: dict[str, Callable[[HloOp], int]] = {
     "reduce": lambda op: op.operands[0].type.size - op.results[0].type.size,
     "reduce_window": lambda op: op.results[0].type.size * (math.prod(op.attrs["window"]) - 1),
     "scatter": lambda op: op.operands[2].type.size,
 }
 
 
-def _taps(op: Op) -> int:
+def _taps(op: HloOp) -> int:
     """Return the number of products that a convolution adds up, without products with padding."""
     a, (x, w), out = op.attrs, op.operands, op.results[0]
     x_dims, w_dims, out_dims = a["numbers"]
@@ -189,22 +189,22 @@ def _taps(op: Op) -> int:
     return taps
 
 
-def _bytes(op: Op) -> int:
+def _bytes(op: HloOp) -> int:
     """Return the bytes that an operation reads and writes."""
     count = _BYTES.get(op.name)
     return _total(op.operands) + _total(op.results) if count is None else count(op)
 
 
-def _total(values: Sequence[Value]) -> int:
+def _total(values: Sequence[HloValue]) -> int:
     return sum(map(_nbytes, values))
 
 
-def _part_bytes(op: Op) -> int:
+def _part_bytes(op: HloOp) -> int:
     return 2 * _total(op.results) + _total(op.operands[1:])
 
 
 #: byte counts of operations that do not read and write all of their operands and results
-_BYTES: dict[str, Callable[[Op], int]] = {
+_BYTES: dict[str, Callable[[HloOp], int]] = {
     "constant": lambda op: 0,
     "optimization_barrier": lambda op: 0,
     "slice": _part_bytes,
@@ -214,5 +214,5 @@ _BYTES: dict[str, Callable[[Op], int]] = {
 }
 
 
-def _nbytes(x: Value) -> int:
+def _nbytes(x: HloValue) -> int:
     return x.type.nbytes

@@ -19,16 +19,16 @@ import numpy as np
 
 from weft._engine.compiler.fusion.classify import LoweringKind, lowering_kind
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.compiler.rewrite.decompose import expand
-from weft._engine.hlo.lowering import Lowering
-from weft._engine.hlo.ops import Block, Op, Value, array_type
+from weft._engine.hlo.lowering import HloLowering
+from weft._engine.hlo.ops import HloBlock, HloOp, HloValue, array_type
 from weft._engine.hlo.text.computation import FUNCTIONS, StoredValue, captured
 from weft._engine.hlo.text.hlo_text import module_text
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 
 
-def compiled(stages: Any) -> Lowering:
+def compiled(stages: Any) -> HloLowering:
     """Return the program of one device of `pipeline.Stages` as a module."""
     module = _Fused(stages.name, stages.partition.axes if stages.partition is not None else ())
     module.function(
@@ -67,19 +67,19 @@ def compiled_text(executable: Any, keep_unused: bool = False) -> str:
 
 
 def _show_orders(
-    main: Block, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None]
+    main: HloBlock, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None]
 ) -> None:
     """Give arguments and results with a dim order the user's types.
 
     The program reads and writes views of them.
     """
 
-    def viewed(x: Value, order: tuple[int, ...]) -> Value:
+    def viewed(x: HloValue, order: tuple[int, ...]) -> HloValue:
         order = (*order, *range(len(order), x.ndim))
         place = sorted(range(x.ndim), key=order.__getitem__)
         return StoredValue(array_type([x.shape[d] for d in place], x.dtype), order)
 
-    bitcast = lambda x, y: Op("bitcast", (x,), (y,), {}, (), None)
+    bitcast = lambda x, y: HloOp("bitcast", (x,), (y,), {}, (), None)
     for i, order in enumerate(ins):
         if order is not None:
             inner, main.args[i] = main.args[i], viewed(main.args[i], order)
@@ -90,7 +90,7 @@ def _show_orders(
             main.ops.append(bitcast(inner, main.results[i]))
 
 
-class _Fused(Lowering):
+class _Fused(HloLowering):
     """A module that is written kernel by kernel."""
 
     def __init__(self, name: str, axes: Sequence[tuple[Any, int]]):
@@ -99,7 +99,7 @@ class _Fused(Lowering):
         self.mesh = SimpleNamespace(shape_tuple=tuple(axes)) if axes else None
         self.in_kernel = False
 
-    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+    def inline(self, b: HloBlock, jaxpr: Jaxpr, args: Sequence[HloValue]) -> list[HloValue]:
         if self.in_kernel:
             return super().inline(b, jaxpr, args)
         graph, env = Fusion(jaxpr), self.bound(b, jaxpr, args)
@@ -116,11 +116,11 @@ class _Fused(Lowering):
         self._write(b, _needed(graph, jaxpr.outvars, env.__contains__)[0], env)
         return [self.read(b, a, env) for a in jaxpr.outvars]
 
-    def _write(self, b: Block, eqns: Sequence[Eqn], env: dict) -> None:
+    def _write(self, b: HloBlock, eqns: Sequence[Eqn], env: dict) -> None:
         for eqn in eqns:
             self.write(b, eqn, env)
 
-    def _kernel(self, b: Block, graph: Fusion, group: Group, env: dict) -> None:
+    def _kernel(self, b: HloBlock, graph: Fusion, group: KernelGroup, env: dict) -> None:
         """Write the equations of a kernel; a single equation is written without a fusion."""
         roots = [v for v in group.roots if v in graph.stored]
         own = {*roots, *(group.dot.outvars if group.dot is not None else ())}
@@ -143,7 +143,7 @@ class _Fused(Lowering):
 
     def _fusion(
         self,
-        b: Block,
+        b: HloBlock,
         eqns: Sequence[Eqn],
         leaves: Sequence[Var],
         roots: Sequence[Var],
@@ -152,7 +152,7 @@ class _Fused(Lowering):
     ) -> None:
         """Write the equations of one kernel as a fusion."""
 
-        def fill(r: Block, *args: Value) -> list[Value]:
+        def fill(r: HloBlock, *args: HloValue) -> list[HloValue]:
             inner = dict(zip(leaves, args))
             self._write(r, eqns, inner)
             return [inner[v] for v in roots]

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from weft._engine.hlo.ops import Block, Context, Value
+from weft._engine.hlo.ops import HloBlock, HloContext, HloValue
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.shardings import NamedSharding, Sharding
 
@@ -17,7 +17,7 @@ def axes_text(axes: Iterable, is_open: bool = False) -> str:
     return "{" + ", ".join([*(f'"{a}"' for a in axes), *["?"] * is_open]) + "}"
 
 
-def _mesh(context: Context, mesh: Any) -> str:
+def _mesh(context: HloContext, mesh: Any) -> str:
     """Return the name of a mesh in the module."""
     context.sizes.append(math.prod(n for _, n in mesh.shape_tuple))
     text = _mesh_text(mesh)
@@ -35,7 +35,7 @@ def _mesh_text(mesh: Any) -> str:
 
 
 def placed(
-    context: Context,
+    context: HloContext,
     mesh: Any,
     dims: Sequence,
     open_dims: Container[int] = (),
@@ -56,7 +56,7 @@ def placed(
     return f"<@{_mesh(context, mesh)}, [{', '.join(shown)}]{''.join(others)}>"
 
 
-def _placed(context: Context, sharding: NamedSharding, ndim: int) -> str:
+def _placed(context: HloContext, sharding: NamedSharding, ndim: int) -> str:
     spec = sharding.spec
     return placed(
         context,
@@ -67,7 +67,7 @@ def _placed(context: Context, sharding: NamedSharding, ndim: int) -> str:
     )
 
 
-def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[str, str]:
+def attribute(context: HloContext, sharding: Sharding | None, ndim: int) -> dict[str, str]:
     """Return the sharding attribute of an argument or a result."""
     if sharding is None:
         return {}
@@ -77,7 +77,7 @@ def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[st
 
 
 def _placed_by_type(
-    context: Context, sharding: NamedSharding, ndim: int, open_dims: Container[int]
+    context: HloContext, sharding: NamedSharding, ndim: int, open_dims: Container[int]
 ) -> str:
     """Return the sharding that a type implies; automatic axes may split its open dims."""
     spec, explicit = sharding.spec, sharding.mesh.explicit_axes
@@ -87,7 +87,9 @@ def _placed_by_type(
     )
 
 
-def type_attribute(context: Context, sharding: NamedSharding | None, ndim: int) -> dict[str, str]:
+def type_attribute(
+    context: HloContext, sharding: NamedSharding | None, ndim: int
+) -> dict[str, str]:
     """Return the sharding attribute of a result whose type has `sharding`.
 
     Dims that the type does not split are open to automatic axes.
@@ -98,7 +100,7 @@ def type_attribute(context: Context, sharding: NamedSharding | None, ndim: int) 
     return {"sdy.sharding": f"#sdy.sharding{_placed_by_type(context, sharding, ndim, whole)}"}
 
 
-def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
+def constrained(b: HloBlock, x: HloValue, sharding: Sharding | None) -> HloValue:
     """Return `x`, constrained to `sharding`."""
     if sharding is None:
         return x
@@ -119,7 +121,7 @@ def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
     )
 
 
-def typed(b: Block, x: Value, sharding: NamedSharding | None) -> Value:
+def typed(b: HloBlock, x: HloValue, sharding: NamedSharding | None) -> HloValue:
     """Return `x`, constrained to the sharding in its type, which leaves automatic axes open."""
     if sharding is None or not sharding.mesh.auto_axes:
         return constrained(b, x, sharding)
@@ -156,7 +158,7 @@ def tiles_text(sharding: Sharding, ndim: int) -> str:
 
 
 def usable(
-    main: Block, donated: Sequence[bool], ins: Sequence, outs: Sequence
+    main: HloBlock, donated: Sequence[bool], ins: Sequence, outs: Sequence
 ) -> dict[int, int | None]:
     """Return the result that takes the memory of each donated argument.
 

@@ -23,10 +23,10 @@ from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import with_source
 from weft._engine.hlo.layouts import typed
-from weft._engine.hlo.ops import Block, Context, Function, Value, array_type
+from weft._engine.hlo.ops import HloBlock, HloContext, HloFunction, HloValue, array_type
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.ir.rewrite import dce
-from weft._engine.ir.symbolic import Dim, is_variable, names_in
+from weft._engine.ir.symbolic import SymbolicDim, is_variable, names_in
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.lowering_specs import ExpandSpec
 from weft._engine.util.source import joined, with_metadata
@@ -45,13 +45,13 @@ def rule_of(primitive: Any) -> Rule | None:
     return own or RULES.of_class(primitive)
 
 
-class Lowering(Context):
+class HloLowering(HloContext):
     """A module under construction."""
 
     def __init__(self, name: str = "", chlo: Container[str] | None = None):
         super().__init__(chlo)
         self.path = f"jit({name})/"  # prefix of operation names
-        self.functions: dict[str, Function] = {}
+        self.functions: dict[str, HloFunction] = {}
         self._named: dict[Any, str] = {}
         self._kept: list[Any] = []  # jaxprs whose ids are keys of `_named`
 
@@ -59,11 +59,11 @@ class Lowering(Context):
         """Return the rule that writes equations of `primitive`, or None."""
         return rule_of(primitive)
 
-    def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> Function:
+    def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> HloFunction:
         """Return `jaxpr` as a function of the module."""
         types = [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]
 
-        def fill(b: Block, *args: Value) -> list[Value]:
+        def fill(b: HloBlock, *args: HloValue) -> list[HloValue]:
             if public:
                 self.variables = _size_variables(b, args)
             return self.inline(b, jaxpr, args)
@@ -74,14 +74,14 @@ class Lowering(Context):
         self,
         name: str,
         types: Sequence[ShapedArray],
-        fill: Callable[..., Sequence[Value]],
+        fill: Callable[..., Sequence[HloValue]],
         public: bool = False,
-    ) -> Function:
+    ) -> HloFunction:
         """Add a function whose body `fill(block, *args)` writes.
 
         Attributes that the user gave the call are not given to the operations in it.
         """
-        function = Function(self._free(name), Block(self, types), public)
+        function = HloFunction(self._free(name), HloBlock(self, types), public)
         self.functions[function.name] = function
         outer, self.metadata, self.around = (self.metadata, self.around), (), ()
         function.body.results = list(fill(function.body, *function.body.args))
@@ -94,7 +94,9 @@ class Lowering(Context):
             label, n = f"{symbol(name)}_{n}", n + 1
         return label
 
-    def call(self, b: Block, jaxpr: Jaxpr, name: str, args: Sequence[Value]) -> list[Value]:
+    def call(
+        self, b: HloBlock, jaxpr: Jaxpr, name: str, args: Sequence[HloValue]
+    ) -> list[HloValue]:
         if self.variables:
             return self.inline(b, jaxpr, args)
         key = (id(jaxpr), self.mesh)
@@ -107,12 +109,12 @@ class Lowering(Context):
 
     def shared(
         self,
-        b: Block,
+        b: HloBlock,
         name: str,
         key: Any,
-        args: Sequence[Value],
-        fill: Callable[..., Sequence[Value]],
-    ) -> list[Value]:
+        args: Sequence[HloValue],
+        fill: Callable[..., Sequence[HloValue]],
+    ) -> list[HloValue]:
         if self.variables:
             return list(fill(b, *args))
         key = (name, key, tuple([x.type for x in args]))
@@ -120,23 +122,23 @@ class Lowering(Context):
             self._named[key] = self.add_function(name, [x.type for x in args], fill).name
         return self._called(b, self._named[key], args)
 
-    def _called(self, b: Block, name: str, args: Sequence[Value]) -> list[Value]:
+    def _called(self, b: HloBlock, name: str, args: Sequence[HloValue]) -> list[HloValue]:
         return b.emit(
             "func.call", args, [v.type for v in self.functions[name].body.results], callee=name
         )
 
-    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+    def inline(self, b: HloBlock, jaxpr: Jaxpr, args: Sequence[HloValue]) -> list[HloValue]:
         env = self.bound(b, jaxpr, args)
         for eqn in jaxpr.eqns:
             self.write(b, eqn, env)
         return [self.read(b, a, env) for a in jaxpr.outvars]
 
-    def bound(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> dict:
+    def bound(self, b: HloBlock, jaxpr: Jaxpr, args: Sequence[HloValue]) -> dict:
         """Return the environment of a jaxpr: values of its arguments and constants."""
         consts = [b.constant(np.asarray(value)) for value in jaxpr.consts]
         return dict(zip((*jaxpr.invars, *jaxpr.constvars), (*args, *consts)))
 
-    def read(self, b: Block, atom: Any, env: dict) -> Value:
+    def read(self, b: HloBlock, atom: Any, env: dict) -> HloValue:
         """Return the value of an atom."""
         return (
             env[atom]
@@ -144,7 +146,7 @@ class Lowering(Context):
             else b.full(atom.aval.shape, atom.val, array_type((), atom.aval.dtype).dtype)
         )
 
-    def write(self, b: Block, eqn: Eqn, env: dict) -> None:
+    def write(self, b: HloBlock, eqn: Eqn, env: dict) -> None:
         """Write the operations of an equation and add its results to `env`."""
         place, path, metadata = self.place, self.path, self.metadata
         self.place = self.place_of(eqn)
@@ -157,7 +159,7 @@ class Lowering(Context):
         env.update((v, typed(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, results))
         self.place, self.path, self.metadata = place, path, metadata
 
-    def split_alike(self, b: Block, eqn: Eqn, operands: list[Value]) -> list[Value]:
+    def split_alike(self, b: HloBlock, eqn: Eqn, operands: list[HloValue]) -> list[HloValue]:
         """Return operands of an elementwise equation with the sharding of the result.
 
         Scalars are broadcast to the result's shape.
@@ -183,7 +185,7 @@ class Lowering(Context):
             )
         return eqn.source, self.path + (f"{scope}/" if scope else "") + eqn.primitive.name
 
-    def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
+    def equation(self, b: HloBlock, eqn: Eqn, args: Sequence[HloValue]) -> list[HloValue]:
         """Write an equation; return its results."""
         write = self.rule_for(eqn.primitive)
         if write is None:
@@ -191,26 +193,26 @@ class Lowering(Context):
                 f"as_text: {eqn.primitive.name} cannot be written as XLA operations."
             )
         results = write(b, eqn, *args)
-        return [results] if isinstance(results, Value) else list(results)
+        return [results] if isinstance(results, HloValue) else list(results)
 
     def inline_function(
-        self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]
-    ) -> list[Value]:
+        self, b: HloBlock, fn: Callable[..., Sequence], args: Sequence[HloValue]
+    ) -> list[HloValue]:
         source = self.place[0] if self.place is not None else None
         with with_source(source and source.unnamed()):
             program = dce(stage(fn, [x.type for x in args]))
         return self.inline(b, program, args)
 
 
-def _size_variables(b: Block, args: Sequence[Value]) -> dict[str, Value]:
+def _size_variables(b: HloBlock, args: Sequence[HloValue]) -> dict[str, HloValue]:
     """Return the names in symbolic sizes of arguments as scalars.
 
     Raise NotImplementedError for a name that occurs only inside expressions.
     """
-    found: dict[str, Value] = {}
+    found: dict[str, HloValue] = {}
     for x in args:
         for d, n in enumerate(x.shape):
-            if isinstance(n, Dim) and is_variable(n.expression) and str(n) not in found:
+            if isinstance(n, SymbolicDim) and is_variable(n.expression) and str(n) not in found:
                 found[str(n)] = b.convert(
                     b.op("get_dimension_size", x, type=array_type((), np.int32), dim=d), np.int64
                 )
@@ -223,7 +225,7 @@ def _size_variables(b: Block, args: Sequence[Value]) -> dict[str, Value]:
     return found
 
 
-def _composite(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _composite(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a composite as the operations of its definition."""
     fn, many = eqn.primitive.lower.fn, eqn.primitive.multiple_results
     return b.context.inline_function(

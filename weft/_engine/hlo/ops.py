@@ -1,7 +1,7 @@
 """XLA operations as data, and the blocks that hold them.
 
 In:   calls from the rules in `weft._engine.hlo.rules`.
-Out:  a `Block` of `Op`s on typed `Value`s. Regions of operations are blocks too, and may read
+Out:  a `HloBlock` of `HloOp`s on typed `HloValue`s. Regions of operations are blocks too, and may read
       values of the enclosing blocks.
 Laws: names are those of StableHLO; a prefix (`chlo.erf_inv`, `func.call`) names another dialect.
       Attributes are Python values, which each text format prints in its own way.
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.ir.jaxpr import Jaxpr
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.ir.symbolic.polynomials import Atom, Polynomial
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
@@ -38,10 +38,10 @@ def array_type(shape: Sequence[int], dtype: Any) -> ShapedArray:
 
 def is_static(sizes: Iterable[Any]) -> bool:
     """Return whether no size is symbolic."""
-    return not any(isinstance(n, Dim) for n in sizes)
+    return not any(isinstance(n, SymbolicDim) for n in sizes)
 
 
-class Value:
+class HloValue:
     """A result of an operation, or an argument of a block."""
 
     __slots__ = ("type",)
@@ -55,7 +55,7 @@ class Value:
 
 
 @record(eq=False)
-class Op:
+class HloOp:
     """`results = name[attrs] operands {regions}`.
 
     `place` is the origin in the program: (source line, name of the primitive). `metadata` holds the
@@ -63,27 +63,27 @@ class Op:
     """
 
     name: str
-    operands: tuple[Value, ...]
-    results: tuple[Value, ...]
+    operands: tuple[HloValue, ...]
+    results: tuple[HloValue, ...]
     attrs: dict[str, Any]
-    regions: tuple[Block, ...]
+    regions: tuple[HloBlock, ...]
     place: tuple[Any, str] | None
     metadata: Metadata = ()
 
 
 @record(eq=False, frozen=False)
-class Function:
+class HloFunction:
     """A function of a module; attributes of arguments and results are texts by name."""
 
     name: str
-    body: Block
+    body: HloBlock
     public: bool = False
     arg_attrs: list[dict[str, str]] = field(default_factory=list)
     result_attrs: list[dict[str, str]] = field(default_factory=list)
     arg_names: list[str] = field(default_factory=list)
 
 
-class Context(ABC):
+class HloContext(ABC):
     """State that the blocks of a module share.
 
     It holds the place and attributes of the current operation, the set of operations that the text
@@ -98,16 +98,16 @@ class Context(ABC):
         self.meshes: dict[str, str] = {}  # the names of meshes in the module, by their texts
         self.sizes: list[int] = []  # numbers of devices of these meshes
         self.variables: dict[
-            str, Value
+            str, HloValue
         ] = {}  # the names in symbolic sizes, as scalars of the main function
         self.around: Metadata = ()  # attributes of enclosing calls that are inlined
         self.channels = 0
         self.mesh: Any = None  # sizes of its axes: `shape_tuple`
         self.chain: tuple[
-            Value, ...
+            HloValue, ...
         ] = ()  # the value that orders host calls, if any; regions with such calls carry it
 
-    def device_number(self, b: Block) -> Value:
+    def device_number(self, b: HloBlock) -> HloValue:
         """Write the number of the device that runs the program, a scalar uint32."""
         return b.emit("partition_id", (), [array_type((), np.uint32)])[0]
 
@@ -116,12 +116,14 @@ class Context(ABC):
         self.channels += 1
         return self.channels
 
-    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[Value, ...]:
+    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[HloValue, ...]:
         """Return the chain if calls of the host are ordered and one of `programs` has such calls."""
         return ()
 
     @abstractmethod
-    def call(self, b: Block, jaxpr: Jaxpr, name: str, args: Sequence[Value]) -> list[Value]:
+    def call(
+        self, b: HloBlock, jaxpr: Jaxpr, name: str, args: Sequence[HloValue]
+    ) -> list[HloValue]:
         """Write a call of `jaxpr` as a function; the function is written once.
 
         With symbolic sizes the program is inlined, because its sizes are values of the caller.
@@ -130,22 +132,22 @@ class Context(ABC):
     @abstractmethod
     def shared(
         self,
-        b: Block,
+        b: HloBlock,
         name: str,
         key: Any,
-        args: Sequence[Value],
-        fill: Callable[..., Sequence[Value]],
-    ) -> list[Value]:
+        args: Sequence[HloValue],
+        fill: Callable[..., Sequence[HloValue]],
+    ) -> list[HloValue]:
         """Call a function that `fill(block, *args)` writes once for each `key` and argument types."""
 
     @abstractmethod
-    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+    def inline(self, b: HloBlock, jaxpr: Jaxpr, args: Sequence[HloValue]) -> list[HloValue]:
         """Write the operations of `jaxpr` in block `b`; return its results."""
 
     @abstractmethod
     def inline_function(
-        self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]
-    ) -> list[Value]:
+        self, b: HloBlock, fn: Callable[..., Sequence], args: Sequence[HloValue]
+    ) -> list[HloValue]:
         """Write the operations that `fn` binds on values typed like `args`, for the current equation."""
 
     def has(self, name: str) -> bool:
@@ -153,38 +155,40 @@ class Context(ABC):
         return self._chlo is None or not name.startswith("chlo.") or name in self._chlo
 
 
-class Block:
+class HloBlock:
     """Operations in order, with their arguments and results."""
 
-    def __init__(self, context: Context, args: Sequence[ShapedArray] = ()):
+    def __init__(self, context: HloContext, args: Sequence[ShapedArray] = ()):
         self.context = context
-        self.args = [Value(t) for t in args]
-        self.ops: list[Op] = []
-        self.results: list[Value] = []
+        self.args = [HloValue(t) for t in args]
+        self.ops: list[HloOp] = []
+        self.results: list[HloValue] = []
 
     # --- operations
 
     def emit(
         self,
         name: str,
-        operands: Sequence[Value],
+        operands: Sequence[HloValue],
         types: Sequence[ShapedArray],
-        regions: Sequence[Block] = (),
+        regions: Sequence[HloBlock] = (),
         **attrs: Any,
-    ) -> list[Value]:
+    ) -> list[HloValue]:
         """Append an operation; return its results."""
-        results = tuple([Value(t) for t in types])
+        results = tuple([HloValue(t) for t in types])
         metadata = self.context.metadata if name != "constant" else ()
         self.ops.append(
-            Op(name, tuple(operands), results, attrs, tuple(regions), self.context.place, metadata)
+            HloOp(
+                name, tuple(operands), results, attrs, tuple(regions), self.context.place, metadata
+            )
         )
         return list(results)
 
-    def tag(self, x: Value, metadata: Metadata) -> None:
+    def tag(self, x: HloValue, metadata: Metadata) -> None:
         """Add attributes to the operation of this block whose result is `x`, if there is one."""
         for i, op in reversed(list(enumerate(self.ops))):
             if x in op.results:
-                self.ops[i] = Op(
+                self.ops[i] = HloOp(
                     op.name,
                     op.operands,
                     op.results,
@@ -196,14 +200,14 @@ class Block:
                 return
 
     def op(
-        self, name: str, *operands: Value, type: ShapedArray | None = None, **attrs: Any
-    ) -> Value:
+        self, name: str, *operands: HloValue, type: ShapedArray | None = None, **attrs: Any
+    ) -> HloValue:
         """Append an operation with one result, by default of the first operand's type."""
         if name in ("maximum", "minimum") and dtype_kind(operands[0].dtype) == "c":
             return self._complex_extremum(name, *operands)
         return self.emit(name, operands, [operands[0].type if type is None else type], **attrs)[0]
 
-    def _complex_extremum(self, name: str, x: Value, y: Value) -> Value:
+    def _complex_extremum(self, name: str, x: HloValue, y: HloValue) -> HloValue:
         """Select by the real part, and among equal real parts by the imaginary part.
 
         XLA's own operation compares real parts alone.
@@ -217,37 +221,37 @@ class Block:
         return self.op("select", is_first, x, y, type=x.type)
 
     def region(
-        self, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value] | Value]
-    ) -> Block:
+        self, types: Sequence[ShapedArray], fill: Callable[..., Sequence[HloValue] | HloValue]
+    ) -> HloBlock:
         """Return a region whose arguments have `types` and that `fill(block, *args)` writes.
 
         Attributes that the user gave the operation are not given to the operations in its regions.
         """
-        block = Block(self.context, types)
+        block = HloBlock(self.context, types)
         outer, self.context.metadata = self.context.metadata, ()
         results = fill(block, *block.args)
         self.context.metadata = outer
-        block.results = [results] if isinstance(results, Value) else list(results)
+        block.results = [results] if isinstance(results, HloValue) else list(results)
         return block
 
     # --- helpers for rules
 
-    def constant(self, value: Any, dtype: Any = None) -> Value:
+    def constant(self, value: Any, dtype: Any = None) -> HloValue:
         """Return a constant array."""
         value = np.asarray(value) if dtype is None else np.asarray(value).astype(dtype)
         return self.emit("constant", (), [array_type(value.shape, value.dtype)], value=value)[0]
 
-    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
+    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> HloValue:
         """Return an array of equal elements."""
         if not is_static(shape):
             return self.broadcast(self.constant(value, dtype), shape, ())
         return self.constant(np.broadcast_to(np.asarray(value).astype(dtype), shape))
 
-    def like(self, x: Value, value: Any) -> Value:
+    def like(self, x: HloValue, value: Any) -> HloValue:
         """Return `value` in the type of `x`."""
         return self.full(x.shape, value, x.dtype)
 
-    def convert(self, x: Value, dtype: Any) -> Value:
+    def convert(self, x: HloValue, dtype: Any) -> HloValue:
         """Return `x` in another dtype; as bool, nonzero elements are True."""
         if x.dtype == dtype:
             return x
@@ -257,11 +261,11 @@ class Block:
             x = self.real(x)
         return self.op("convert", x, type=array_type(x.shape, dtype)) if x.dtype != dtype else x
 
-    def real(self, x: Value, part: str = "real") -> Value:
+    def real(self, x: HloValue, part: str = "real") -> HloValue:
         """Return the real or imaginary part of a complex value."""
         return self.op(part, x, type=array_type(x.shape, dtypes.to_real_dtype(x.dtype)))
 
-    def compare(self, direction: str, x: Value, y: Value, *, total: bool = False) -> Value:
+    def compare(self, direction: str, x: HloValue, y: HloValue, *, total: bool = False) -> HloValue:
         """Compare elements; floats in their total order if `total`."""
         kind = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED"}.get(dtype_kind(x.dtype), "UNSIGNED")
         return self.op(
@@ -273,7 +277,9 @@ class Block:
             kind="TOTALORDER" if total else kind,
         )
 
-    def broadcast(self, x: Value, shape: Sequence[int], dims: Sequence[int] | None = None) -> Value:
+    def broadcast(
+        self, x: HloValue, shape: Sequence[int], dims: Sequence[int] | None = None
+    ) -> HloValue:
         """Broadcast `x` with its dims at `dims` of `shape`, by default at the last ones."""
         shape = tuple(shape)
         dims = tuple(range(len(shape) - x.ndim, len(shape))) if dims is None else tuple(dims)
@@ -286,7 +292,7 @@ class Block:
             )
         return self.op("broadcast_in_dim", x, type=type_, dims=dims)
 
-    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+    def reshape(self, x: HloValue, shape: Sequence[int]) -> HloValue:
         if x.shape == tuple(shape):
             return x
         if not is_static(shape):
@@ -295,11 +301,11 @@ class Block:
             )
         return self.op("reshape", x, type=array_type(shape, x.dtype))
 
-    def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
+    def transpose(self, x: HloValue, permutation: Sequence[int]) -> HloValue:
         shape = tuple(x.shape[d] for d in permutation)
         return self.op("transpose", x, type=array_type(shape, x.dtype), dims=tuple(permutation))
 
-    def iota(self, shape: Sequence[int], dtype: Any, dim: int) -> Value:
+    def iota(self, shape: Sequence[int], dtype: Any, dim: int) -> HloValue:
         if not is_static(shape):
             return self.op(
                 "dynamic_iota", self.size_vector(shape), type=array_type(shape, dtype), dim=dim
@@ -308,11 +314,11 @@ class Block:
 
     def slice(
         self,
-        x: Value,
+        x: HloValue,
         starts: Sequence[int],
         limits: Sequence[int],
         strides: Sequence[int] | None = None,
-    ) -> Value:
+    ) -> HloValue:
         steps = (1,) * x.ndim if strides is None else tuple(strides)
         shape = tuple(-(-(hi - lo) // s) for lo, hi, s in zip(starts, limits, steps))
         if not is_static((*starts, *limits)):
@@ -328,8 +334,8 @@ class Block:
         )
 
     def reduce(
-        self, xs: Sequence[Value], inits: Sequence[Value], axes: Sequence[int], fill: Callable
-    ) -> list[Value]:
+        self, xs: Sequence[HloValue], inits: Sequence[HloValue], axes: Sequence[int], fill: Callable
+    ) -> list[HloValue]:
         """Combine `xs` along `axes` by the region that `fill(block, *earlier, *later)` writes."""
         types = [array_type((), x.dtype) for x in xs]
         shape = tuple(n for d, n in enumerate(xs[0].shape) if d not in axes)
@@ -343,15 +349,15 @@ class Block:
 
     # --- sizes, constant or symbolic
 
-    def size(self, n: Any, dtype: Any = np.int64) -> Value:
+    def size(self, n: Any, dtype: Any = np.int64) -> HloValue:
         """Return a size as a scalar."""
         return (
             self.convert(self._polynomial(n.expression), dtype)
-            if isinstance(n, Dim)
+            if isinstance(n, SymbolicDim)
             else self.constant(n, dtype)
         )
 
-    def size_vector(self, sizes: Sequence[Any], dtype: Any = np.int64) -> Value:
+    def size_vector(self, sizes: Sequence[Any], dtype: Any = np.int64) -> HloValue:
         """Return sizes as a vector."""
         if is_static(sizes):
             return self.constant(np.array(sizes, np.int64), dtype)
@@ -362,7 +368,7 @@ class Block:
             else self.op("concatenate", *parts, type=array_type((len(parts),), dtype), dim=0)
         )
 
-    def _polynomial(self, polynomial: Polynomial) -> Value:
+    def _polynomial(self, polynomial: Polynomial) -> HloValue:
         """Return a polynomial of sizes in 64 bits.
 
         `mod(n, 2**32)` occurs in programs that split a size into two words.
@@ -376,7 +382,7 @@ class Block:
             total = term if total is None else self.op("add", total, term)
         return self.constant(0, np.int64) if total is None else total
 
-    def _atom(self, atom: Atom) -> Value:
+    def _atom(self, atom: Atom) -> HloValue:
         if isinstance(atom, str):
             return self.context.variables[atom]
         name, x, y = atom[0], self._polynomial(atom[1]), self._polynomial(atom[2])
@@ -390,7 +396,7 @@ class Block:
         )
 
 
-def metadata_texts(op: Op) -> dict[str, str]:
+def metadata_texts(op: HloOp) -> dict[str, str]:
     """Return the attributes that the user gave an operation, as texts by key."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)

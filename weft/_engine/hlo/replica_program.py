@@ -15,7 +15,7 @@ import math
 from typing import Any, Protocol
 
 from weft._engine.hlo.host_meetings import mark_meetings
-from weft._engine.hlo.ops import Block, Value, array_type
+from weft._engine.hlo.ops import HloBlock, HloValue, array_type
 from weft._engine.hlo.replicas import HostNumber, ReplicaLowering
 from weft._engine.hlo.rules import beta_functions, plugins  # noqa: F401  (fill the tables of rules)
 from weft._engine.hlo.text.stablehlo import quoted, written
@@ -69,7 +69,7 @@ def replica_program_text(
     jaxpr = mark_meetings(program.jaxpr, program.mesh, differing)
     kinds = [[_memory_kind(x) for x in blocks] for blocks in (program.ins, program.outs)]
 
-    def fill(b: Block, *args: Value) -> list[Value]:
+    def fill(b: HloBlock, *args: HloValue) -> list[HloValue]:
         placed = [_placed(b, x, kind and _DEFAULT_MEMORY) for x, kind in zip(args, kinds[0])]
         results = lowering.inline(b, jaxpr, placed)
         return [_placed(b, x, kind) for x, kind in zip(results, kinds[1])]
@@ -100,7 +100,7 @@ def _memory_kind(block: Any) -> str:
     return "" if kind in (None, _DEFAULT_MEMORY) else kind
 
 
-def _placed(b: Block, x: Value, kind: str) -> Value:
+def _placed(b: HloBlock, x: HloValue, kind: str) -> HloValue:
     """Return `x` in another memory; itself without a `kind`."""
     if not kind:
         return x

@@ -19,8 +19,8 @@ import numpy as np
 from weft._engine.core.pass_rules import PassRules
 from weft._engine.core.trace import extend_axis_env
 from weft._engine.hlo.host_meetings import calls_host
-from weft._engine.hlo.lowering import Lowering, Rule, rule_of
-from weft._engine.hlo.ops import Block, Value, array_type
+from weft._engine.hlo.lowering import HloLowering, Rule, rule_of
+from weft._engine.hlo.ops import HloBlock, HloValue, array_type
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
 from weft._engine.util.errors import describe
 
@@ -34,7 +34,7 @@ PLUGIN_RULES: PassRules[Rule] = PassRules("plugins")
 plugin_rule = PLUGIN_RULES.add
 
 
-class ReplicaLowering(Lowering):
+class ReplicaLowering(HloLowering):
     """A module of replicas under construction."""
 
     def __init__(
@@ -52,24 +52,26 @@ class ReplicaLowering(Lowering):
     def rule_for(self, primitive: Any) -> Rule | None:
         return PLUGIN_RULES.find(primitive) or rule_of(primitive)
 
-    def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
+    def equation(self, b: HloBlock, eqn: Eqn, args: Sequence[HloValue]) -> list[HloValue]:
         if self.rule_for(eqn.primitive) is None:
             refuse(eqn, "has no form that a plugin compiles.")
         return super().equation(b, eqn, args)
 
-    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+    def inline(self, b: HloBlock, jaxpr: Jaxpr, args: Sequence[HloValue]) -> list[HloValue]:
         if not self.chain and calls_host(jaxpr):
             self.chain = (self.device_number(b),)
         return super().inline(b, jaxpr, args)
 
-    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[Value, ...]:
+    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[HloValue, ...]:
         return self.chain if any(map(calls_host, programs)) else ()
 
-    def inline_function(self, b: Block, fn: Callable, args: Sequence[Value]) -> list[Value]:
+    def inline_function(
+        self, b: HloBlock, fn: Callable, args: Sequence[HloValue]
+    ) -> list[HloValue]:
         with extend_axis_env(self.mesh.shape_tuple, frozenset()):
             return super().inline_function(b, fn, args)
 
-    def device_number(self, b: Block) -> Value:
+    def device_number(self, b: HloBlock) -> HloValue:
         return b.emit("replica_id", (), [array_type((), np.uint32)])[0]
 
     def next_channel(self) -> None:

@@ -28,8 +28,8 @@ from weft._engine.ir.loops import (
     Expr,
     Index,
     Load,
-    Op,
-    Ref,
+    ScalarOp,
+    ScalarRef,
 )
 from weft._engine.ir.registry import functions
 from weft._engine.ir.types import ShapedArray
@@ -203,7 +203,7 @@ class Builder:
 
     def ref(self, name: str, type: str) -> Expr:
         """Return the value of a `Let` or accumulator."""
-        return self._cons(("ref", name, type), lambda: Ref(name, type))
+        return self._cons(("ref", name, type), lambda: ScalarRef(name, type))
 
     def load(self, buf: str, index: IndexLike, type: str, guard: Expr | None = None) -> Expr:
         """Return an element of a buffer, which is zero if `guard` is false."""
@@ -304,7 +304,7 @@ class Builder:
             if half is not None:
                 return half
             # functions of half values have cheaper formulas if the result is rounded to the half type
-            if isinstance(x, Op) and functions[x.op]:
+            if isinstance(x, ScalarOp) and functions[x.op]:
                 halves = [half for a in x.args if (half := _narrow(a, type)) is not None]
                 if len(halves) == len(x.args):
                     return self._op(x.op, tuple(halves), type)
@@ -335,7 +335,7 @@ class Builder:
         ):
             self.zeros.add(id(then))  # the guarded load is zero if `cond` is false
             return then
-        if isinstance(then, Op) and then.op == "select" and then.args[0] is cond:
+        if isinstance(then, ScalarOp) and then.op == "select" and then.args[0] is cond:
             then = then.args[1]
         result = self._op("select", (cond, then, other), then.type)
         if then.type == "i64" and id(result) not in self._range:
@@ -485,7 +485,7 @@ class Builder:
     def _index_op(self, name: str, dividend: Expr, divisor: int) -> Expr:
         return self._cons(
             (name, "index", id(dividend), divisor),
-            lambda: Op(name, (dividend, self.const(divisor, "i64")), "i64"),
+            lambda: ScalarOp(name, (dividend, self.const(divisor, "i64")), "i64"),
         )
 
     def imin(self, a: IndexLike, b: IndexLike) -> Expr:
@@ -574,7 +574,7 @@ class Builder:
         """Return the base expression of a key of an affine form."""
         return self._terms[key]
 
-    def same(self, x: Op, args: tuple[Expr, ...], maker: "Builder") -> Expr:
+    def same(self, x: ScalarOp, args: tuple[Expr, ...], maker: "Builder") -> Expr:
         """Return the operation of `x`, which builder `maker` created, on other arguments; copy the known range of its result."""
         if id(x) in maker._quotients:
             return self.idiv(*args)
@@ -613,7 +613,7 @@ class Builder:
         key = (name, type, *map(id, args))
         expr = self._made.get(key)
         if expr is None:
-            expr = self._made[key] = Op(name, args, type)
+            expr = self._made[key] = ScalarOp(name, args, type)
         return expr
 
     def _base(self, x: Expr) -> Expr:
@@ -682,7 +682,7 @@ class Builder:
 
 def _narrow(x: Expr, type: str) -> Expr | None:
     """Return the value of half type `type` from which the f32 value `x` was widened, or None."""
-    if isinstance(x, Op) and x.op == "cast" and x.args[0].type == type:
+    if isinstance(x, ScalarOp) and x.op == "cast" and x.args[0].type == type:
         return x.args[0]
     return None
 
@@ -726,7 +726,9 @@ def _is_zero(x: Const) -> bool:
 def _implies(guard: Expr | None, cond: Expr) -> bool:
     """Return whether `guard` implies `cond`: the guard is false if `cond` is."""
     return guard is cond or (
-        isinstance(guard, Op) and guard.op == "and" and any(_implies(x, cond) for x in guard.args)
+        isinstance(guard, ScalarOp)
+        and guard.op == "and"
+        and any(_implies(x, cond) for x in guard.args)
     )
 
 

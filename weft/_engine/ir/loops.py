@@ -1,9 +1,9 @@
-"""Loops: the kernel IR, with scalars, memory and loop nests. One `Kernel` is one native function.
+"""Loops: the kernel IR, with scalars, memory and loop nests. One `LoopsKernel` is one native function.
 
 In:   fused groups of equations (built by `compiler.lowering.lower`).
 Out:  LLVM IR (emitted by `codegen.kernel.kernel_emitter`); `ir.loops_eval.evaluate` runs a kernel on NumPy.
 Laws: every expression is a pure scalar. Memory is accessed by element indices into named flat buffers. The iterations of a `vector`
-      loop are independent, except for `Accum`, `Scan` and `Pack`. A `parallel` loop is the single outermost statement of its
+      loop are independent, except for `Accum`, `PrefixCombine` and `Pack`. A `parallel` loop is the single outermost statement of its
       kernel, and its iterations are independent.
 
 Scalar types are short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 c64 c128. Index arithmetic is i64.
@@ -89,7 +89,7 @@ class Load:
 
 @final
 @record
-class Op:
+class ScalarOp:
     """The scalar operation `op`: a member of ARITHMETIC or COMPARISONS, a function of `ir.registry`, or one of
 
     `select` (bool, then, else), `cast` (value conversion to `type`; float to int truncates and saturates, and NaN becomes 0),
@@ -103,15 +103,15 @@ class Op:
 
 @final
 @record
-class Ref:
+class ScalarRef:
     """The value of the `Let` with name `name`, or the current value of the accumulator `name`."""
 
     name: str
     type: ScalarType
 
 
-Expr = Union[Const, Index, Load, Op, Ref]
-EXPRESSIONS = (Const, Index, Load, Op, Ref)
+Expr = Union[Const, Index, Load, ScalarOp, ScalarRef]
+EXPRESSIONS = (Const, Index, Load, ScalarOp, ScalarRef)
 
 
 @record
@@ -145,11 +145,11 @@ class Accum:
 
 
 @record
-class Scan:
+class PrefixCombine:
     """A prefix combination (inclusive scan): `names = values; accs = names = combine(accs, names)`.
 
     Each of `names` is first bound to its value in `values`, then to the combination of this value and the accumulators `accs`, which is
-    also assigned to the accumulators. `combine` is associative and reads only constants and `Ref`s to these names and
+    also assigned to the accumulators. `combine` is associative and reads only constants and `ScalarRef`s to these names and
     accumulators. A `vector` loop around the scan (but not around the `Init`s) may group iterations, in order. No other
     statement in the loop reads the accumulators.
     """
@@ -161,7 +161,7 @@ class Scan:
 
 
 @record
-class Store:
+class StoreElement:
     """Write `value` to element `index` of `buf`, unless `guard` is false.
 
     With `accumulate` (add mul min max and or xor), the element is updated by this operation.
@@ -201,9 +201,9 @@ class Pack:
     value: Expr
     guard: Expr
 
-    def stored(self) -> Store:
+    def stored(self) -> StoreElement:
         """Return the write as a Store."""
-        return Store(self.buf, Ref(self.acc, "i64"), self.value)
+        return StoreElement(self.buf, ScalarRef(self.acc, "i64"), self.value)
 
 
 @record
@@ -266,7 +266,9 @@ class If:
     orelse: tuple[Stmt, ...] = ()
 
 
-Stmt = Union[Let, Init, Accum, Scan, Store, Interleave, Pack, Prefetch, For, While, If]
+Stmt = Union[
+    Let, Init, Accum, PrefixCombine, StoreElement, Interleave, Pack, Prefetch, For, While, If
+]
 
 
 BufMode = Literal["in", "out", "inout"]
@@ -288,7 +290,7 @@ class Buf:
 
 
 @record
-class Kernel:
+class LoopsKernel:
     """One native function with the parameters `bufs`, in order. Comparison of kernels ignores `name`."""
 
     bufs: tuple[Buf, ...]
@@ -343,7 +345,7 @@ COMPLEX_OF = {"f32": "c64", "f64": "c128"}
 REDUCTIONS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
 
 
-def check(kernel: Kernel) -> None:
+def check(kernel: LoopsKernel) -> None:
     """Raise `ValueError` if a kernel violates a law of this module.
 
     Types must agree, and names must be bound once and before their uses. Vector loops must not contain a `While`, a `set` of an outer
@@ -358,7 +360,7 @@ class _Checker:
     `varying` contains the names whose values differ between iterations of the enclosing vector loop; None outside of one.
     """
 
-    def __init__(self, kernel: Kernel):
+    def __init__(self, kernel: LoopsKernel):
         self.kernel = kernel
         self.bufs = {buf.name: buf for buf in (*kernel.bufs, *kernel.scratch)}
         self.names: dict[str, ScalarType] = {}
@@ -416,7 +418,7 @@ class _Checker:
         if not stmt.values:
             self.fail(f"an interleave into {stmt.buf!r} has no values")
         for value in stmt.values:
-            self.store(Store(stmt.buf, stmt.index, value))
+            self.store(StoreElement(stmt.buf, stmt.index, value))
 
     def pack(self, stmt: Pack) -> None:
         if stmt.acc not in self.accs or (self.varying is not None and stmt.acc not in self.outer):
@@ -454,7 +456,7 @@ class _Checker:
         if stmt.guard is not None:
             self.want(stmt.guard, "bool", f"the guard of {name!r}")
 
-    def scan(self, stmt: Scan) -> None:
+    def scan(self, stmt: PrefixCombine) -> None:
         if not len(stmt.names) == len(stmt.accs) == len(stmt.values) == len(stmt.combine) >= 1:
             self.fail(
                 f"a scan has {len(stmt.names)} names, {len(stmt.accs)} accumulators, {len(stmt.values)} values and "
@@ -473,7 +475,7 @@ class _Checker:
             if not _refers_only_to(combined, {*stmt.names, *stmt.accs}):
                 self.fail(f"the combination of {acc!r} reads other values than its operands")
 
-    def store(self, stmt: Store) -> None:
+    def store(self, stmt: StoreElement) -> None:
         buf = self.bufs.get(stmt.buf)
         if buf is None:
             self.fail(f"store to unknown buffer {stmt.buf!r}")
@@ -516,9 +518,9 @@ class _Checker:
         if self.varying is None:
             return False
         match expr:
-            case Index(name) | Ref(name):
+            case Index(name) | ScalarRef(name):
                 return name in self.varying
-            case Op(_, args):
+            case ScalarOp(_, args):
                 return any(self.varies(arg) for arg in args)
             case Load(_, index, _, guard, other):
                 return any(self.varies(part) for part in (index, guard, other) if part is not None)
@@ -529,14 +531,14 @@ class _Checker:
         if isinstance(expr, Index):
             if expr.name not in self.loops:
                 self.fail(f"loop variable {expr.name!r} is not in scope")
-        elif isinstance(expr, Ref):
+        elif isinstance(expr, ScalarRef):
             if self.names.get(expr.name) != expr.type:
                 self.fail(
                     f"name {expr.name!r} has type {self.names.get(expr.name)}, used as {expr.type}"
                 )
         elif isinstance(expr, Load):
             self.load(expr)
-        elif isinstance(expr, Op):
+        elif isinstance(expr, ScalarOp):
             self.op(expr)
         elif expr.type not in ITEMSIZE:
             self.fail(f"constant of unknown type {expr.type!r}")
@@ -552,7 +554,7 @@ class _Checker:
         if expr.other is not None:
             self.want(expr.other, expr.type, f"the alternative of a load from {expr.buf!r}")
 
-    def op(self, expr: Op) -> None:
+    def op(self, expr: ScalarOp) -> None:
         types = [self.expr(arg) for arg in expr.args]
         if not _is_well_typed(expr.op, types, expr.type):
             self.fail(f"{expr.op} of ({', '.join(types)}) gives {expr.type}")
@@ -562,8 +564,8 @@ _STATEMENT_CHECKS: dict[type, Callable[..., None]] = {  # class of a statement -
     Let: _Checker.let,
     Init: _Checker.init,
     Accum: _Checker.accum,
-    Scan: _Checker.scan,
-    Store: _Checker.store,
+    PrefixCombine: _Checker.scan,
+    StoreElement: _Checker.store,
     Interleave: _Checker.interleave,
     Pack: _Checker.pack,
     Prefetch: _Checker.prefetch,
@@ -600,9 +602,9 @@ _TYPE_RULES: dict[str, Callable[[list[ScalarType], ScalarType], bool]] = {
 def _refers_only_to(expr: Expr, names: set[str]) -> bool:
     """Return whether an expression consists of operations, constants and references to `names` only."""
     match expr:
-        case Op(_, args):
+        case ScalarOp(_, args):
             return all(_refers_only_to(arg, names) for arg in args)
-        case Ref(name):
+        case ScalarRef(name):
             return name in names
         case _:
             return isinstance(expr, Const)

@@ -39,7 +39,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-def evaluate(kernel: L.Kernel, *arrays: np.ndarray) -> None:
+def evaluate(kernel: L.LoopsKernel, *arrays: np.ndarray) -> None:
     """Run a kernel on flat arrays, one per buffer.
 
     >>> from weft._engine.ir.loops import Buf, For, Index, Kernel, Op, Store
@@ -58,7 +58,9 @@ def evaluate(kernel: L.Kernel, *arrays: np.ndarray) -> None:
             raise ValueError(
                 f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {actual}"
             )
-    machine = _Machine(kernel.scratch, {buf.name: a for buf, a in zip(kernel.bufs, arrays)})
+    machine = _LoopsInterpreter(
+        kernel.scratch, {buf.name: a for buf, a in zip(kernel.bufs, arrays)}
+    )
     with np.errstate(all="ignore"):
         loop = kernel.parallel_loop
         if loop is None:
@@ -69,7 +71,7 @@ def evaluate(kernel: L.Kernel, *arrays: np.ndarray) -> None:
                 machine.run_task(loop.body)
 
 
-class _Machine:
+class _LoopsInterpreter:
     """The state of an interpreted kernel: the values of names and the memory. Its methods execute statements."""
 
     def __init__(self, scratch: tuple[L.Buf, ...], memory: dict[str, np.ndarray]):
@@ -98,12 +100,12 @@ class _Machine:
             value = apply(stmt.op, [self.env[stmt.name], value], stmt.value.type)
         self.env[stmt.name] = value
 
-    def scan(self, stmt: L.Scan) -> None:
+    def scan(self, stmt: L.PrefixCombine) -> None:
         self.env.update(zip(stmt.names, [self.expr(value) for value in stmt.values]))
         combined = [self.expr(value) for value in stmt.combine]
         self.env.update(zip((*stmt.accs, *stmt.names), combined * 2))
 
-    def store(self, stmt: L.Store) -> None:
+    def store(self, stmt: L.StoreElement) -> None:
         if stmt.guard is not None and not self.expr(stmt.guard):
             return
         at, value = self.place(stmt.buf, stmt.index), self.expr(stmt.value)
@@ -161,7 +163,7 @@ class _Machine:
         return value
 
     def compute(self, expr: L.Expr, seen: dict[int, Value]) -> Value:
-        if isinstance(expr, L.Index | L.Ref):
+        if isinstance(expr, L.Index | L.ScalarRef):
             return self.env[expr.name]
         if isinstance(expr, L.Const):
             return scalar(expr.value, expr.type)
@@ -177,17 +179,17 @@ class _Machine:
 
 
 _STATEMENTS: dict[type, Callable[..., None]] = {  # class of a statement -> its execution
-    L.Let: _Machine.bind,
-    L.Init: _Machine.bind,
-    L.Accum: _Machine.accum,
-    L.Scan: _Machine.scan,
-    L.Store: _Machine.store,
-    L.Interleave: _Machine.interleave,
-    L.Pack: _Machine.pack,
-    L.Prefetch: _Machine.prefetch,
-    L.For: _Machine.loop,
-    L.While: _Machine.repeat,
-    L.If: _Machine.branch,
+    L.Let: _LoopsInterpreter.bind,
+    L.Init: _LoopsInterpreter.bind,
+    L.Accum: _LoopsInterpreter.accum,
+    L.PrefixCombine: _LoopsInterpreter.scan,
+    L.StoreElement: _LoopsInterpreter.store,
+    L.Interleave: _LoopsInterpreter.interleave,
+    L.Pack: _LoopsInterpreter.pack,
+    L.Prefetch: _LoopsInterpreter.prefetch,
+    L.For: _LoopsInterpreter.loop,
+    L.While: _LoopsInterpreter.repeat,
+    L.If: _LoopsInterpreter.branch,
 }
 
 

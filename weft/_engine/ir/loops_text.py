@@ -10,7 +10,7 @@
 
 `@i` is a loop variable, `%s` a name bound by `let` or `acc`, `x[index ? guard : other]` a guarded load,
 `interleave y[index] = (a, b)` an `Interleave`, `prefetch x[index]` a `Prefetch`,
-`scan v = x[@i] after a by add.f32(%a, %v)` a `Scan`.
+`scan v = x[@i] after a by add.f32(%a, %v)` a `PrefixCombine`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from weft._engine.ir import loops as L
 
 
-def print_kernel(kernel: L.Kernel) -> str:
+def print_kernel(kernel: L.LoopsKernel) -> str:
     """Return the text of a kernel.
 
     >>> store = L.Store("y", L.Const(0, "i64"), L.Const(7, "i32"))
@@ -36,7 +36,7 @@ def print_kernel(kernel: L.Kernel) -> str:
     return f"kernel {kernel.name}{canonical(kernel)}"
 
 
-def canonical(kernel: L.Kernel) -> str:
+def canonical(kernel: L.LoopsKernel) -> str:
     """Return the text of a kernel without its name. Equal kernels have equal texts."""
     header = ", ".join([f"{buf.mode} {_buffer(buf)}" for buf in kernel.bufs])
     if kernel.scratch:
@@ -79,13 +79,13 @@ def _print_exprs(exprs: tuple[L.Expr, ...]) -> str:
     return ", ".join([print_expr(expr) for expr in exprs])
 
 
-def _print_scan(stmt: L.Scan) -> str:
+def _print_scan(stmt: L.PrefixCombine) -> str:
     names, accs = ", ".join(stmt.names), ", ".join(stmt.accs)
     values, combine = _print_exprs(stmt.values), _print_exprs(stmt.combine)
     return f"scan {names} = {values} after {accs} by {combine}"
 
 
-def _print_store(stmt: L.Store) -> str:
+def _print_store(stmt: L.StoreElement) -> str:
     how = f"{stmt.accumulate or ''}="
     tail = _print_guard(stmt.guard) + (" streaming" if stmt.streaming else "")
     return f"{stmt.buf}[{print_expr(stmt.index)}] {how} {print_expr(stmt.value)}{tail}"
@@ -131,8 +131,8 @@ _PRINTERS: dict[type, Callable[..., str]] = {
     L.Let: _print_let,
     L.Init: _print_init,
     L.Accum: _print_accum,
-    L.Scan: _print_scan,
-    L.Store: _print_store,
+    L.PrefixCombine: _print_scan,
+    L.StoreElement: _print_store,
     L.Interleave: _print_interleave,
     L.Pack: _print_pack,
     L.Prefetch: _print_prefetch,
@@ -147,11 +147,11 @@ _HEADS: dict[type, Callable[..., str]] = {
 
 def print_expr(expr: L.Expr) -> str:
     """Return the text of an expression."""
-    if isinstance(expr, L.Op):
+    if isinstance(expr, L.ScalarOp):
         return f"{expr.op}.{expr.type}({_print_exprs(expr.args)})"
     if isinstance(expr, L.Index):
         return "@" + expr.name
-    if isinstance(expr, L.Ref):
+    if isinstance(expr, L.ScalarRef):
         return "%" + expr.name
     if isinstance(expr, L.Const):
         return f"{_number(expr.value, expr.type)}:{expr.type}"
@@ -176,9 +176,9 @@ _MODES: tuple[L.BufMode, ...] = ("in", "out", "inout")
 _UPDATES = ("add", "mul", "min", "max", "and", "or", "xor", "set")
 
 
-def parse_kernel(text: str) -> L.Kernel:
+def parse_kernel(text: str) -> L.LoopsKernel:
     """Return the kernel that `print_kernel` printed as `text`. Raise ValueError for other text."""
-    return _Parser(text).kernel()
+    return _LoopsParser(text).kernel()
 
 
 @functools.cache
@@ -196,7 +196,7 @@ def _token() -> re.Pattern[str]:
     )
 
 
-class _Parser:
+class _LoopsParser:
     """A recursive-descent parser of one kernel."""
 
     def __init__(self, text: str):
@@ -230,7 +230,7 @@ class _Parser:
             return True
         return False
 
-    def kernel(self) -> L.Kernel:
+    def kernel(self) -> L.LoopsKernel:
         self.expect("kernel")
         name = self.next()
         self.expect("(")
@@ -247,7 +247,7 @@ class _Parser:
                 scratch.append(self.buffer("in"))
             self.accept(",")
         body = self.body()
-        return L.Kernel(tuple(bufs), body, tuple(scratch), name)
+        return L.LoopsKernel(tuple(bufs), body, tuple(scratch), name)
 
     def buffer(self, mode: str) -> L.Buf:
         if mode not in _MODES:
@@ -280,14 +280,14 @@ class _Parser:
         value = self.expr()
         return L.Accum(word, op, value, self.expr() if self.accept("when") else None)
 
-    def store(self, buf: str) -> L.Store:
+    def store(self, buf: str) -> L.StoreElement:
         index = self.expr()
         self.expect("]")
         how = self.next() if self.peek() != "=" else None
         self.expect("=")
         value = self.expr()
         guard = self.expr() if self.accept("when") else None
-        return L.Store(buf, index, value, guard, how, self.accept("streaming"))
+        return L.StoreElement(buf, index, value, guard, how, self.accept("streaming"))
 
     def binding(self, make: type[L.Let | L.Init]) -> L.Stmt:
         name = self.next()
@@ -334,7 +334,7 @@ class _Parser:
         self.expect("]")
         return L.Prefetch(buf, index)
 
-    def scan(self) -> L.Scan:
+    def scan(self) -> L.PrefixCombine:
         names = self.listed(self.next)
         self.expect("=")
         values = self.listed(self.expr)
@@ -342,7 +342,7 @@ class _Parser:
         self.expect("after")
         accs = self.listed(self.next)
         self.expect("by")
-        return L.Scan(names, accs, values, self.listed(self.expr))
+        return L.PrefixCombine(names, accs, values, self.listed(self.expr))
 
     def listed(self, one: Callable[..., Any]) -> tuple[Any, ...]:
         """Parse one or more items, separated by commas, with `one`."""
@@ -359,7 +359,7 @@ class _Parser:
         if token[0] == "@":
             return L.Index(token[1:])
         if token[0] == "%":
-            return L.Ref(token[1:], self.names[token[1:]])
+            return L.ScalarRef(token[1:], self.names[token[1:]])
         following = self.peek()
         if following == ":" and token not in self.types:
             self.next()
@@ -374,7 +374,7 @@ class _Parser:
         while not self.accept(")"):
             args.append(self.expr())
             self.accept(",")
-        return L.Op(token, tuple(args), type_)
+        return L.ScalarOp(token, tuple(args), type_)
 
     def load(self, name: str) -> L.Load:
         self.expect("[")
@@ -387,18 +387,18 @@ class _Parser:
         return L.Load(name, index, self.types[name], guard, other)
 
 
-_KEYWORDS: dict[str, Callable[[_Parser], L.Stmt]] = {
+_KEYWORDS: dict[str, Callable[[_LoopsParser], L.Stmt]] = {
     "let": lambda parser: parser.binding(L.Let),
     "acc": lambda parser: parser.binding(L.Init),
     "serial": lambda parser: parser.loop(L.LoopKind.SERIAL),
     "vector": lambda parser: parser.loop(L.LoopKind.VECTOR),
     "parallel": lambda parser: parser.loop(L.LoopKind.PARALLEL),
-    "interleave": _Parser.interleave,
-    "pack": _Parser.pack,
-    "prefetch": _Parser.prefetch,
-    "scan": _Parser.scan,
+    "interleave": _LoopsParser.interleave,
+    "pack": _LoopsParser.pack,
+    "prefetch": _LoopsParser.prefetch,
+    "scan": _LoopsParser.scan,
     "while": lambda parser: L.While(parser.expr(), parser.body()),
-    "if": _Parser.branch,
+    "if": _LoopsParser.branch,
 }
 
 

@@ -22,7 +22,7 @@ from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft._engine.ir.mesh import AbstractMesh, Mesh, concrete_mesh
 from weft._engine.ir.rewrite import map_jaxprs, substitute
 from weft._engine.ir.shardings import (
-    Layout,
+    DeviceLayout,
     NamedSharding,
     PositionalSharding,
     Sharding,
@@ -288,14 +288,14 @@ def to_spec(sharding: Sharding, mesh: Mesh, ndim: int) -> Spec | None:
 
 
 @lru_cache(maxsize=4096)
-def _dims_on(layout: Layout, mesh: Mesh) -> Spec | None:
+def _dims_on(layout: DeviceLayout, mesh: Mesh) -> Spec | None:
     if layout.devices != mesh.flat_devices:
         return None
     dims = _digits_of_dims(layout, mesh.axis_sizes)
     return None if dims is None else tuple(tuple(mesh.axis_names[j] for j in dim) for dim in dims)
 
 
-def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ...] | None:
+def _digits_of_dims(layout: DeviceLayout, digits: Digits) -> tuple[tuple[int, ...], ...] | None:
     """Return for each dim the indices of the digits (major to minor) whose mixed-radix value is the block position, or None.
 
     A dim must use whole digits, and two dims must not use the same digit.
@@ -322,7 +322,7 @@ def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ..
     return tuple(dims)
 
 
-def _best_digits(layouts: Sequence[Layout], n: int, meshes: Sequence[Digits]) -> Digits:
+def _best_digits(layouts: Sequence[DeviceLayout], n: int, meshes: Sequence[Digits]) -> Digits:
     """Return the ordered prime factorization of `n` devices that refines most of `meshes`, and then expresses most layouts."""
 
     def score(digits: Digits) -> int:
@@ -349,7 +349,7 @@ def _refines(digits: Digits, sizes: Digits) -> bool:
     return {s for s, size in zip(_strides(sizes), sizes) if size > 1} <= set(_strides(digits)) | {1}
 
 
-def _merged(digits: Digits, layouts: Sequence[Layout], keep: Digits) -> Digits:
+def _merged(digits: Digits, layouts: Sequence[DeviceLayout], keep: Digits) -> Digits:
     """Merge adjacent digits that every layout uses together, but not across the boundaries of axes of the sizes `keep`."""
     expressible = [layout for layout in layouts if _digits_of_dims(layout, digits) is not None]
     boundaries = set(_strides(keep))
@@ -403,7 +403,7 @@ def sharding_of_spec(spec: Spec, mesh: Mesh, known: Sequence[Sharding] = ()) -> 
     return named
 
 
-def _positional(layout: Layout) -> PositionalSharding:
+def _positional(layout: DeviceLayout) -> PositionalSharding:
     ids = np.empty(layout.num_shards, object)
     for shard in range(layout.num_shards):
         ids[shard] = frozenset(i for i, s in enumerate(layout.shard_ids) if s == shard)

@@ -60,7 +60,7 @@ _HEAVY = 20
 
 
 @record(eq=False)
-class Function:
+class ScalarFunction:
     """A scalar function of one or two floats.
 
     formula    its native code, `fn(f, *values)`: see `weft._engine.ops.functions`
@@ -94,7 +94,7 @@ class Function:
 class _Functions(Registry):
     """The table of scalar functions by name. Looking up any other name returns None."""
 
-    def __missing__(self, name: str) -> Function | None:
+    def __missing__(self, name: str) -> ScalarFunction | None:
         try:
             return super().__missing__(name)
         except KeyError:

@@ -44,7 +44,7 @@ def structure(*parts: Any) -> bytes:
     >>> structure((1, 2)) == structure((1, 2)), structure(0.0) == structure(-0.0), structure(1) == structure(True)
     (True, False, False)
     """
-    writer = _Writer()
+    writer = _StructureWriter()
     written = [writer.value(part) for part in parts]
     try:
         return marshal.dumps((writer.table, written), _MARSHAL_VERSION)
@@ -52,7 +52,7 @@ def structure(*parts: Any) -> bytes:
         raise Unserializable(str(error)) from None
 
 
-class _Writer:
+class _StructureWriter:
     """Converts values to plain data. `numbers` contains the indices of objects in `table`, by their identity."""
 
     def __init__(self) -> None:
@@ -214,16 +214,16 @@ def _dtype(x: np.dtype) -> tuple[str, str, str]:
     return "dtype", x.name, x.str
 
 
-def _unserializable(writer: _Writer, x: Any) -> Any:
+def _unserializable(writer: _StructureWriter, x: Any) -> Any:
     raise Unserializable(f"the function {getattr(x, '__qualname__', x)}")
 
 
-_MAKERS: dict[type, Callable[[_Writer, Any], Any]] = {
-    ShapedArray: _Writer.type,
-    Jaxpr: _Writer.program,
-    np.ndarray: _Writer.array,
-    frozenset: _Writer.unordered,
-    dict: _Writer.mapping,
+_MAKERS: dict[type, Callable[[_StructureWriter, Any], Any]] = {
+    ShapedArray: _StructureWriter.type,
+    Jaxpr: _StructureWriter.program,
+    np.ndarray: _StructureWriter.array,
+    frozenset: _StructureWriter.unordered,
+    dict: _StructureWriter.mapping,
     list: lambda writer, x: ("list", [writer.value(v) for v in x]),
     FunctionType: _unserializable,
 }

@@ -13,7 +13,7 @@ from weft._engine.ir.explicit import told_axes, type_sharding
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh
 from weft._engine.ir.shardings import MemorySpace, NamedSharding
 from weft._engine.ir.specs import PartitionSpec, spec_of_dims
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.util import dtypes
 from weft._engine.util.config import config
 from weft._engine.util.errors import OutOfMemoryError
@@ -95,18 +95,22 @@ def _typed_sharding(
     `without_ones` is a cache key: the setting that `type_sharding` reads. Raise ShardingError if the axes do not divide the shape.
     """
     explicit = type_sharding(sharding, len(shape))
-    if explicit is not None and explicit.spec.axes and not any(isinstance(n, Dim) for n in shape):
+    if (
+        explicit is not None
+        and explicit.spec.axes
+        and not any(isinstance(n, SymbolicDim) for n in shape)
+    ):
         explicit.check_shape(shape)
     return explicit
 
 
 def _canonical_shape(shape: Any) -> tuple[Any, ...]:
-    return tuple(d if isinstance(d, Dim) else int(d) for d in shape)
+    return tuple(d if isinstance(d, SymbolicDim) else int(d) for d in shape)
 
 
 def _exceeds_memory(shape: tuple[Any, ...], dtype: np.dtype) -> bool:
     """Return whether a value has more than 2**63 - 1 bytes, for all values of its symbolic sizes."""
-    known = [d for d in shape if not isinstance(d, Dim)]
+    known = [d for d in shape if not isinstance(d, SymbolicDim)]
     return math.prod(known) * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in known)
 
 
@@ -493,7 +497,7 @@ def check_number(aval: Any, use: str) -> None:
             )
     elif 0 in aval.shape:
         raise ValueError("The truth value of an empty array is ambiguous. Use a.size > 0.")
-    elif any(not isinstance(n, Dim) and n > 1 for n in aval.shape):
+    elif any(not isinstance(n, SymbolicDim) and n > 1 for n in aval.shape):
         raise ValueError(
             "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()."
         )

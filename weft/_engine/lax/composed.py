@@ -20,7 +20,7 @@ from weft._engine.ir.explicit import says_all, type_sharding
 from weft._engine.ir.mesh import current_mesh, spec_mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import UNCONSTRAINED, spec_of_dims
-from weft._engine.ir.symbolic import Dim, as_size
+from weft._engine.ir.symbolic import SymbolicDim, as_size
 from weft._engine.ops import (
     arithmetic,
     comparison,
@@ -204,7 +204,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 def _size(n: Any, shape: Any) -> Any:
     size = as_size(n)
-    if not isinstance(size, Dim) and size < 0:
+    if not isinstance(size, SymbolicDim) and size < 0:
         raise TypeError(
             f"broadcast_shapes: the shape {tuple(shape)} has the size {n}. A size is a count and never negative."
         )
@@ -665,7 +665,7 @@ def shape_as_value(shape: Sequence[int]) -> Any:
     [2, 3]
     """
     dtype = dtypes.default_int_dtype()
-    if any(isinstance(n, Dim) for n in shape):
+    if any(isinstance(n, SymbolicDim) for n in shape):
         return slicing.concatenate(
             [layout.broadcast_in_dim(size_as(n, dtype), (1,), ()) for n in shape], 0
         )

@@ -22,7 +22,7 @@ from weft._engine.core.stage import stage
 from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.registry import registry
 from weft._engine.ir.rewrite import inline_calls, is_transparent
-from weft._engine.ir.symbolic import Dim, is_at_most, max_dim
+from weft._engine.ir.symbolic import SymbolicDim, is_at_most, max_dim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import arithmetic, bitwise, comparison, layout, reduce, slicing
 from weft._engine.ops.conv_products import out_size
@@ -156,7 +156,7 @@ def _elementwise(of_scalars: Callable) -> Callable:
 def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
     """Return `xs` combined along `dim`, which is removed."""
     size = xs[0].shape[dim]
-    if isinstance(size, Dim) or size == 0:
+    if isinstance(size, SymbolicDim) or size == 0:
         shape = tuple(n for d, n in enumerate(xs[0].shape) if d != dim)
         first = [layout.broadcast_in_dim(i, shape, ()) for i in inits]
         if size == 0:
@@ -372,13 +372,13 @@ def _windows(
         return xs
     if not count:
         return [slicing.slice_in_dim(x, 0, 0, axis=dim) for x in xs]
-    if isinstance(count, Dim) and not is_at_most(reach, n):
+    if isinstance(count, SymbolicDim) and not is_at_most(reach, n):
         xs = _padded_to(xs, dim, reach)
     if reduce_along is not None and count == 1 and spread == 1:
         return [
             layout.expand_dims(reduce_along(dim)(x), (dim,)) for x in _strided(xs, dim, 0, width, 1)
         ]
-    if isinstance(width, Dim):
+    if isinstance(width, SymbolicDim):
         return [_gathered_windows(x, reduce_along, dim, width, count, stride, spread) for x in xs]
     if width <= 8:
         parts = [_strided(xs, dim, i * spread, count, stride) for i in range(width)]

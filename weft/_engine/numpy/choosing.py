@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.trace import Tracer, typeof
-from weft._engine.ir.symbolic import Dim, is_at_most, max_dim, min_dim
+from weft._engine.ir.symbolic import SymbolicDim, is_at_most, max_dim, min_dim
 from weft._engine.numpy import indexing, promote, reductions, ufuncs
 from weft._engine.numpy.creation import asarray, full, zeros
 from weft._engine.numpy.kinds import check_no_out, is_complex
@@ -70,8 +70,8 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     if size is None:
         host = host_value(a, "nonzero", "Give size=..., a static bound on the number of results.")
         return tuple(asarray(p.astype(dtypes.default_int_dtype())) for p in np.nonzero(host))
-    largest = size if isinstance(size, Dim) else np.iinfo(np.int64).max
-    if not isinstance(size, (int, np.integer, Dim)) or not 0 <= size <= largest:
+    largest = size if isinstance(size, SymbolicDim) else np.iinfo(np.int64).max
+    if not isinstance(size, (int, np.integer, SymbolicDim)) or not 0 <= size <= largest:
         raise ValueError(f"nonzero: `size` must be a number of results, got {size!r}.")
     mask = ravel(ufuncs.not_equal(a, 0) if a.dtype != np.bool_ else a)
     int_ = dtypes.default_int_dtype()
@@ -81,7 +81,7 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     numbers = ufuncs.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
     # added, so that each part of a sharded array writes its own slots; a slot is written once, or
     # zero is added
-    slots_and_rest = size + 1 if isinstance(size, Dim) else max(size, 1)
+    slots_and_rest = size + 1 if isinstance(size, SymbolicDim) else max(size, 1)
     order = ufuncs.subtract(
         zeros((slots_and_rest,), int_).at[slots].add(numbers, mode="drop")[:size], 1
     )
@@ -379,7 +379,7 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
     ):
         return _without(a, ravel(obj), axis)
     n = a.shape[axis]
-    if isinstance(n, Dim) and isinstance(obj, (int, np.integer)):
+    if isinstance(n, SymbolicDim) and isinstance(obj, (int, np.integer)):
         if not -n <= obj < n:
             raise IndexError(
                 f"delete: `obj` must hold positions along dim {axis} of size {n}, got {obj!r:.80}."
@@ -411,10 +411,10 @@ def insert(arr, obj, values, axis: int | None = None):
     n = a.shape[axis]
     if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
         obj = asarray(obj)
-    if isinstance(n, Dim) and isinstance(obj, (int, np.integer)) and not -n <= obj <= n:
+    if isinstance(n, SymbolicDim) and isinstance(obj, (int, np.integer)) and not -n <= obj <= n:
         raise _outside_error(axis, n, obj)
     is_traced = isinstance(obj, Tracer)
-    if (is_traced or (isinstance(n, Dim) and np.ndim(obj) == 0)) and dtypes.issubdtype(
+    if (is_traced or (isinstance(n, SymbolicDim) and np.ndim(obj) == 0)) and dtypes.issubdtype(
         typeof(obj).dtype, np.integer
     ):
         if np.ndim(obj) == 0:

@@ -21,7 +21,7 @@ from weft._engine.core.trace import (
 )
 from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import Sharding
-from weft._engine.ir.symbolic import Dim, as_size, max_dim
+from weft._engine.ir.symbolic import SymbolicDim, as_size, max_dim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.numpy import promote
 from weft._engine.numpy.conversion import convert, copy_array
@@ -31,7 +31,7 @@ from weft._engine.ops.families import is_narrow
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft._engine.ops.placement import named_sharding, with_out_sharding
 from weft._engine.runtime.array import Array, from_numpy
-from weft._engine.runtime.transfers import NO_TRANSFER, Passing
+from weft._engine.runtime.transfers import NO_TRANSFER, AllowedTransferLevels
 from weft._engine.util import dtypes
 from weft._engine.util.errors import (
     ConcretizationTypeError,
@@ -48,7 +48,9 @@ def _dtype(dtype, api: str):
 
 
 def _shape(shape) -> tuple[int, ...]:
-    if isinstance(shape, (int, np.integer, Dim)) or (hasattr(shape, "ndim") and not shape.ndim):
+    if isinstance(shape, (int, np.integer, SymbolicDim)) or (
+        hasattr(shape, "ndim") and not shape.ndim
+    ):
         shape = (shape,)
     try:
         dims = tuple(
@@ -452,12 +454,12 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     if by == 0:
         raise ZeroStepError(f"arange: `step` must not be zero, got {parts[-1]!r}.")
     n = _count_steps(lo, hi, by)
-    is_rounded = np.issubdtype(want, np.integer) and not isinstance(n, Dim)
+    is_rounded = np.issubdtype(want, np.integer) and not isinstance(n, SymbolicDim)
     if is_rounded and any(isinstance(v, (float, np.floating)) for v in (lo, by)):
         # as in NumPy, the first two values are rounded and determine the step
         lo, by = int(lo), int(lo + by) - int(lo)
     target = _target(device, out_sharding, "arange", 1)
-    if current_trace() is eval_trace and not isinstance(n, Dim) and n <= 1 << 16:
+    if current_trace() is eval_trace and not isinstance(n, SymbolicDim) and n <= 1 << 16:
         return _placed(_arange_on_host(n, by, lo, want), target)
     x = broadcasted_iota(want, (n,), 0)
     if by != 1:
@@ -470,17 +472,17 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
 def _arange_on_host(n: int, by, lo, dtype) -> Array:
     wide = np.float64 if np.dtype(dtype).kind in "fV" else np.int64
     numbers = np.arange(n, dtype=wide) * by + lo
-    with Passing(NO_TRANSFER):  # the numbers do not come from a value of the host
+    with AllowedTransferLevels(NO_TRANSFER):  # the numbers do not come from a value of the host
         return from_numpy(numbers.astype(dtype), ShapedArray((n,), dtype), copy=False)
 
 
 def _number_as(value, dtype) -> Any:
-    return size_as(value, dtype) if isinstance(value, Dim) else np.asarray(value, dtype)[()]
+    return size_as(value, dtype) if isinstance(value, SymbolicDim) else np.asarray(value, dtype)[()]
 
 
 def _host_bounds(parts: list, has_one_bound: bool, has_no_step: bool) -> tuple:
     """Return the first value, the end and the step as host numbers."""
-    host = [x if isinstance(x, (int, float, Dim)) else np.asarray(x)[()] for x in parts]
+    host = [x if isinstance(x, (int, float, SymbolicDim)) else np.asarray(x)[()] for x in parts]
     lo, hi = (0, host[0]) if has_one_bound else (host[0], host[1])
     return lo, hi, 1 if has_no_step else host[-1]
 
@@ -507,8 +509,10 @@ def _check_bounds(start, stop, step) -> None:
 
 def _count_steps(lo, hi, by) -> Any:
     """Return the number of values from `lo` to `hi`, which may depend on symbolic sizes."""
-    if any(isinstance(v, Dim) for v in (lo, hi, by)):
-        lo, hi, by = [v if isinstance(v, Dim) or v != int(v) else int(v) for v in (lo, hi, by)]
+    if any(isinstance(v, SymbolicDim) for v in (lo, hi, by)):
+        lo, hi, by = [
+            v if isinstance(v, SymbolicDim) or v != int(v) else int(v) for v in (lo, hi, by)
+        ]
         return max_dim((hi - lo + by - 1) // by if by > 0 else (lo - hi - by - 1) // -by, 0)
     if all(isinstance(v, (int, np.integer)) for v in (lo, hi, by)):
         return len(range(int(lo), int(hi), int(by)))
@@ -602,7 +606,7 @@ def _spaced(start, stop, num: int, endpoint: bool):
         return out
     i = broadcasted_iota(np.dtype(np.int32), (num, *shape), 0)
     last = ew.eq(i, size_as(num - 1, np.int32))
-    if isinstance(num, Dim):
+    if isinstance(num, SymbolicDim):
         last = ew.bitwise_and(last, ew.gt(i, np.int32(0)))
     return ew.select_n(last, out, rows(stop))
 
@@ -613,7 +617,7 @@ def _spacing(start, stop, div):
     if not div:
         return full(shape, math.nan, dtype)
     step = ew.div(ew.sub(stop, start), size_as(div, dtype))
-    if not isinstance(div, Dim):
+    if not isinstance(div, SymbolicDim):
         return step
     several = full(shape, ew.gt(size_as(div, dtype), np.zeros((), dtype)[()]))
     return ew.select_n(several, full(shape, math.nan, dtype), step)
@@ -634,7 +638,7 @@ def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
     want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
     i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)
-    if isinstance(k, (Tracer, Dim)):
+    if isinstance(k, (Tracer, SymbolicDim)):
         k = promote.cast(promote.value(k), np.dtype(np.int32))
     return _placed(
         promote.cast(ew.eq(ew.add(i, k) if isinstance(k, Tracer) or k else i, j), want), device

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft._engine.api.jit import FaceFunction, face
+from weft._engine.api.jit import EagerJit, face
 from weft._engine.numpy.ufunc_type import IDENTITIES, ufunc
 
-_wrapped: dict[tuple[Callable, str], FaceFunction] = {}
+_wrapped: dict[tuple[Callable, str], EagerJit] = {}
 
 
-def eager(fun: Callable, arrays: int, name: str = "") -> FaceFunction:
+def eager(fun: Callable, arrays: int, name: str = "") -> EagerJit:
     """Return the eager form of a public function whose first `arrays` arguments are arrays.
 
     There is one eager form per function and name.

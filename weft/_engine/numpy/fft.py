@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.ir.symbolic import Dim, as_size, is_at_most, max_dim
+from weft._engine.ir.symbolic import SymbolicDim, as_size, is_at_most, max_dim
 from weft._engine.numpy import choosing, creation, ufuncs as uf
 from weft._engine.numpy.promote import array_of, cast
 from weft._engine.ops import layout, slicing
@@ -52,7 +52,7 @@ def _scale(norm: str | None, size: int, inverse: bool) -> Any:
     if norm in (None, "backward"):
         return 1.0
     if norm == "ortho":
-        root = uf.sqrt(size) if isinstance(size, Dim) else math.sqrt(size)
+        root = uf.sqrt(size) if isinstance(size, SymbolicDim) else math.sqrt(size)
         return root if inverse else 1 / root
     return size * 1.0 if inverse else 1 / size
 
@@ -217,7 +217,7 @@ def fftfreq(n: int, d=1.0, *, dtype=None, device=None):
     """Return the frequencies of the results of `fft` for `n` samples at distance `d`."""
     n = _check_samples("fftfreq", n, d)
     places = layout.index_range(n)
-    where = choosing.where if isinstance(n, Dim) else np.where
+    where = choosing.where if isinstance(n, SymbolicDim) else np.where
     k = where(places < (n + 1) // 2, places, places - n)
     return _frequencies(k, n, d, dtype, device)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft._engine.ir.symbolic import Dim, max_dim, min_dim, note_nonnegative
+from weft._engine.ir.symbolic import SymbolicDim, max_dim, min_dim, note_nonnegative
 from weft._engine.numpy import choosing, creation, manipulation as mp
 from weft._engine.numpy.facts import shape
 from weft._engine.numpy.promote import array_of, cast, check_known
@@ -143,13 +143,15 @@ def iterable(y) -> bool:
 
 def _known(*sizes) -> list:
     """Return sizes as integers; arrays that are concrete during tracing are accepted."""
-    return [None if n is None else n if isinstance(n, Dim) else operator.index(n) for n in sizes]
+    return [
+        None if n is None else n if isinstance(n, SymbolicDim) else operator.index(n) for n in sizes
+    ]
 
 
 def _triangle_positions(name: str, n, k, m) -> tuple:
     """Return the positions of a triangle of an n by m matrix, whose size follows from symbolic sizes."""
     n, k, m = _known(n, k, m)
-    if not any(isinstance(size, Dim) for size in (n, k, m)):
+    if not any(isinstance(size, SymbolicDim) for size in (n, k, m)):
         rows = np.tril_indices(n, k, m) if name == "tril" else np.triu_indices(n, k, m)
         return tuple(creation.asarray(i.astype(dtypes.default_int_dtype())) for i in rows)
     m = n if m is None else m

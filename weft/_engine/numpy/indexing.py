@@ -1,6 +1,6 @@
 """NumPy indexing: `x[index]` as slices, reversals, reshapes and one gather.
 
-An index becomes a `Plan` for a shape: per dim of the operand a window (a unit-step range that is
+An index becomes a `IndexPlan` for a shape: per dim of the operand a window (a unit-step range that is
 kept), a point (an integer), or an array of positions; and the origin of each dim of the result.
 Next: `updating` writes with the same plans; `eager_index` indexes values without retracing.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from weft._engine.control import ref_index
 from weft._engine.core.trace import Tracer, typeof
-from weft._engine.ir.symbolic import Dim, as_size, max_dim, min_dim, slice_bounds
+from weft._engine.ir.symbolic import SymbolicDim, as_size, max_dim, min_dim, slice_bounds
 from weft._engine.numpy.creation import array
 from weft._engine.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft._engine.ops import elementwise as ew, indexing as ix
@@ -44,11 +44,11 @@ from weft._engine.util.tree import tree_leaves
 
 _SCALAR_INT = (int, np.integer)
 #: types of positions that are known while tracing
-STATIC = (int, Dim)
+STATIC = (int, SymbolicDim)
 
 
 @record
-class Places:
+class PositionRange:
     """The `size` positions `first`, `first + step`, ... along a dim."""
 
     first: int
@@ -72,7 +72,7 @@ class Places:
 
 
 @record(frozen=False)
-class Plan:
+class IndexPlan:
     """The way an index reads or writes an array.
 
     `arrays[d]` holds positions (arrays, which all form one broadcast group, or separate ranges),
@@ -84,7 +84,7 @@ class Plan:
     shape: tuple[int, ...]
     windows: dict[int, tuple[int, int]] = field(default_factory=dict)
     arrays: dict[int, Any] = field(default_factory=dict)
-    ranges: dict[int, Places] = field(default_factory=dict)
+    ranges: dict[int, PositionRange] = field(default_factory=dict)
     reversed: list[int] = field(default_factory=list)
     out_dims: list[tuple] = field(default_factory=list)
     group_shape: tuple[int, ...] = ()
@@ -174,14 +174,14 @@ def _consumed(index: tuple) -> int:
     return sum(i is not None and i is not Ellipsis for i in index)
 
 
-def make_plan(shape: tuple[int, ...], index) -> Plan:
+def make_plan(shape: tuple[int, ...], index) -> IndexPlan:
     """Return the plan for reading or writing an array of `shape` at `index`."""
     entries = tuple(
         as_index_array(i) if isinstance(i, (list, tuple)) else i for i in as_tuple(index)
     )
     _check_masks(shape, entries)
     index = _fill_dims(_expand_bools(entries), len(shape))
-    plan = Plan(tuple(shape))
+    plan = IndexPlan(tuple(shape))
     advanced = any(_is_array(i) for i in index)
     seen: list[int] = []  # positions of advanced entries in `index`
     d = 0
@@ -233,7 +233,7 @@ def _entry_positions(i, n: int, d: int):
     )
 
 
-def _place_group(plan: Plan, adjacent: bool) -> None:
+def _place_group(plan: IndexPlan, adjacent: bool) -> None:
     if ("advanced",) not in plan.out_dims:
         return
     rest = [o for o in plan.out_dims if o != ("advanced",)]
@@ -267,7 +267,7 @@ def _shape(a) -> tuple[int, ...]:
     return () if isinstance(a, STATIC) else tuple(a.shape)
 
 
-def is_inside(i: int | Dim, n: int | Dim) -> bool:
+def is_inside(i: int | SymbolicDim, n: int | SymbolicDim) -> bool:
     """Return whether position `i` is within a dim of size `n`, for all values of symbolic sizes."""
     try:
         return 0 <= i < n
@@ -275,14 +275,14 @@ def is_inside(i: int | Dim, n: int | Dim) -> bool:
         return False
 
 
-def position_array(a: int | Dim) -> Any:
+def position_array(a: int | SymbolicDim) -> Any:
     """Return a static position as an array: a NumPy array, or a traced one if it is symbolic."""
-    return size_as(a, np.int32) if isinstance(a, Dim) else np.asarray(a, np.int32)
+    return size_as(a, np.int32) if isinstance(a, SymbolicDim) else np.asarray(a, np.int32)
 
 
 def is_static(*sizes: Any) -> bool:
     """Return whether no size is symbolic."""
-    return not any(isinstance(n, Dim) for n in sizes)
+    return not any(isinstance(n, SymbolicDim) for n in sizes)
 
 
 def _static_int(i: int, n: int, d: int) -> int:
@@ -319,7 +319,7 @@ def _bound_text(bound) -> str:
     return bound.describe() if isinstance(bound, Tracer) else repr(bound)
 
 
-def _plan_slice(plan: Plan, d: int, s: slice) -> None:
+def _plan_slice(plan: IndexPlan, d: int, s: slice) -> None:
     n = plan.shape[d]
     for part in (s.start, s.stop, s.step):
         if isinstance(part, Tracer):
@@ -352,7 +352,7 @@ def _plan_slice(plan: Plan, d: int, s: slice) -> None:
         plan.reversed.append(d)
         plan.out_dims.append(("window", d))
     else:
-        plan.ranges[d] = Places(start, size, step)
+        plan.ranges[d] = PositionRange(start, size, step)
         plan.out_dims.append(("range", d))
 
 
@@ -402,7 +402,7 @@ def _is_row(x, i: int) -> bool:
         return False
 
 
-def make_outside_dynamic(plan: Plan) -> None:
+def make_outside_dynamic(plan: IndexPlan) -> None:
     """Turn static positions out of bounds into arrays, so that gathers fill, scatters drop and
     checkify reports them.
     """
@@ -411,7 +411,7 @@ def make_outside_dynamic(plan: Plan) -> None:
             plan.arrays[d] = position_array(a)
 
 
-def _read_static(x, plan: Plan):
+def _read_static(x, plan: IndexPlan):
     """Apply ranges, reversals and static integers.
 
     Return the value and the remaining operand dims.
@@ -438,7 +438,7 @@ def _read_static(x, plan: Plan):
     return x, dims
 
 
-def _arrange(x, plan: Plan):
+def _arrange(x, plan: IndexPlan):
     """Insert the new dims of size one (and the group of a purely static index, which has no dims)."""
     kinds = [o[0] for o in plan.out_dims if o[0] in ("new", "window", "range")]
     return (
@@ -458,7 +458,7 @@ def _read_points(x, dims, dynamic):
 
 
 def _read_gather(
-    x, plan: Plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices
+    x, plan: IndexPlan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices
 ):
     group = plan.group_shape
     if 0 in x.shape and 0 in (shape := result_shape(plan)):
@@ -490,7 +490,7 @@ def _read_gather(
     return _insert_new(out, plan, len(group))
 
 
-def _insert_new(x, plan: Plan, group_rank: int):
+def _insert_new(x, plan: IndexPlan, group_rank: int):
     if ("new",) not in plan.out_dims:
         return x
     new, at = [], 0
@@ -501,7 +501,7 @@ def _insert_new(x, plan: Plan, group_rank: int):
     return expand_dims(x, new)
 
 
-def result_shape(plan: Plan) -> tuple[int, ...]:
+def result_shape(plan: IndexPlan) -> tuple[int, ...]:
     """Return the shape of the elements that an index reads or writes."""
     shape: list[int] = []
     for o in plan.out_dims:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.trace import Tracer
-from weft._engine.ir.symbolic import Dim, as_int, as_size, max_dim, min_dim
+from weft._engine.ir.symbolic import SymbolicDim, as_int, as_size, max_dim, min_dim
 from weft._engine.numpy import indexing, promote, ufuncs as uf
 from weft._engine.numpy.creation import arange, asarray
 from weft._engine.numpy.kinds import check_no_out
@@ -197,7 +197,7 @@ def squeeze(a, axis=None):
     (3, 1)
     """
     a = promote.array_of("squeeze", a)
-    if axis is None and any(isinstance(n, Dim) and n.bounds()[0] <= 1 for n in a.shape):
+    if axis is None and any(isinstance(n, SymbolicDim) and n.bounds()[0] <= 1 for n in a.shape):
         raise ValueError(
             f"squeeze with axis=None is not supported for the symbolic shape {tuple(a.shape)}: the number of dims would "
             "depend on the sizes. Give the axes."
@@ -431,7 +431,9 @@ def _cuts(api: str, indices_or_sections) -> int | list[int]:
     """Return the number of sections, or the indices of the splits."""
     static_value = promote.value(indices_or_sections)
     if isinstance(static_value, (list, tuple)) or np.ndim(static_value):
-        return [_whole(api, i if isinstance(i, Dim) else promote.value(i)) for i in static_value]
+        return [
+            _whole(api, i if isinstance(i, SymbolicDim) else promote.value(i)) for i in static_value
+        ]
     k = _whole(api, static_value)
     if k <= 0:
         raise ValueError(f"{api}: the number of sections must be larger than 0, got {k}.")
@@ -498,8 +500,8 @@ def roll(a, shift, axis=None):
     if axis is None:
         return layout.reshape(roll(ravel(a), shift, 0), tuple(a.shape))
     axes = promote.as_axes(axis, "roll")
-    shift = shift if isinstance(shift, Dim) else promote.value(shift)
-    shifts = [shift] if isinstance(shift, Dim) or np.ndim(shift) == 0 else list(shift)
+    shift = shift if isinstance(shift, SymbolicDim) else promote.value(shift)
+    shifts = [shift] if isinstance(shift, SymbolicDim) or np.ndim(shift) == 0 else list(shift)
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(
             f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for all, or one for each."

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from weft._engine.ir.symbolic import Dim, as_int, max_dim, min_dim
+from weft._engine.ir.symbolic import SymbolicDim, as_int, max_dim, min_dim
 from weft._engine.numpy import indexing
 from weft._engine.numpy.choosing import clip, where
 from weft._engine.numpy.creation import linspace
@@ -112,12 +112,12 @@ def _places(n: Any, width: tuple[Any, Any]) -> Any:
     """Return the positions of a padded dim, counted from its first element: a NumPy array if all
     sizes are known.
     """
-    if not any(isinstance(size, Dim) for size in (n, *width)):
+    if not any(isinstance(size, SymbolicDim) for size in (n, *width)):
         return np.arange(-width[0], n + width[1])
     return ew.sub(layout.iota(np.int32, n + width[0] + width[1]), size_as(width[0], np.int32))
 
 
-def _continued(n: int | Dim, width: tuple[Any, Any], mode: _Continuation) -> Any:
+def _continued(n: int | SymbolicDim, width: tuple[Any, Any], mode: _Continuation) -> Any:
     """Return the positions in a dim of symbolic size that its continuation reads."""
     places = _places(n, width)
     if mode == "edge":
@@ -233,12 +233,12 @@ def _pad_widths(pad_width, ndim: int) -> list[tuple[Any, Any]]:
     if isinstance(pad_width, dict):
         full: list[tuple[Any, Any]] = [(0, 0)] * ndim
         for d, w in pad_width.items():
-            first, last = (w, w) if isinstance(w, (int, Dim)) else w
+            first, last = (w, w) if isinstance(w, (int, SymbolicDim)) else w
             full[canonical_axis(d, ndim, "pad")] = (first, last)
         return full
-    pad_widths = np.asarray(pad_width if isinstance(pad_width, Dim) else value(pad_width))
+    pad_widths = np.asarray(pad_width if isinstance(pad_width, SymbolicDim) else value(pad_width))
     symbolic = pad_widths.dtype == object and all(
-        isinstance(w, (int, np.integer, Dim)) for w in pad_widths.flat
+        isinstance(w, (int, np.integer, SymbolicDim)) for w in pad_widths.flat
     )
     if pad_widths.dtype.kind not in "iu" and pad_widths.size and not symbolic:
         raise TypeError(f"pad: pad_width must hold integers, got {pad_widths.dtype.name}.")
@@ -271,7 +271,7 @@ def _pad_from_inside(a, widths: list[tuple[Any, Any]], mode: _Continuation, refl
             raise ValueError(
                 f"can't extend empty axis {d} using modes other than 'constant' or 'empty'"
             )
-        if isinstance(n, Dim) or any(isinstance(w, Dim) for w in width):
+        if isinstance(n, SymbolicDim) or any(isinstance(w, SymbolicDim) for w in width):
             inner = indexing.getitem(a, (slice(None),) * d + (_continued(n, width, mode),))
         else:
             inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.ir.symbolic import Dim, as_size, is_at_most, max_dim
+from weft._engine.ir.symbolic import SymbolicDim, as_size, is_at_most, max_dim
 from weft._engine.numpy import (
     choosing,
     composed,
@@ -286,7 +286,7 @@ def _shape_of_size(shape_of_n, n: int):
     window = shape_of_n(broadcasted_iota(dtype, (n,), 0), max_dim(n, 2))
     return (
         window
-        if not isinstance(n, Dim)
+        if not isinstance(n, SymbolicDim)
         else choosing.where(size_as(n, np.int32) > 1, window, creation.ones(n, dtype))
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.numpy import promote, ufuncs as uf
 from weft._engine.numpy.kinds import check_no_out
 from weft._engine.ops import elementwise as ew, layout, slicing
@@ -428,7 +428,8 @@ def _contraction_path(subscripts: str, operands, optimize):
         )
     try:
         shapes = [
-            tuple(_TYPICAL_SIZE if isinstance(n, Dim) else n for n in np.shape(x)) for x in operands
+            tuple(_TYPICAL_SIZE if isinstance(n, SymbolicDim) else n for n in np.shape(x))
+            for x in operands
         ]
         return opt_einsum.contract_path(subscripts, *shapes, shapes=True, optimize=optimize)
     except KeyError as error:

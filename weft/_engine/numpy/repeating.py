@@ -9,7 +9,7 @@ import operator
 import numpy as np
 
 from weft._engine.core.trace import Tracer
-from weft._engine.ir.symbolic import Dim, as_int
+from weft._engine.ir.symbolic import SymbolicDim, as_int
 from weft._engine.numpy import indexing
 from weft._engine.numpy.creation import arange, zeros
 from weft._engine.numpy.manipulation import broadcast_to, ravel, reshape
@@ -25,10 +25,13 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     >>> wnp.repeat(wnp.arange(3), 2)
     Array([0, 0, 1, 1, 2, 2], dtype=int32)
     """
-    a, repeats = array_of("repeat", a), repeats if isinstance(repeats, Dim) else value(repeats)
+    a, repeats = (
+        array_of("repeat", a),
+        repeats if isinstance(repeats, SymbolicDim) else value(repeats),
+    )
     a, axis = along("repeat", a if a.ndim or axis is None else ravel(a), axis)
     n = a.shape[axis]
-    if isinstance(repeats, (int, np.integer, Dim)) and total_repeat_length is None:
+    if isinstance(repeats, (int, np.integer, SymbolicDim)) and total_repeat_length is None:
         r = as_int(repeats)
         shape = tuple(a.shape)
         wide = layout.broadcast_in_dim(
@@ -59,7 +62,11 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
 def tile(A, reps):
     """Return `A` repeated `reps` times along each dim."""
     a = array_of("tile", A)
-    reps = (reps,) if isinstance(reps, (int, np.integer, Dim)) else tuple(as_int(r) for r in reps)
+    reps = (
+        (reps,)
+        if isinstance(reps, (int, np.integer, SymbolicDim))
+        else tuple(as_int(r) for r in reps)
+    )
     n = builtins.max(a.ndim, len(reps))
     reps = (1,) * (n - len(reps)) + reps
     shape = (1,) * (n - a.ndim) + tuple(a.shape)
@@ -74,7 +81,7 @@ def tile(A, reps):
 def resize(a, new_shape):
     """Return the elements of `a`, repeated or cut to fill `new_shape`."""
     flat = ravel(a)
-    shape = (new_shape,) if isinstance(new_shape, (int, Dim)) else tuple(new_shape)
+    shape = (new_shape,) if isinstance(new_shape, (int, SymbolicDim)) else tuple(new_shape)
     if any(n < 0 for n in shape):
         raise ValueError(f"resize: all elements of new_shape must be non-negative, got {shape}.")
     size = math.prod(shape)

@@ -11,7 +11,7 @@ import numpy as np
 
 from weft._engine.control.while_loop import while_loop
 from weft._engine.core.trace import Tracer
-from weft._engine.ir.symbolic import Dim, as_int, is_more_than, max_dim
+from weft._engine.ir.symbolic import SymbolicDim, as_int, is_more_than, max_dim
 from weft._engine.numpy import (
     choosing,
     creation,
@@ -179,7 +179,7 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
             ew.select_n(ew.bitwise_and(open_, ew.bitwise_not(right)), high, middle),
         )
 
-    if isinstance(n, Dim):
+    if isinstance(n, SymbolicDim):
         return while_loop(lambda bounds: rd.any(ew.lt(*bounds)), halve, (low, high))[0]
     for _ in range(n.bit_length()):
         low, high = halve((low, high))

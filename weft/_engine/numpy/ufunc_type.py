@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.api.jit import FaceFunction
+from weft._engine.api.jit import EagerJit
 from weft._engine.numpy import promote
 from weft._engine.util import dtypes
 from weft._engine.util.source import api_boundary
@@ -58,7 +58,7 @@ def _numpy(name: str) -> Callable:
     return getattr(importlib.import_module("weft.numpy"), name)
 
 
-class ufunc(FaceFunction):
+class ufunc(EagerJit):
     """A function of single elements that broadcasts its arguments, with reduce, accumulate, at and
     so on.
 

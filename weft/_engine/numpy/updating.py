@@ -1,6 +1,6 @@
 """Updates at an index: `x.at[index].set(...)` as an update of one slice or as one scatter.
 
-An index becomes the same `Plan` as for reading. Arrays never change: every update returns a new
+An index becomes the same `IndexPlan` as for reading. Arrays never change: every update returns a new
 one.
 """
 
@@ -17,7 +17,7 @@ from weft._engine.core.trace import Tracer, eval_trace, trace_state, typeof
 from weft._engine.numpy import eager_index, indexing
 from weft._engine.numpy.creation import asarray, ones_like, zeros
 from weft._engine.numpy.indexing import (
-    Plan,
+    IndexPlan,
     getitem,
     lift_scalar_bools,
     make_plan,
@@ -52,14 +52,14 @@ class AtHelper:
     def __init__(self, array):
         self.array = array
 
-    def __getitem__(self, index) -> "_At":
-        return _At(self.array, index)
+    def __getitem__(self, index) -> "IndexedUpdate":
+        return IndexedUpdate(self.array, index)
 
     def __repr__(self) -> str:
         return f"AtHelper({self.array!r})"
 
 
-class _At:
+class IndexedUpdate:
     """`x.at[index]`, whose methods return new arrays; `x` itself never changes.
 
     >>> wnp.zeros(4).at[1:3].add(2.0)
@@ -205,7 +205,7 @@ class _At:
 
     def _ones_times(self, values, **kwargs):
 
-        return _At(ones_like(self.array), self.index).multiply(values, **kwargs)
+        return IndexedUpdate(ones_like(self.array), self.index).multiply(values, **kwargs)
 
     def min(
         self,
@@ -255,7 +255,7 @@ class _At:
         """
         mode = kwargs.get("mode")
         if not kwargs.pop("wrap_negative_indices", True):
-            return _At(self.array, self._index(False)).apply(func, **kwargs)
+            return IndexedUpdate(self.array, self._index(False)).apply(func, **kwargs)
         result = func(self.get(mode=mode))
         if (
             not kwargs.get("unique_indices")
@@ -272,8 +272,8 @@ class _At:
         from weft._engine.control.loops import fori_loop
         from weft._engine.numpy.choosing import where
 
-        times = _At(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
-        here = _At(times, self.index).get(mode=mode)
+        times = IndexedUpdate(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
+        here = IndexedUpdate(times, self.index).get(mode=mode)
         once_more = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
         return fori_loop(1, times.max() if times.size else 1, once_more, found)
 
@@ -430,7 +430,7 @@ def _check_storable(x, values) -> None:
         )
 
 
-def _fit_values(values, shape, plan: Plan):
+def _fit_values(values, shape, plan: IndexPlan):
     """Return values broadcast to the shape of the index's result, without new dims and reversals."""
     have = tuple(values.shape)
     while len(have) > len(shape) and have[0] == 1:
@@ -458,7 +458,7 @@ def _fit_values(values, shape, plan: Plan):
     return rev(values, flip) if flip else values
 
 
-def _write_slice(x, plan: Plan, values):
+def _write_slice(x, plan: IndexPlan, values):
     """Update a static block by one slice update."""
     n = len(plan.shape)
     starts, sizes = [0] * n, list(plan.shape)
@@ -479,7 +479,7 @@ def _write_slice(x, plan: Plan, values):
     return dynamic_update_slice_p.bind(x, block, *starts)
 
 
-def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_indices, mode):
+def _write_scatter(x, plan: IndexPlan, values, scatter, indices_are_sorted, unique_indices, mode):
     """Update by one scatter: windows keep their dims, index arrays share the group's dims, strided
     ranges have separate dims.
     """
@@ -511,7 +511,7 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
     )
 
 
-def _dim_positions(plan: Plan, d: int, batch: tuple, range_dims: list[int]):
+def _dim_positions(plan: IndexPlan, d: int, batch: tuple, range_dims: list[int]):
     """Return the positions along dim `d`, of shape `batch`: the dims of the group, then one per range."""
     group = plan.group_shape
     if d in plan.arrays:
@@ -531,7 +531,7 @@ def _dim_positions(plan: Plan, d: int, batch: tuple, range_dims: list[int]):
     return broadcast_to_shape(concrete(start), batch)
 
 
-def _batch_first(values, plan: Plan, range_dims: list[int]):
+def _batch_first(values, plan: IndexPlan, range_dims: list[int]):
     """Transpose `values` from the result's order to the dims of the group, the ranges, then the windows."""
     sources: dict[tuple, list[int]] = {("group",): []}
     at = 0

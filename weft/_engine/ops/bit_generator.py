@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.trace import typeof
-from weft._engine.ir.symbolic import Dim, is_at_most, is_multiple
+from weft._engine.ir.symbolic import SymbolicDim, is_at_most, is_multiple
 from weft._engine.ops import elementwise as ew, layout, rng, slicing
 from weft._engine.ops.bitwise import mulhi
 from weft._engine.ops.casting import size_as
@@ -113,7 +113,7 @@ def _indices(shape: Ints, dim: int, wide: bool) -> list[Any]:
     """Return the index of every element along `dim`, in one or two words."""
     if not wide:
         return [layout.broadcasted_iota(_U32, shape, dim)]
-    if isinstance(shape[dim], Dim) or shape[dim] <= 1 << 32:
+    if isinstance(shape[dim], SymbolicDim) or shape[dim] <= 1 << 32:
         low = layout.broadcasted_iota(_U32, shape, dim)
         return [low, ew.bitwise_xor(low, low)]
     rows = -(-shape[dim] // _ROW)

@@ -31,7 +31,7 @@ from weft._engine.core.trace import typeof
 from weft._engine.ir.specs import Spec
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.families import joined_vma, move_dim
-from weft._engine.ops.lowering_specs import HostSpec
+from weft._engine.ops.lowering_specs import HostLowering
 from weft._engine.util import events
 from weft._engine.util.errors import CallbackError, describe
 from weft._engine.util.record import record, replace
@@ -52,7 +52,7 @@ VMAP_METHODS = (
 
 
 @record
-class Mapped:
+class MappedAxis:
     """An axis that a callback is mapped over.
 
     `operands` tells for each operand whether it has a leading dim for the axis; outer axes come
@@ -65,7 +65,7 @@ class Mapped:
 
 
 @record
-class Layout:
+class CallbackLayout:
     """The sharding of the operands of a callback over the mesh `axes` of the compiler.
 
     `specs` has the mesh axes of each dim of each operand, `shapes` the global shapes; the last
@@ -84,7 +84,7 @@ class Layout:
         """Return whether some operand is split over axis `name`."""
         return any(name in dim for spec in self.specs for dim in spec)
 
-    def of_mesh(self, mapped: tuple[Mapped, ...]) -> list[bool]:
+    def of_mesh(self, mapped: tuple[MappedAxis, ...]) -> list[bool]:
         """Return for each mapped axis whether it is a mesh axis."""
         outer = len(mapped) - self.inner
         return [i < outer and m.name in self.axes for i, m in enumerate(mapped)]
@@ -98,7 +98,7 @@ def run_callback(
     operands: Sequence[np.ndarray],
     result_avals: Avals,
     mapped: tuple[Any, ...] = (),
-    layout: Layout | None = None,
+    layout: CallbackLayout | None = None,
     guarded: bool = False,
     axes: tuple[Any, ...] = (),
 ) -> list[np.ndarray]:
@@ -125,7 +125,7 @@ def run_callback(
     return results
 
 
-class _Through(threading.local):
+class _CallbackRunner(threading.local):
     """The function that this thread uses to run callbacks."""
 
     def call(
@@ -134,7 +134,7 @@ class _Through(threading.local):
         return callback(position, *operands)
 
 
-_through = _Through()
+_through = _CallbackRunner()
 
 
 @contextlib.contextmanager
@@ -223,7 +223,7 @@ def _examples(
 
 
 def _assembled(
-    operands: Sequence[np.ndarray], mapped: tuple[Any, ...], layout: Layout
+    operands: Sequence[np.ndarray], mapped: tuple[Any, ...], layout: CallbackLayout
 ) -> tuple[list[np.ndarray], tuple[Any, ...]]:
     """Return operands assembled from their blocks along the layout's axes, and the other mapped
     axes.
@@ -268,8 +268,8 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
     def type_rule(
         *avals: ShapedArray,
         result_avals: Avals = (),
-        mapped: tuple[Mapped, ...] = (),
-        layout: Layout | None = None,
+        mapped: tuple[MappedAxis, ...] = (),
+        layout: CallbackLayout | None = None,
         **_: Any,
     ):
         mesh = [False] * len(mapped) if layout is None or layout.apart else layout.of_mesh(mapped)
@@ -282,8 +282,8 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
         *args: NumPyArray,
         callback: Callable[..., Any],
         result_avals: Avals = (),
-        mapped: tuple[Mapped, ...] = (),
-        layout: Layout | None = None,
+        mapped: tuple[MappedAxis, ...] = (),
+        layout: CallbackLayout | None = None,
         guarded: bool = False,
         axes: Ints = (),
         **_: Any,
@@ -303,7 +303,7 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
 
     primitive.define(
         factors=unsupported("operands are read on their devices and assembled on the host"),
-        lower=HostSpec(),
+        lower=HostLowering(),
     )
     if effect is not None:
         primitive.ref_effects = lambda params: frozenset(
@@ -320,7 +320,7 @@ def map_calls(
     params: dict[str, Any],
 ) -> tuple[list[Any], list[Any]]:
     """Batch a callback by one call per example."""
-    layout: Layout | None = params.get("layout") if axis.of_mesh else None
+    layout: CallbackLayout | None = params.get("layout") if axis.of_mesh else None
     automatic = layout if layout is not None and axis.name in layout.axes else None
     if automatic is not None and not automatic.splits(axis.name):
         # rows that the compiler knows to be equal: any one of them will do
@@ -328,7 +328,7 @@ def map_calls(
             *[x if d is None else _first(x, d) for x, d in zip(args, dims)], **params
         )
         return outs, [None] * len(outs)
-    over = Mapped(axis.size, axis.name, tuple(d is not None for d in dims))
+    over = MappedAxis(axis.size, axis.name, tuple(d is not None for d in dims))
     fronted = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
     outs = primitive.bind(*fronted, **{**params, "mapped": (over, *params.get("mapped", ()))})
     return outs, [None if automatic is not None and not automatic.apart else 0] * len(outs)
@@ -487,6 +487,6 @@ _observe_primals(inspect_sharding_p)
 inspect_sharding_p.define(
     factors=unsupported("it observes the sharding of its operand and requires none"),
     transpose=unsupported("it gives no value"),
-    lower=HostSpec(),
+    lower=HostLowering(),
 )
 inspect_sharding_p.ref_effects = lambda params: frozenset({"inspect"})

@@ -14,7 +14,7 @@ import numpy as np
 from weft._engine.core.primitive import registry
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import Zero, typeof
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
 from weft._engine.ops.families import (
@@ -497,6 +497,6 @@ def size_as(n: Value, dtype: dtypes.DType):
     """Return a size as a scalar of a dtype: a NumPy number, or the traced value of a symbolic
     size.
     """
-    if isinstance(n, Dim):
+    if isinstance(n, SymbolicDim):
         return registry["dim_as_value"].bind(size=n, dtype=np.dtype(dtype))
     return np.asarray(n).astype(dtype)[()]

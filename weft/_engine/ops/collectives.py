@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.annotations import cast
-from weft._engine.core.trace import Tracer, axis_env_size, lenient, tracked_axes, typeof
+from weft._engine.core.trace import (
+    Tracer,
+    allow_unspecified_shardings,
+    axis_env_size,
+    tracked_axes,
+    typeof,
+)
 from weft._engine.ir.explicit import told_axes
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ops import collective_rules as rules
@@ -496,7 +502,7 @@ def first_only(x: Any, axes: Sequence[Any]) -> Any:
             else x
         )
         first = eq(axis_index(axis), np.int32(0))
-        with lenient():
+        with allow_unspecified_shardings():
             x = select(broadcast_in_dim(first, typeof(x).shape, ()), x, zeros(typeof(x)))
     x = rules.typed(x, tuple(kinds.vma_unreduced), "unreduced")
     return rules.typed(x, tuple(kinds.vma_reduced), "reduced")

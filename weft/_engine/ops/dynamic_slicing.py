@@ -15,7 +15,7 @@ import numpy as np
 from weft._engine.core.primitive import IndexOp
 from weft._engine.core.trace import is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
-from weft._engine.ir.symbolic import Dim, as_int
+from weft._engine.ir.symbolic import SymbolicDim, as_int
 from weft._engine.ops.casting import size_as
 from weft._engine.ops.elementwise import add, convert_element_type, lt, select_n
 from weft._engine.ops.families import joined_vma, zeros
@@ -233,7 +233,7 @@ def _start(index: Value, size: int, wraps: bool):
     if is_integer(index):
         value = int(index)
         value = value + size if value < 0 and wraps else value
-        if isinstance(value, Dim):
+        if isinstance(value, SymbolicDim):
             return size_as(value, np.int32)
         limits = np.iinfo(np.int32)
         return np.int32(min(max(value, limits.min), limits.max))

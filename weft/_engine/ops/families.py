@@ -35,7 +35,7 @@ from weft._engine.core.scalars import exact
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.cpython.code_objects import caller_globals, rename
 from weft._engine.ir.factors import FactorRule, elementwise_rule
-from weft._engine.ir.registry import Function, functions
+from weft._engine.ir.registry import ScalarFunction, functions
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import laid_out_as
 from weft._engine.util import dtypes
@@ -612,7 +612,7 @@ def function(
     """Return a decorator that defines an elementwise function from its formula, `fn(f, *values)`.
 
     The result is the function of programs, with a primitive of the formula's name. See
-    `elementwise` for the rules, `ir.registry.Function` for the other facts.
+    `elementwise` for the rules, `ir.registry.ScalarFunction` for the other facts.
 
     Without `dtypes` there is no primitive: only kernels have the function.
     """
@@ -641,7 +641,7 @@ def function(
                 formula.__doc__,
                 formula.__globals__,
             )
-        functions[name] = Function(
+        functions[name] = ScalarFunction(
             name,
             len(operands),
             formula,

@@ -18,7 +18,7 @@ import numpy as np
 from weft._engine.core.primitive import LibraryOp
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import RuleBuilder
-from weft._engine.ir.symbolic import Dim, as_int
+from weft._engine.ir.symbolic import SymbolicDim, as_int
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
 from weft._engine.ops.arithmetic import div, mul
@@ -166,7 +166,7 @@ def _fft_transpose(ct: Value, x: UndefPrimal, *, fft_type: FftType, fft_lengths:
     out = conj(fft(ct, FftType.RFFT, fft_lengths))
     shape, dtype = typeof(out).shape, typeof(out).dtype
     length, size = fft_lengths[-1], math.prod(fft_lengths)
-    if isinstance(size, Dim):
+    if isinstance(size, SymbolicDim):
         places = iota(np.int32, shape[-1])
         alone = bitwise_or(
             eq(places, np.int32(0)), eq(mul(places, np.int32(2)), size_as(length, np.int32))

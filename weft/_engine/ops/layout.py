@@ -22,7 +22,7 @@ from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.factors import FactorRule, RuleBuilder
 from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import NamedSharding, Sharding
-from weft._engine.ir.symbolic import Dim, as_size
+from weft._engine.ir.symbolic import SymbolicDim, as_size
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
 from weft._engine.ops.axis_families import check_axes, layout
@@ -574,7 +574,7 @@ def _iota_lower(
 iota_p.define(transpose=unsupported("has no operands"), batch=unsupported("has no operands"))
 
 
-def iota(dtype: dtypes.DTypeLike, size: int | Dim) -> Array:
+def iota(dtype: dtypes.DTypeLike, size: int | SymbolicDim) -> Array:
     """Return the integers from 0 to `size` - 1 as a vector.
 
     >>> np.asarray(iota("int32", 3)).tolist()
@@ -584,7 +584,9 @@ def iota(dtype: dtypes.DTypeLike, size: int | Dim) -> Array:
 
 
 @takes_out_sharding
-def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int | Dim], dimension: int) -> Array:
+def broadcasted_iota(
+    dtype: dtypes.DTypeLike, shape: Sequence[int | SymbolicDim], dimension: int
+) -> Array:
     """Return an array of `shape` whose elements are their own index along `dimension`."""
     dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
     return iota_p.bind(
@@ -594,9 +596,9 @@ def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int | Dim], dimens
     )
 
 
-def index_range(n: int | Dim, dtype: dtypes.DTypeLike = np.int32) -> Any:
+def index_range(n: int | SymbolicDim, dtype: dtypes.DTypeLike = np.int32) -> Any:
     """Return the integers below a size: a NumPy constant, or an `iota` if the size is symbolic."""
-    return iota(dtype, n) if isinstance(n, Dim) else np.arange(n, dtype=dtype)
+    return iota(dtype, n) if isinstance(n, SymbolicDim) else np.arange(n, dtype=dtype)
 
 
 # --- symbolic sizes ---------------------------------------------------------------------------------------------------
@@ -607,11 +609,11 @@ dim_as_value_p = LayoutOp("dim_as_value")
 
 
 @dim_as_value_p.def_type
-def _dim_as_value_type(*, size: int | Dim, dtype: dtypes.DTypeLike) -> ShapedArray:
+def _dim_as_value_type(*, size: int | SymbolicDim, dtype: dtypes.DTypeLike) -> ShapedArray:
     return typeof(size) if dtype is None else ShapedArray((), dtype)
 
 
-def _without_value(size: int | Dim) -> InconclusiveDimensionOperation:
+def _without_value(size: int | SymbolicDim) -> InconclusiveDimensionOperation:
     return InconclusiveDimensionOperation(
         f"Symbolic dimension '{size}' used as a value outside of a traced program, where it has none.\n"
         "  Use it in a function that export or eval_shape traces."
@@ -619,7 +621,7 @@ def _without_value(size: int | Dim) -> InconclusiveDimensionOperation:
 
 
 @dim_as_value_p.def_reference
-def _dim_as_value_reference(*, size: int | Dim, dtype: dtypes.DTypeLike):
+def _dim_as_value_reference(*, size: int | SymbolicDim, dtype: dtypes.DTypeLike):
     raise _without_value(size)
 
 
@@ -630,7 +632,7 @@ def _dim_as_value_lower(
     *,
     in_avals: Avals,
     out_avals: Avals,
-    size: int | Dim,
+    size: int | SymbolicDim,
     dtype: dtypes.DTypeLike,
 ):
     raise _without_value(size)
@@ -644,7 +646,7 @@ def _dim_as_value_jvp(primals: Values, tangents: Values, **params: Any):
 
 @dim_as_value_p.def_factors
 def _dim_as_value_factors(
-    in_avals: Avals, out_avals: Avals, *, size: int | Dim, dtype: dtypes.DTypeLike
+    in_avals: Avals, out_avals: Avals, *, size: int | SymbolicDim, dtype: dtypes.DTypeLike
 ) -> FactorRule:
     return RuleBuilder().rule([], [[]])
 

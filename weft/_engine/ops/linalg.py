@@ -29,7 +29,7 @@ from weft._engine.ops.families import (
     zero_tangent,
 )
 from weft._engine.ops.layout import reshape, squeeze
-from weft._engine.ops.lowering_specs import ExpandSpec, HostSpec
+from weft._engine.ops.lowering_specs import ExpandSpec, HostLowering
 from weft._engine.ops.matrix_operands import (
     EighImplementation,
     EigImplementation,
@@ -68,7 +68,7 @@ def _library(
 ) -> Primitive:
     """Return a factorization, rebuilt by `compiled` or, without it, run on the host."""
     p = LibraryOp(name, multiple_results=multiple_results, is_unique=is_unique)
-    lower = HostSpec() if compiled is None else ExpandSpec(compiled)
+    lower = HostLowering() if compiled is None else ExpandSpec(compiled)
     return p.define(lower=lower, transpose=unsupported(_NOT_LINEAR))
 
 

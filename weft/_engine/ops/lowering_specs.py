@@ -58,7 +58,7 @@ class JoinSpec:
 
 
 @record
-class HostSpec:
+class HostLowering:
     """Lowering of an op that runs on the host: its own reference, or `into(*operands, *results,
     **params)`.
 
@@ -81,7 +81,7 @@ class SortSpec:
 class FftSpec:
     """Lowering of Fourier transforms over the last dims.
 
-    Without native steps `into` writes the result, as in `HostSpec`.
+    Without native steps `into` writes the result, as in `HostLowering`.
     """
 
     into: Callable[..., None]

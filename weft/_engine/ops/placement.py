@@ -23,7 +23,13 @@ from weft._engine.core.primitive import (
     TermsOp,
     unsupported,
 )
-from weft._engine.core.trace import UndefPrimal, Zero, leaving_terms, lenient, typeof
+from weft._engine.core.trace import (
+    UndefPrimal,
+    Zero,
+    allow_unspecified_shardings,
+    typeof,
+    unreduced_scope,
+)
 from weft._engine.ir.explicit import dual, type_sharding
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
 from weft._engine.ir.mesh import AxisType, Mesh, current_mesh, spec_mesh, typed_by_default
@@ -306,7 +312,7 @@ def terms(x: Value, mesh: Any, axes: tuple[Any, ...]):
     if explicit is not None and set(axes) <= set(explicit.mesh.explicit_axes):
         return terms_p.bind(x, sharding=NamedSharding(mesh, PartitionSpec(axes)))
     aval = typeof(x)  # the type records no terms: they are the value and zeros
-    with lenient():
+    with allow_unspecified_shardings():
         first = registry["broadcast_in_dim"].bind(
             x, shape=(1, *aval.shape), broadcast_dimensions=tuple(range(1, aval.ndim + 1))
         )
@@ -323,7 +329,7 @@ def repeated(x: Value, mesh: Any, axes: tuple[Any, ...]):
         typeof(x).shape,
         _terms_type(typeof(x), sharding=NamedSharding(mesh, PartitionSpec(axes))),
     )
-    with lenient():
+    with allow_unspecified_shardings():
         wide = registry["broadcast_in_dim"].bind(
             x, shape=made.shape, broadcast_dimensions=tuple(range(1, len(shape) + 1))
         )
@@ -333,7 +339,7 @@ def repeated(x: Value, mesh: Any, axes: tuple[Any, ...]):
 def sum_of_terms(x: Value, axes: tuple[Any, ...]):
     """Return the sum (of bools: the logical or) of the entries of `x` along its first dim, its terms over the mesh axes `axes`."""
     reduction = "reduce_or" if typeof(x).dtype == np.bool_ else "reduce_sum"
-    with lenient(), leaving_terms(frozenset(axes)):
+    with allow_unspecified_shardings(), unreduced_scope(frozenset(axes)):
         return registry[reduction].bind(x, axes=(0,))
 
 
@@ -360,7 +366,7 @@ def _terms_reference(x: NumPyArray, *, sharding: NamedSharding):
 
 
 def _terms_transpose(ct: Value, x: UndefPrimal, *, sharding: NamedSharding):
-    with lenient():
+    with allow_unspecified_shardings():
         shape = typeof(ct).shape
         first = registry["slice"].bind(
             ct, start_indices=(0,) * len(shape), limit_indices=(1, *shape[1:]), strides=None
@@ -476,9 +482,9 @@ def with_out_sharding(
     sharding = named_sharding(out_sharding, f"{what}: out_sharding")
     terms = sharding.spec.unreduced
     if not terms:
-        with lenient():
+        with allow_unspecified_shardings():
             return reshard(compute(), sharding)
-    with lenient(), leaving_terms(terms):
+    with allow_unspecified_shardings(), unreduced_scope(terms):
         out = compute()
     if contracts and terms - _unreduced(out):
         raise ShardingTypeError(

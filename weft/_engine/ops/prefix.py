@@ -20,7 +20,7 @@ from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import inline_calls, is_transparent, params_key
-from weft._engine.ir.symbolic import Dim, is_at_most, min_dim
+from weft._engine.ir.symbolic import SymbolicDim, is_at_most, min_dim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families, functions, layout, slicing
 from weft._engine.ops.arithmetic import add, mul, sub
@@ -153,7 +153,7 @@ def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]
     One more step gives the even ones.
     """
     n = typeof(xs[0]).shape[axis]
-    if isinstance(n, Dim):
+    if isinstance(n, SymbolicDim):
         return _doubled(xs, combine, axis, n)
     if n < 2:
         return xs
@@ -175,7 +175,7 @@ def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]
     return [_interleaved(e, o, axis) for e, o in zip(even, odd)]
 
 
-def _doubled(xs: list[Any], combine: Callable[..., Any], axis: int, n: Dim) -> list[Any]:
+def _doubled(xs: list[Any], combine: Callable[..., Any], axis: int, n: SymbolicDim) -> list[Any]:
     """Return prefixes along a dim of symbolic size: runs of 1, 2, 4, ... elements, up to the
     largest possible size.
     """

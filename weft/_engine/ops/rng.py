@@ -50,7 +50,7 @@ def threefry2x32(k0: Value, k1: Value, x0: Value, x1: Value) -> list[Any]:
     return threefry2x32_p.bind(k0, k1, x0, x1)
 
 
-def _threefry_rounds(ops: _Words, k0: Value, k1: Value, x0: Value, x1: Value):
+def _threefry_rounds(ops: _WordOps, k0: Value, k1: Value, x0: Value, x1: Value):
     keys = (k0, k1, ops.xor(ops.xor(k0, k1), ops.word(_PARITY)))
     x0, x1 = ops.add(x0, k0), ops.add(x1, k1)
     for group in range(5):
@@ -74,7 +74,7 @@ def threefry4x32(
     return threefry4x32_p.bind(k0, k1, k2, k3, x0, x1, x2, x3)
 
 
-def _wide_threefry_rounds(ops: _Words, *words: Value):
+def _wide_threefry_rounds(ops: _WordOps, *words: Value):
     keys, x = list(words[:4]), [ops.add(w, k) for w, k in zip(words[4:], words)]
     keys.append(functools.reduce(ops.xor, keys, ops.word(_PARITY)))
     for step in range(20):
@@ -104,7 +104,7 @@ def philox4x32(k0: Value, k1: Value, x0: Value, x1: Value, x2: Value, x3: Value)
     return philox4x32_p.bind(k0, k1, x0, x1, x2, x3)
 
 
-def _philox_rounds(ops: _Words, k0: Value, k1: Value, x0: Value, x1: Value, x2: Value, x3: Value):
+def _philox_rounds(ops: _WordOps, k0: Value, k1: Value, x0: Value, x1: Value, x2: Value, x3: Value):
     for _ in range(10):
         (high0, low0), (high2, low2) = (
             ops.product(x0, _MULTIPLIERS[0]),
@@ -130,7 +130,7 @@ def philox2x32(k: Value, x0: Value, x1: Value) -> list[Any]:
     return philox2x32_p.bind(k, x0, x1)
 
 
-def _narrow_philox_rounds(ops: _Words, k: Value, x0: Value, x1: Value):
+def _narrow_philox_rounds(ops: _WordOps, k: Value, x0: Value, x1: Value):
     for _ in range(10):
         high, low = ops.product(x0, _MULTIPLIER)
         x0, x1 = ops.xor(ops.xor(high, x1), k), low
@@ -141,7 +141,7 @@ def _narrow_philox_rounds(ops: _Words, k: Value, x0: Value, x1: Value):
 # --- rules of all block functions ------------------------------------------------------------
 
 
-class _Words(Protocol):
+class _WordOps(Protocol):
     """Operations on words."""
 
     def word(self, value: int, /) -> Any: ...

@@ -19,7 +19,7 @@ from weft._engine.core.primitive import SliceOp
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
-from weft._engine.ir.symbolic import Dim, as_int, max_dim
+from weft._engine.ir.symbolic import SymbolicDim, as_int, max_dim
 from weft._engine.ops.elementwise import convert_element_type, select_n, sub
 from weft._engine.ops.families import shape_error
 from weft._engine.ops.layout import broadcast_in_dim, squeeze
@@ -94,8 +94,8 @@ def slice(
 
 def slice_in_dim(
     operand: ArrayLike,
-    start_index: int | Dim | None,
-    limit_index: int | Dim | None,
+    start_index: int | SymbolicDim | None,
+    limit_index: int | SymbolicDim | None,
     stride: int = 1,
     axis: int = 0,
 ) -> Array:

@@ -1,7 +1,7 @@
 """Mappings of arrays to blocks: block specs applied to types.
 
 In:   a `BlockSpec`, the type of an array, the grid.
-Out:  `BlockMapping`: the block sizes, and the program of the index map; `Kernel`, the record of a
+Out:  `BlockMapping`: the block sizes, and the program of the index map; `BlockKernel`, the record of a
       kernel call.
 Laws: an index map is traced once, to a program of the grid indices and the prefetched scalars. Dims
       that `vmap` adds lead the dims of arrays and of the grid; index maps and kernels do not see
@@ -97,7 +97,7 @@ class BlockMapping:
 
 
 @record(eq=False)
-class Kernel:
+class BlockKernel:
     """A kernel call. `body` takes the grid indices, the grid sizes, the prefetched scalars, the
     blocks of inputs and outputs, and scratch memory; it returns the new values of all but the
     indices and sizes.

@@ -26,7 +26,7 @@ from weft._engine.core.stage import stage
 from weft._engine.core.trace import Tracer, extend_axis_env, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
 from weft._engine.ir.types import ShapedArray
-from weft._engine.pallas.blocks import INDEX, BlockMapping, Kernel, map_blocks, place
+from weft._engine.pallas.blocks import INDEX, BlockKernel, BlockMapping, map_blocks, place
 from weft._engine.pallas.inside import in_grid
 from weft._engine.pallas.loops import program_of
 from weft._engine.pallas.specs import BlockSpec, GridSpec, no_block_spec, scratch_type
@@ -35,7 +35,7 @@ from weft._engine.util import tree
 from weft._engine.util.errors import describe
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
-#: params: jaxpr (the whole program), kernel (the `Kernel`, or None for derived programs), name
+#: params: jaxpr (the whole program), kernel (the `BlockKernel`, or None for derived programs), name
 pallas_call_p = WholeCall("pallas_call", multiple_results=True, only_derivatives=("kernel",))
 _generic_jvp, _generic_batch = pallas_call_p.jvp, pallas_call_p.batch
 
@@ -47,7 +47,9 @@ def _type(*avals: ShapedArray, jaxpr: Jaxpr, **_: Any) -> list[ShapedArray]:
 
 
 @pallas_call_p.def_jvp
-def _jvp(primals: Sequence, tangents: Sequence, *, kernel: Kernel | None, **params: Any) -> tuple:
+def _jvp(
+    primals: Sequence, tangents: Sequence, *, kernel: BlockKernel | None, **params: Any
+) -> tuple:
     if kernel is not None and kernel.aliases:
         raise NotImplementedError(
             f"jvp of pallas_call: {kernel.name} has input_output_aliases. Give the function a custom_jvp rule."
@@ -57,7 +59,13 @@ def _jvp(primals: Sequence, tangents: Sequence, *, kernel: Kernel | None, **para
 
 @pallas_call_p.def_batch
 def _batch(
-    axis: Any, args: Sequence, dims: Sequence, *, jaxpr: Jaxpr, kernel: Kernel | None, name: str
+    axis: Any,
+    args: Sequence,
+    dims: Sequence,
+    *,
+    jaxpr: Jaxpr,
+    kernel: BlockKernel | None,
+    name: str,
 ) -> tuple:
     traced = 0 if kernel is None else sum(n is None for n in kernel.grid)
     if (
@@ -81,10 +89,10 @@ def _batch(
 
 
 def _mapped(
-    kernel: Kernel, size: int, flags: Sequence[bool], args: Sequence
-) -> tuple[Kernel, Jaxpr]:
+    kernel: BlockKernel, size: int, flags: Sequence[bool], args: Sequence
+) -> tuple[BlockKernel, Jaxpr]:
     """Return a kernel with one more grid axis, and its program."""
-    mapped_kernel = Kernel(
+    mapped_kernel = BlockKernel(
         kernel.name,
         (size, *kernel.grid),
         kernel.mapped + 1,
@@ -282,7 +290,7 @@ def _trace(
     single_out: bool,
     blank: str,
 ) -> Jaxpr:
-    """Stage one iteration; see `Kernel.body`."""
+    """Stage one iteration; see `BlockKernel.body`."""
     arg_tree, out_tree, scratch_tree = trees
     n, counts = len(spec.grid), (len(scalars), len(ins), len(outs), len(scratch))
     avals = [*scalars, *(m.block_aval for m in ins), *(m.block_aval for m in outs), *scratch]
@@ -343,7 +351,7 @@ class PallasCall:
         self.single_out = not isinstance(out_shape, (tuple, list))
         self.out_shape = tuple(out_shape) if isinstance(out_shape, list) else out_shape
         self.blank = _blank(interpret)
-        self.known: dict[tuple, tuple[Kernel, Jaxpr]] = {}
+        self.known: dict[tuple, tuple[BlockKernel, Jaxpr]] = {}
         self.__wrapped__ = fun
 
     def __call__(self, *args: Any) -> Any:
@@ -369,7 +377,7 @@ class PallasCall:
         arg_tree: Any,
         given: Sequence[ShapedArray],
         avals: Sequence[ShapedArray],
-    ) -> tuple[Kernel, Jaxpr]:
+    ) -> tuple[BlockKernel, Jaxpr]:
         spec, count = self.spec, self.spec.num_scalar_prefetch
         if len(args) < count:
             raise ValueError(
@@ -411,7 +419,7 @@ class PallasCall:
             self.single_out,
             self.blank,
         )
-        kernel = Kernel(
+        kernel = BlockKernel(
             self.__name__,
             tuple([g if isinstance(g, int) else None for g in grid]),
             0,

@@ -1,6 +1,6 @@
 """Programs of kernels over their grids, in weft's own operations.
 
-In:   a `Kernel` and its operands.
+In:   a `BlockKernel` and its operands.
 Out:  its results. If the index maps prove that blocks are independent, the iterations that own a
       block each are steps of a loop without carry, which is compiled to parallel tasks; the other
       grid axes are an inner loop, which carries the block. Otherwise one loop runs over the whole
@@ -34,7 +34,7 @@ from weft._engine.ops.casting import convert_element_type_p
 from weft._engine.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from weft._engine.ops.layout import broadcast_in_dim, reshape, squeeze, transpose
 from weft._engine.ops.slicing import pad, slice as slice_p
-from weft._engine.pallas.blocks import BlockMapping, Kernel
+from weft._engine.pallas.blocks import BlockKernel, BlockMapping
 from weft._engine.pallas.inside import blank_value
 from weft._engine.pallas.specs import Blocked, Squeezed, block_size
 from weft._engine.util import dtypes
@@ -43,7 +43,7 @@ from weft._engine.util.record import record
 ZERO = np.int32(0)
 
 
-def program_of(kernel: Kernel, avals: Sequence[ShapedArray]) -> Jaxpr:
+def program_of(kernel: BlockKernel, avals: Sequence[ShapedArray]) -> Jaxpr:
     """Return the program that runs a kernel on operands of these types."""
     return stage(
         lambda *operands: run(kernel, operands),
@@ -52,7 +52,7 @@ def program_of(kernel: Kernel, avals: Sequence[ShapedArray]) -> Jaxpr:
     )
 
 
-def run(kernel: Kernel, operands: Sequence[Any]) -> list:
+def run(kernel: BlockKernel, operands: Sequence[Any]) -> list:
     """Return the results of a kernel. Operands are the traced grid sizes, the prefetched scalars
     and the inputs."""
     traced = sum(n is None for n in kernel.grid)
@@ -170,7 +170,7 @@ def _unraveled(number: Any, sizes: Sequence[Any]) -> list:
 
 
 def _step(
-    kernel: Kernel,
+    kernel: BlockKernel,
     ids: Sequence[Any],
     grid: Sequence[Any],
     scalars: Sequence[Any],
@@ -216,13 +216,13 @@ def _bind_known(eqn: Eqn, args: list) -> Sequence:
     return outs if primitive.multiple_results else [outs]
 
 
-def _scratch(kernel: Kernel) -> list:
+def _scratch(kernel: BlockKernel) -> list:
     return [
         blank_value(aval, "zero" if is_zero else kernel.blank) for aval, is_zero in kernel.scratch
     ]
 
 
-def _writes(kernel: Kernel) -> tuple[list[bool], list[bool]]:
+def _writes(kernel: BlockKernel) -> tuple[list[bool], list[bool]]:
     """Return which prefetched scalars and which inputs the kernel writes."""
     lead = 2 * (len(kernel.grid) - kernel.mapped)
     given = kernel.body.invars[lead : lead + kernel.scalars + len(kernel.ins)]
@@ -231,7 +231,7 @@ def _writes(kernel: Kernel) -> tuple[list[bool], list[bool]]:
 
 
 def _run_in_order(
-    kernel: Kernel,
+    kernel: BlockKernel,
     grid: Sequence[Any],
     scalars: Sequence[Any],
     ins: Sequence[Any],
@@ -287,7 +287,7 @@ def _repeated(count: int, step: Callable, state: Any) -> Any:
 
 
 @record(eq=False)
-class _Plan:
+class _GridPlan:
     """Grid axes whose iterations own a block each, the other axes, and the axis, or None, that
     indexes each dim of each output."""
 
@@ -296,7 +296,7 @@ class _Plan:
     indexed: tuple[tuple[int | None, ...], ...]
 
 
-def _independent(kernel: Kernel) -> _Plan | None:
+def _independent(kernel: BlockKernel) -> _GridPlan | None:
     """Return the division of the grid into independent parts, or None."""
     if kernel.body.effects or any(map(any, _writes(kernel))) or not kernel.outs:
         return None
@@ -312,12 +312,12 @@ def _independent(kernel: Kernel) -> _Plan | None:
     rest = tuple([axis for axis in range(len(kernel.grid)) if axis not in own])
     if not own or not _starts_afresh(kernel, own, rest):
         return None
-    return _Plan(
+    return _GridPlan(
         tuple(own), rest, tuple([tuple([d if d in own else None for d in dims]) for dims in axes])
     )
 
 
-def _indexed_by(kernel: Kernel, m: BlockMapping) -> tuple[int | None, ...]:
+def _indexed_by(kernel: BlockKernel, m: BlockMapping) -> tuple[int | None, ...]:
     """Return, for each dim of an array, the grid axis that is its block number, or None."""
     numbers = {
         v: kernel.mapped + i
@@ -342,7 +342,7 @@ def _owns(m: BlockMapping, dims: Sequence[int | None], axis: int, size: int, ali
     return size == blocks or (size < blocks and not aliased)
 
 
-def _starts_afresh(kernel: Kernel, own: Sequence[int], rest: Sequence[int]) -> bool:
+def _starts_afresh(kernel: BlockKernel, own: Sequence[int], rest: Sequence[int]) -> bool:
     """Return True if scratch memory passes no value between parts: the user declares it, or the
     first iteration of a part does not read it."""
     if not kernel.scratch or set(own) <= kernel.parallel:
@@ -363,7 +363,7 @@ def _starts_afresh(kernel: Kernel, own: Sequence[int], rest: Sequence[int]) -> b
     return not used_vars(known).intersection(memory)
 
 
-def _fixed_inputs(kernel: Kernel, plan: _Plan, rest_count: int) -> list[bool]:
+def _fixed_inputs(kernel: BlockKernel, plan: _GridPlan, rest_count: int) -> list[bool]:
     """Return for each input whether its block is the same for a whole part of the grid."""
     axes = [a - kernel.mapped for a in plan.rest]
     return [rest_count == 1 or not _depends(m, axes) for m in kernel.ins]
@@ -383,7 +383,11 @@ def _slab_starts(starts: Sequence, dims: Sequence) -> list:
 
 
 def _run_tiles(
-    kernel: Kernel, plan: _Plan, scalars: Sequence[Any], ins: Sequence[Any], first: dict[int, Any]
+    kernel: BlockKernel,
+    plan: _GridPlan,
+    scalars: Sequence[Any],
+    ins: Sequence[Any],
+    first: dict[int, Any],
 ) -> list:
     """Run the grid as a loop over independent parts; in each part, an inner loop runs over the
     other axes."""

@@ -21,12 +21,12 @@ from weft._engine.partition.padding import evenly_split
 from weft._engine.partition.partitioner import Partitioner
 from weft._engine.partition.propagation.layout_rule import operand_info, specs
 from weft._engine.partition.reshard import Placement
-from weft._engine.partition.values import Value
+from weft._engine.partition.values import LocalValue
 from weft._engine.util import tree
 from weft._engine.util.trees.narrowing import is_tuple_or_list
 
 
-def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
+def compute(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     """Return the results of a function with a user-defined partition rule."""
     values, rule = [outer.read(a) for a in eqn.invars], eqn.params["rule"]
     if outer.manual:
@@ -77,7 +77,7 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
     return _run(outer, eqn, rule, body, blocks, [Placement(s) for s in outs])
 
 
-def _call_rule(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> Sequence[Any]:
+def _call_rule(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> Sequence[Any]:
     """Return the mesh, the function of blocks, and the result and argument shardings that the rule returns for the present layouts."""
     rule, (fine, mesh) = eqn.params["rule"], outer.target_specs.meshes
 
@@ -105,7 +105,7 @@ def _run(
     body: Any,
     blocks: Sequence[Any],
     outs: Sequence[Placement],
-) -> list[Value]:
+) -> list[LocalValue]:
     """Return the results of the rule's program of one device on `blocks`."""
 
     def whole(aval: ShapedArray) -> Placement:
@@ -117,11 +117,11 @@ def _run(
         outer.depth + 1,
     )
     results = outer.run(
-        body, [Value(v.aval, whole(v.aval), block) for v, block in zip(body.invars, blocks)]
+        body, [LocalValue(v.aval, whole(v.aval), block) for v, block in zip(body.invars, blocks)]
     )
     outer.manual, outer.depth = outside, outer.depth - 1
     outer.trace.source, outer.eqn = eqn.source, eqn
-    found: list[Value] = []
+    found: list[LocalValue] = []
     for i, (value, place, var) in enumerate(zip(results, outs, eqn.outvars)):
         promised = outer.local_aval(var.aval, place)
         if value.aval.shape != promised.shape or value.aval.dtype != promised.dtype:
@@ -140,5 +140,5 @@ def _run(
         local = outer.materialize(
             value, whole(value.aval), "leaves", f"the partition of {rule.name} gives it"
         )
-        found.append(Value(var.aval, place, local))
+        found.append(LocalValue(var.aval, place, local))
     return found

@@ -16,7 +16,7 @@ from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.ops import arithmetic, casting, collectives, comparison, families, layout, slicing
 from weft._engine.ops.arithmetic import mul
 from weft._engine.ops.dynamic_slicing import dynamic_update_slice
-from weft._engine.partition.reshard import Step
+from weft._engine.partition.reshard import ReshardStep
 from weft._engine.util import dtypes
 
 Axes = tuple[Any, ...]
@@ -48,22 +48,22 @@ def own_block(x: Any, dim: int, axes: Axes, size: int) -> Any:
     )
 
 
-def _own_slice(step: Step, x: Any, n: int, after: Shape) -> Any:
+def _own_slice(step: ReshardStep, x: Any, n: int, after: Shape) -> Any:
     return collectives.own_slice(_padded_to(x, step.dim, n * after[step.dim]), step.axes, step.dim)
 
 
-def _all_gather(step: Step, x: Any, n: int, after: Shape) -> Any:
+def _all_gather(step: ReshardStep, x: Any, n: int, after: Shape) -> Any:
     return _cut_to(
         collectives.all_gather(x, step.axes, axis=step.dim, tiled=True), step.dim, after[step.dim]
     )
 
 
-def _reduce_scatter(step: Step, x: Any, n: int, after: Shape) -> Any:
+def _reduce_scatter(step: ReshardStep, x: Any, n: int, after: Shape) -> Any:
     x = _padded_to(x, step.dim, n * after[step.dim])
     return collectives.psum_scatter(x, step.axes, scatter_dimension=step.dim, tiled=True)
 
 
-def _all_to_all(step: Step, x: Any, n: int, after: Shape) -> Any:
+def _all_to_all(step: ReshardStep, x: Any, n: int, after: Shape) -> Any:
     x = _padded_to(x, step.target, n * after[step.target])
     x = collectives.all_to_all(
         x, step.axes, split_axis=step.target, concat_axis=step.dim, tiled=True
@@ -71,7 +71,7 @@ def _all_to_all(step: Step, x: Any, n: int, after: Shape) -> Any:
     return _cut_to(x, step.dim, after[step.dim])
 
 
-_STEPS: dict[str, Callable[[Step, Any, int, Shape], Any]] = {
+_STEPS: dict[str, Callable[[ReshardStep, Any, int, Shape], Any]] = {
     "own_slice": _own_slice,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,
@@ -81,7 +81,7 @@ _STEPS: dict[str, Callable[[Step, Any, int, Shape], Any]] = {
 }
 
 
-def emit_step(step: Step, x: Any, n: int, after: Shape, selects: bool = False) -> Any:
+def emit_step(step: ReshardStep, x: Any, n: int, after: Shape, selects: bool = False) -> Any:
     """Apply one step of a resharding plan to local `x`, along axes of `n` devices; return the local result of shape `after`.
 
     A dim is padded before it is split into uneven blocks, and truncated after padded blocks are gathered. A sum of bools is their

@@ -31,7 +31,7 @@ from weft._engine.ir.specs import DimSpec, PartitionSpec, Spec, axis_parts
 from weft._engine.ir.types import ShapedArray
 from weft._engine.partition.alternatives import Choices, improved
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
-from weft._engine.partition.propagation.propagate import Propagation, Settling, propagate
+from weft._engine.partition.propagation.propagate import ConflictResolution, Propagation, propagate
 from weft._engine.partition.reshard import Placement
 from weft._engine.partition.rules.moves import match_moves
 from weft._engine.partition.shard_check import PartitionedProgram, check_partitioned
@@ -197,7 +197,7 @@ class _Request:
     cost: CostModel
     given: Mesh  # the user's mesh, of which `mesh` is a refinement
     keeps_targets: bool  # True if outputs without a given spec have their target spec
-    settling: Settling = Settling.BY_SIZE
+    settling: ConflictResolution = ConflictResolution.BY_SIZE
     splits_slices: bool = False  # True if axes of sliced dims split other dims of the slices
     layouts: Mapping[Var, Spec] = MappingProxyType({})  # additional layouts of inner variables
     #: forms of variables that are dropped after an equation
@@ -231,11 +231,11 @@ def _ways(request: _Request) -> list[_Attempts]:
 
     Slices are split by the axes of sliced dims only if that saves most of the bytes, because results would be split by them, too.
     """
-    request = replace(request, settling=Settling.BY_SIZE, splits_slices=False)
+    request = replace(request, settling=ConflictResolution.BY_SIZE, splits_slices=False)
     first = _Attempts(*_propagated(request))
     ways, requests = [first], [request]
     if first.target_specs.conflicts:
-        requests.append(replace(request, settling=Settling.BY_REACH))
+        requests.append(replace(request, settling=ConflictResolution.BY_REACH))
         _add_way(ways, requests[1])
     least = min(way.first.bytes_sent for way in ways)
     if least and first.target_specs.slices_split:

@@ -50,7 +50,7 @@ from weft._engine.partition.partial_sums import PartialSums, live_eqns
 from weft._engine.partition.propagation.propagate import FactorAxes, Propagation, dims_of_factors
 from weft._engine.partition.reshard import (
     Placement,
-    Step,
+    ReshardStep,
     finer_axes,
     is_even,
     local_shape,
@@ -72,21 +72,18 @@ from weft._engine.partition.strategies import (
 from weft._engine.partition.values import (
     FormSchedule,
     LocalTrace,
+    LocalValue,
     NotPartial,
+    NotSplittable,
     Origin,
     PlacedEqn,
-    Value,
+    read_reason,
+    run_count,
 )
 from weft._engine.util.record import field, record
 
 #: kinds of equations that contain programs, call Python or are already collectives; `partition.regions` computes them
 SPECIAL = (RegionOp, CollectiveOp, CallbackOp, CustomOp)
-
-
-def _runs(eqn: Eqn, values: Sequence[Value]) -> int:
-    """Return the number of runs of an equation on constants of loops; 0 if an operand varies with the loop."""
-    runs = [v.runs for a, v in zip(eqn.invars, values) if type(a) is not Literal]
-    return max(runs) if all(runs) and runs and not eqn.effects else 0
 
 
 @record(frozen=False)
@@ -97,10 +94,10 @@ class Partitioner:
     constraint_spec: Callable[..., Any]
     trace: LocalTrace
     #: computes equations of the classes in `SPECIAL`
-    special: Callable[[Partitioner, Eqn], list[Value]]
+    special: Callable[[Partitioner, Eqn], list[LocalValue]]
     records: list[CollectiveRecord | None] = field(default_factory=list)
     count: int = 1  # number of runs of this program
-    env: dict[Var, Value] = field(default_factory=dict)
+    env: dict[Var, LocalValue] = field(default_factory=dict)
     #: results that must end with their target specs
     fixed_results: set[Any] = field(default_factory=set)
     #: rows of neighbors
@@ -139,10 +136,10 @@ class Partitioner:
 
     # --- values ---
 
-    def read(self, atom: Any) -> Value:
+    def read(self, atom: Any) -> LocalValue:
         if type(atom) is Literal:
             val = atom.val if atom.aval.weak_type else np.asarray(atom.val, atom.aval.dtype)[()]
-            return Value(atom.aval, Placement(()), val)
+            return LocalValue(atom.aval, Placement(()), val)
         return self.env[atom]
 
     def target_placement(self, atom: Any) -> Placement:
@@ -160,7 +157,7 @@ class Partitioner:
         """Return whether the final layout of a result is prescribed."""
         return atom in self.target_specs.fixed or atom in self.fixed_results
 
-    def cheapest_source(self, value: Value, target: Placement) -> tuple[Placement, float]:
+    def cheapest_source(self, value: LocalValue, target: Placement) -> tuple[Placement, float]:
         """Return the form of `value` from which `target` is reached most cheaply, and the cost."""
         item = value.aval.dtype.itemsize
         costs = [
@@ -173,7 +170,7 @@ class Partitioner:
         cost, _, source = min(costs)
         return source, cost * value.runs / max(self.count, 1) if value.runs else cost
 
-    def materialize(self, value: Value, target: Placement, cause: str, reason: str) -> Any:
+    def materialize(self, value: LocalValue, target: Placement, cause: str, reason: str) -> Any:
         """Return the local form of `value` under `target`, created by collectives with the given `cause` if there is none yet."""
         if target in value.forms:
             return value.forms[target]
@@ -237,12 +234,15 @@ class Partitioner:
         return local
 
     def record_collective(
-        self, step: Step, local: Any, why: Why, eqn: Eqn | None = None, runs: int = 0, **move: Any
+        self,
+        step: ReshardStep,
+        local: Any,
+        why: Why,
+        eqn: Eqn | None = None,
+        runs: int = 0,
+        **move: Any,
     ) -> None:
-        """Record a collective on `local`; `eqn` is its local equation if it may be combined with others.
-
-        A collective that moves a constant of the loop leaves the loop, and `runs` less often than the others.
-        """
+        """Record a collective on `local`: combinable ones by their equation `eqn`, those hoisted out of the loop with their `runs`."""
         if step.nbytes:
             aval = typeof(local)
             if eqn is not None and not runs:
@@ -266,10 +266,10 @@ class Partitioner:
 
     # --- programs ---
 
-    def run(self, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+    def run(self, jaxpr: Jaxpr, args: Sequence[LocalValue]) -> list[LocalValue]:
         """Compute all equations of `jaxpr` on `args`; return its results, in any placement."""
         for var, const in zip(jaxpr.constvars, jaxpr.consts):
-            self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
+            self.env[var] = LocalValue(var.aval, Placement(((),) * var.aval.ndim), const)
         self.set_values(jaxpr.invars, args)
         eqns = live_eqns(jaxpr)
         self.partial_sums.note(jaxpr, eqns)
@@ -297,7 +297,7 @@ class Partitioner:
         )
         return local
 
-    def set_values(self, variables: Sequence[Var], values: Sequence[Value]) -> None:
+    def set_values(self, variables: Sequence[Var], values: Sequence[LocalValue]) -> None:
         """Set the values of `variables`."""
         for var, value in zip(variables, values):
             self.env[var] = value
@@ -330,7 +330,7 @@ class Partitioner:
             if place.partial != value.placement.partial:  # the reduced form of a sum comes first
                 value.forms = {place: local, **value.forms}
 
-    def constrain(self, eqn: Eqn) -> Value:
+    def constrain(self, eqn: Eqn) -> LocalValue:
         """Return the operand in the layout of the constraint; dims that it leaves open follow propagation."""
         value, propagated = self.read(eqn.invars[0]), self.target_specs.spec(eqn.outvars[0])
         asked = self.constraint_spec(eqn)
@@ -346,7 +346,7 @@ class Partitioner:
         if target.partial:
             self.as_terms(value, target.partial)
         local = self.materialize(value, target, "constraint", f"the constraint asks for {target}")
-        return Value(value.aval, target, local, value.origin if target.partial else None)
+        return LocalValue(value.aval, target, local, value.origin if target.partial else None)
 
     # --- terms of sums, if types require them ---
 
@@ -356,7 +356,7 @@ class Partitioner:
             frozenset() if type(atom) is Literal else self.target_specs.terms.get(atom, frozenset())
         )
 
-    def as_terms(self, value: Value, axes: frozenset[Any]) -> Placement:
+    def as_terms(self, value: LocalValue, axes: frozenset[Any]) -> Placement:
         """Return a form of `value` that is a partial sum over `axes`: an existing one, or each device's block among zeros, or the whole
         value on the first device along an axis."""
         for place in value.forms:
@@ -390,7 +390,7 @@ class Partitioner:
             return axes
         return tuple(a for a in axes if a not in missing)
 
-    def place_terms(self, eqn: Eqn) -> Value:
+    def place_terms(self, eqn: Eqn) -> LocalValue:
         """Return the terms of a value, each on its devices, as a first dim split by its axes."""
         value, aval = self.read(eqn.invars[0]), eqn.outvars[0].aval
         axes, *_ = self.target_specs.spec(eqn.outvars[0])
@@ -400,15 +400,17 @@ class Partitioner:
             local = self.materialize(
                 value, place, "operand", f"{eqn.primitive} takes its operand as {place}"
             )
-            return Value(aval, Placement(((), *place.dims)), emit.with_zeros(local, aval.shape[0]))
+            return LocalValue(
+                aval, Placement(((), *place.dims)), emit.with_zeros(local, aval.shape[0])
+            )
         place = self.as_terms(value, frozenset(axes))
         local, shape = value.forms[place], typeof(value.forms[place]).shape
         first = layout.broadcast_in_dim(local, (1, *shape), tuple(range(1, len(shape) + 1)))
-        return Value(aval, Placement((tuple(axes), *place.dims)), first)
+        return LocalValue(aval, Placement((tuple(axes), *place.dims)), first)
 
     def compute_terms(
-        self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], terms: frozenset[Any]
-    ) -> list[Value]:
+        self, eqn: Eqn, rule: FactorRule, values: Sequence[LocalValue], terms: frozenset[Any]
+    ) -> list[LocalValue]:
         """Return the results of an equation as partial sums over the axes `terms`: of its own sum, or of the operands' terms."""
         passing = [i for i in rule.linear_ins if rule.additive or self.terms(eqn.invars[i])]
         passing = passing or [i for i, a in enumerate(eqn.invars) if self.terms(a) == terms]
@@ -423,7 +425,7 @@ class Partitioner:
         options = [s for s in options if s.outs[0].partial >= terms] or options
         return self.emit(eqn, rule, values, self.cheapest(eqn, rule, values, options))
 
-    def hold(self, eqn: Eqn) -> list[Value]:
+    def hold(self, eqn: Eqn) -> list[LocalValue]:
         """Return the operands after a barrier. Each keeps its placement, unless the barrier has `alike`; sums are reduced first.
 
         Other forms of an operand pass the barrier too if they need no more memory, so that recomputed values are not moved again."""
@@ -438,7 +440,7 @@ class Partitioner:
             for v, out in zip(values, eqn.outvars)
         ]
         forms = [
-            {p: self.materialize(v, p, "operand", _takes(eqn, i, p))}
+            {p: self.materialize(v, p, "operand", read_reason(eqn, i, p))}
             for i, (v, p) in enumerate(zip(values, places))
         ]
         for form, v, place in zip(forms, values, places):
@@ -449,14 +451,14 @@ class Partitioner:
                 if not (alike or p.partial) and self.local_bytes(v.aval, p) <= most
             }
         held = iter(eqn.primitive.bind(*[x for form in forms for x in form.values()], **eqn.params))
-        outs: list[Value] = []
+        outs: list[LocalValue] = []
         for form, v in zip(forms, values):
             (place, local), *others = zip(form, held)
-            outs.append(Value(v.aval, place, local))
+            outs.append(LocalValue(v.aval, place, local))
             outs[-1].forms |= dict(others)
         return outs
 
-    def whole_form(self, value: Value, var: Atom) -> Placement:
+    def whole_form(self, value: LocalValue, var: Atom) -> Placement:
         """Return a reduced form of a sum over devices; otherwise the cheaper of the target of `var` and the sum's own dims."""
         for place in value.forms:
             if not place.partial:
@@ -466,7 +468,7 @@ class Partitioner:
 
     # --- one equation ---
 
-    def compute_split(self, eqn: Eqn) -> list[Value]:
+    def compute_split(self, eqn: Eqn) -> list[LocalValue]:
         """Return the results of an equation by the cheapest strategy."""
         if computes_nothing(eqn):
             return [self.zeros(v) for v in eqn.outvars]
@@ -483,10 +485,10 @@ class Partitioner:
         except NotSplittable:
             return self.emit(eqn, None, values, self.replicated(eqn))
 
-    def zeros(self, var: Var) -> Value:
+    def zeros(self, var: Var) -> LocalValue:
         """Return zeros for a result, placed as its target spec; no operand is moved."""
         place = Placement(self.target_specs.spec(var), self.terms(var))
-        return Value(
+        return LocalValue(
             var.aval,
             place,
             layout.full(local_shape(var.aval.shape, place.dims, self.sizes), 0, var.aval.dtype),
@@ -498,7 +500,7 @@ class Partitioner:
         outs = [Placement(((),) * v.aval.ndim) for v in eqn.outvars]
         return Strategy({}, ins, outs)
 
-    def choose(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value]) -> Strategy:
+    def choose(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[LocalValue]) -> Strategy:
         """Return the cheapest strategy to split the factors of an equation."""
         if rule is None:
             return self.replicated(eqn)
@@ -517,7 +519,11 @@ class Partitioner:
         return strategy
 
     def cheapest(
-        self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategies: Sequence[Strategy]
+        self,
+        eqn: Eqn,
+        rule: FactorRule,
+        values: Sequence[LocalValue],
+        strategies: Sequence[Strategy],
     ) -> Strategy:
         """Return the strategy whose computation and communication cost least."""
         best, least = strategies[0], math.inf
@@ -537,7 +543,7 @@ class Partitioner:
                     best, least = strategy, cost
         return best
 
-    def strategies(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> StrategySet:
+    def strategies(self, eqn: Eqn, rule: FactorRule, values: Sequence[LocalValue]) -> StrategySet:
         """Return the strategies for an equation. Equal equations on values with equal layouts, as in equal layers, share them.
 
         They are not shared if the possible splits of the op depend on more than types and parameters.
@@ -576,7 +582,7 @@ class Partitioner:
         self,
         eqn: Eqn,
         rule: FactorRule,
-        values: Sequence[Value],
+        values: Sequence[LocalValue],
         axes: FactorAxes,
         deferred: frozenset[Any],
         passing: Collection[int] | None = None,
@@ -602,7 +608,7 @@ class Partitioner:
         return Strategy(axes, ins, outs)
 
     def communication_cost(
-        self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategy: Strategy
+        self, eqn: Eqn, rule: FactorRule, values: Sequence[LocalValue], strategy: Strategy
     ) -> float:
         """Return the bytes sent to move operands to their placements and results to their targets. A value read twice is sent once."""
         axes, ins, outs = strategy.axes, strategy.ins, strategy.outs
@@ -660,8 +666,8 @@ class Partitioner:
         return cost
 
     def emit(
-        self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value], strategy: Strategy
-    ) -> list[Value]:
+        self, eqn: Eqn, rule: FactorRule | None, values: Sequence[LocalValue], strategy: Strategy
+    ) -> list[LocalValue]:
         """Bind the local equation; return the results as values."""
         params, context = eqn.params, None
         if strategy.axes and rule is not None:
@@ -671,7 +677,9 @@ class Partitioner:
             params = strategy.params
         self.work.append(self.count * self.computation_cost(eqn, rule, strategy))
         locals_ = [
-            v.forms[p] if p in v.forms else self.materialize(v, p, "operand", _takes(eqn, i, p))
+            v.forms[p]
+            if p in v.forms
+            else self.materialize(v, p, "operand", read_reason(eqn, i, p))
             for i, (v, p) in enumerate(zip(values, strategy.ins))
         ]
         if strategy.axes and rule is not None and rule.reduced:
@@ -685,9 +693,9 @@ class Partitioner:
         outs = list(outs) if eqn.primitive.multiple_results else [outs]
         if context is not None and rule is not None:
             outs = self.complete(eqn, rule, strategy, context.axes, outs)
-        origin, often = self.origin(eqn, rule, strategy, values), _runs(eqn, values)
+        origin, often = self.origin(eqn, rule, strategy, values), run_count(eqn, values)
         return [
-            Value(v.aval, p, out, origin, runs=often)
+            LocalValue(v.aval, p, out, origin, runs=often)
             for v, p, out in zip(eqn.outvars, strategy.outs, outs)
         ]
 
@@ -706,7 +714,7 @@ class Partitioner:
         return x
 
     def origin(
-        self, eqn: Eqn, rule: FactorRule | None, strategy: Strategy, values: Sequence[Value]
+        self, eqn: Eqn, rule: FactorRule | None, strategy: Strategy, values: Sequence[LocalValue]
     ) -> Origin | None:
         """Return the origin of the results if they are partial sums; otherwise None."""
         axes = sorted(
@@ -756,7 +764,7 @@ class Partitioner:
                 outs = []
                 for part in parts:
                     outs.append(registry[spec.name].bind(part, axes=mine, axis_index_groups=None))
-                    step = Step(
+                    step = ReshardStep(
                         spec.counted_as,
                         mine,
                         nbytes=collective_bytes(spec.name, typeof(part).nbytes, n),
@@ -789,12 +797,3 @@ class Partitioner:
         if any(g.shape != o.shape or g.dtype != o.dtype for g, o in zip(got, outs)):
             raise NotSplittable
         return params
-
-
-class NotSplittable(Exception):
-    """The operation cannot run on the local shapes."""
-
-
-def _takes(eqn: Eqn, i: int, place: Placement) -> str:
-    operand = "its operand" if len(eqn.invars) == 1 else f"operand {i}"
-    return f"{eqn.primitive} takes {operand} as {place}"

@@ -48,7 +48,7 @@ from weft._engine.util.record import field, record, replace
 
 
 @record
-class Part:
+class AxisPart:
     """A part of a mesh axis: its name, its size, and whether it is between processes."""
 
     name: Any
@@ -60,14 +60,14 @@ class Part:
 class ProcessAxes:
     """The parts of all axes, in the order of the mesh. `ranks` are the processes in row-major order of the process parts."""
 
-    parts: Mapping[Any, tuple[Part, ...]]
+    parts: Mapping[Any, tuple[AxisPart, ...]]
     ranks: tuple[int, ...]
     known: dict[tuple[Any, ...], tuple[Any, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )  # cached groups and positions, by axes
 
     @property
-    def all_parts(self) -> list[Part]:
+    def all_parts(self) -> list[AxisPart]:
         """The parts of all axes, in order."""
         return [part for parts in self.parts.values() for part in parts]
 
@@ -130,7 +130,7 @@ def process_axes(
     >>> [(part.name, part.size, part.is_process) for part in found.all_parts]
     [('x.0', 2, True), ('x.1', 2, False), ('y', 2, False)]
     """
-    parts: dict[Any, tuple[Part, ...]] = {}
+    parts: dict[Any, tuple[AxisPart, ...]] = {}
     for i, (name, _) in enumerate(mesh):
         rows = np.moveaxis(owners, i, 0).reshape(owners.shape[i], -1)
         digits = max(
@@ -140,7 +140,7 @@ def process_axes(
         joined = digits if fine else _joined(digits)
         labels = [name] if len(joined) == 1 else [f"{name}.{k}" for k in range(len(joined))]
         parts[name] = tuple(
-            Part(label, size, is_process) for label, (size, is_process) in zip(labels, joined)
+            AxisPart(label, size, is_process) for label, (size, is_process) in zip(labels, joined)
         )
     flat = [part for found in parts.values() for part in found]
     grid = owners.reshape([part.size for part in flat])
@@ -192,7 +192,7 @@ class Positioned:
     the first operands."""
 
     callback: Any
-    parts: tuple[tuple[Any, tuple[Part, ...]], ...]
+    parts: tuple[tuple[Any, tuple[AxisPart, ...]], ...]
     between: tuple[Any, ...]
 
     def __call__(self, position: tuple[Any, ...], *arrays: np.ndarray) -> list[Any]:
@@ -226,14 +226,14 @@ def on_parts(local: Jaxpr, axes: ProcessAxes) -> Jaxpr:
     """Return the local program with every axis replaced by its parts."""
 
     def run(*args: Any):
-        with set_trace(_OnParts(current_trace(), axes)):
+        with set_trace(_AxisPartTrace(current_trace(), axes)):
             return evaluate(local, *args)
 
     with extend_axis_env([(part.name, part.size) for part in axes.all_parts]):
         return stage(run, local.in_avals, local.name)
 
 
-class _OnParts(InnerTrace):
+class _AxisPartTrace(InnerTrace):
     """A trace that binds collectives on parts of axes, on values of the parent trace."""
 
     __slots__ = ("axes",)

@@ -27,23 +27,23 @@ from weft._engine.ir.collective_spec import collective_axes, collective_bytes, s
 from weft._engine.ir.factors import OperandFactors
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.specs import PartitionSpec, Spec
-from weft._engine.ops.callback import Layout
+from weft._engine.ops.callback import CallbackLayout
 from weft._engine.partition import emit
 from weft._engine.partition.cost import Why
 from weft._engine.partition.padding import evenly_split
 from weft._engine.partition.partial_sums import variables
 from weft._engine.partition.partitioner import Partitioner
 from weft._engine.partition.propagation.propagate import call_jaxpr, free_axes
-from weft._engine.partition.reshard import Placement, Step
-from weft._engine.partition.values import LocalTrace, NotPartial, Origin, Value
+from weft._engine.partition.reshard import Placement, ReshardStep
+from weft._engine.partition.values import LocalTrace, LocalValue, NotPartial, Origin
 
 
-def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
+def compute(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     """Return the results of an equation of a class in `partitioner.SPECIAL`."""
     return _RULES[eqn.primitive](outer, eqn)
 
 
-def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
+def region(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     """Return the results of an op with inner programs."""
     values = [outer.read(a) for a in eqn.invars]
     match eqn.primitive:
@@ -63,7 +63,7 @@ def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
     )  # raises the error of a missing rule
 
 
-def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
+def callback(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     """Return the results of a callback. The host reads the blocks of operands in any layout, so only partial sums need collectives."""
     values = [outer.read(a) for a in eqn.invars]
     places = [
@@ -85,7 +85,7 @@ def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
     locals_ = [
         outer.materialize(v, p, "read", f"{eqn.primitive} reads it") for v, p in zip(values, places)
     ]
-    layout = Layout(
+    layout = CallbackLayout(
         tuple(p.dims for p in places),
         tuple(v.aval.shape for v in values),
         frozenset(outer.sizes) - outer.manual,
@@ -93,10 +93,12 @@ def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
         len(mapped),
     )
     outs = eqn.primitive.bind(*locals_, **dict(eqn.params, layout=layout))
-    return [Value(v.aval, Placement(((),) * v.aval.ndim), out) for v, out in zip(eqn.outvars, outs)]
+    return [
+        LocalValue(v.aval, Placement(((),) * v.aval.ndim), out) for v, out in zip(eqn.outvars, outs)
+    ]
 
 
-def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> list[LocalValue]:
     """Return the results of a shard_map: operands are moved to their specs, and the body with the user's collectives is inlined."""
     p = eqn.params
     body, manual = p["jaxpr"], p["manual_axes"]
@@ -105,27 +107,27 @@ def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Val
         pairs = zip(spec.dims(inner.aval.ndim), outer.target_specs.spec(inner))
         return tuple((*mine, *free) for mine, free in pairs)
 
-    blocks: list[Value] = []
+    blocks: list[LocalValue] = []
     for value, spec, var in zip(values, p["in_specs"], body.invars):
         place = Placement(split(spec, var))
         block = outer.materialize(value, place, "enters", f"shard_map takes it as {place}")
-        blocks.append(Value(var.aval, Placement(outer.target_specs.spec(var)), block))
+        blocks.append(LocalValue(var.aval, Placement(outer.target_specs.spec(var)), block))
     outside, outer.manual, outer.depth = outer.manual, outer.manual.union(manual), outer.depth + 1
     outs = outer.run(body, blocks)
     outer.manual, outer.depth = outside, outer.depth - 1
     outer.trace.source, outer.eqn = eqn.source, eqn
-    results: list[Value] = []
+    results: list[LocalValue] = []
     for value, spec, atom, var in zip(outs, p["out_specs"], body.outvars, eqn.outvars):
         inner = Placement(tuple(free_axes((), have, manual) for have in value.placement.dims))
         local = outer.materialize(value, inner, "leaves", f"shard_map gives it as {inner}")
         place = Placement(
             tuple((*mine, *free) for mine, free in zip(spec.dims(atom.aval.ndim), inner.dims))
         )
-        results.append(Value(var.aval, place, local))
+        results.append(LocalValue(var.aval, place, local))
     return results
 
 
-def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
+def collective(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     """Return the results of a user's collective. Dims that it keeps may stay split by other axes."""
     values = [outer.read(a) for a in eqn.invars]
     rule = eqn.primitive.factors(
@@ -149,7 +151,7 @@ def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
     out = eqn.primitive.bind(*locals_, **eqn.params)
     _record_user_collective(outer, eqn, locals_)
     outs = out if eqn.primitive.multiple_results else [out]
-    return [Value(v.aval, place(fs), x) for v, fs, x in zip(eqn.outvars, rule.outs, outs)]
+    return [LocalValue(v.aval, place(fs), x) for v, fs, x in zip(eqn.outvars, rule.outs, outs)]
 
 
 def _record_user_collective(outer: Partitioner, eqn: Eqn, locals_: Sequence[Any]) -> None:
@@ -163,7 +165,7 @@ def _record_user_collective(outer: Partitioner, eqn: Eqn, locals_: Sequence[Any]
             outer.trace.eqns[-1] if not groups else None
         )  # reductions over whole axes can be combined
         outer.record_collective(
-            Step(spec.counted_as, axes, nbytes=nbytes),
+            ReshardStep(spec.counted_as, axes, nbytes=nbytes),
             locals_[0],
             Why("asked", "shard_map asks for it", eqn),
             local,
@@ -176,7 +178,7 @@ def local_program(
     ins: Sequence[Placement],
     outs: Sequence[Placement],
     count: int,
-    constants: Sequence[Value] = (),
+    constants: Sequence[LocalValue] = (),
     open_ended: bool = False,
 ) -> Jaxpr:
     """Return the local program of `jaxpr`, which runs `count` times, for inputs placed as `ins` and results placed as `outs`.
@@ -214,7 +216,8 @@ def local_program(
                 *[0] * (len(args) - len(constants)),
             ]
             values = [
-                Value(v.aval, p, x, runs=n) for v, p, x, n in zip(jaxpr.invars, ins, args, runs)
+                LocalValue(v.aval, p, x, runs=n)
+                for v, p, x, n in zip(jaxpr.invars, ins, args, runs)
             ]
             results = inner.run(jaxpr, values)
             trace.source = jaxpr.eqns[-1].source if jaxpr.eqns else None
@@ -228,7 +231,7 @@ def local_program(
 
 
 def _materialized(
-    outer: Partitioner, eqn: Eqn, values: Sequence[Value], places: Sequence[Placement]
+    outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue], places: Sequence[Placement]
 ) -> list[Any]:
     return [
         outer.materialize(v, p, "loop", f"{eqn.primitive} takes it as {p}")
@@ -236,11 +239,11 @@ def _materialized(
     ]
 
 
-def _values(eqn: Eqn, outs: Sequence[Any], places: Sequence[Placement]) -> list[Value]:
-    return [Value(v.aval, p, out) for v, p, out in zip(eqn.outvars, places, outs)]
+def _values(eqn: Eqn, outs: Sequence[Any], places: Sequence[Placement]) -> list[LocalValue]:
+    return [LocalValue(v.aval, p, out) for v, p, out in zip(eqn.outvars, places, outs)]
 
 
-def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+def scan(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> list[LocalValue]:
     p = eqn.params
     body, n_consts, n_carry = p["jaxpr"], p["num_consts"], p["num_carry"]
     ins = [outer.target_placement(v) for v in body.invars]
@@ -313,7 +316,7 @@ def _is_sum_of_two(outer: Partitioner, eqn: Eqn) -> bool:
     return is_additive and len(eqn.invars) == 2 and isinstance(eqn.primitive, ElementwiseOp)
 
 
-def while_loop(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+def while_loop(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> list[LocalValue]:
     p = eqn.params
     n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
     cond_consts = [outer.target_placement(v) for v in p["cond_jaxpr"].invars[:n_cond]]
@@ -342,7 +345,7 @@ def while_loop(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Va
     return _values(eqn, outs, carry)
 
 
-def cond(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
+def cond(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> list[LocalValue]:
     branches = eqn.params["branches"]
     ins = [outer.target_placement(v) for v in branches[0].invars]
     outs = [outer.target_placement(v) for v in eqn.outvars]
@@ -351,7 +354,7 @@ def cond(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     return _values(eqn, eqn.primitive.bind(*args, **dict(eqn.params, branches=local)), outs)
 
 
-def custom(outer: Partitioner, eqn: Eqn) -> list[Value]:
+def custom(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     """Return the results of a function with a user-defined partition rule."""
     from weft._engine.partition.custom_partition import compute  # rarely needed
 

@@ -1,7 +1,7 @@
 """Resharding: the cheapest sequence of collectives between two layouts of one value.
 
 In:   a source `Placement` (the axes that split each dim, the axes of a partial sum), a target, shape, item size.
-Out:  `Step`s, each a local slice or one collective. Law: the steps convert the source layout exactly into the target layout.
+Out:  `ReshardStep`s, each a local slice or one collective. Law: the steps convert the source layout exactly into the target layout.
 How:  a shortest-path search over placements; edges are useful steps, weighted by the bytes that a device sends. No data per
       device is computed, except the pairs of a permutation after the search.
       A dim is split by its axes major to minor, so slices append a minor axis and gathers remove minor axes.
@@ -56,7 +56,7 @@ class Placement:
 
 
 @record
-class Step:
+class ReshardStep:
     """One step of a plan. `dim` is the affected dim; all_to_all gathers `dim` and splits `target`."""
 
     kind: str  # own_slice all_gather all_to_all ppermute reduce_scatter psum
@@ -90,7 +90,7 @@ def plan(
     itemsize: int,
     sizes: Mapping[Any, int],
     latency: int = DEFAULT.latency,
-) -> tuple[tuple[Step, Placement], ...]:
+) -> tuple[tuple[ReshardStep, Placement], ...]:
     """Return the cheapest steps from `source` to `target` for a value of global `shape`, each with the resulting placement.
 
     >>> one = Placement((('x',), ())); other = Placement(((), ('x',)))
@@ -221,7 +221,7 @@ def _search(
     itemsize: int,
     sizes_key: Sizes,
     latency: int,
-) -> tuple[tuple[tuple[Step, Placement], ...], int]:
+) -> tuple[tuple[tuple[ReshardStep, Placement], ...], int]:
     """Search for the cheapest plan by Dijkstra's algorithm over placements; return the plan and its cost.
 
     Placements that are not on any cheapest plan are skipped; A* computes the lowest cost first. This does not change the order of
@@ -272,7 +272,7 @@ class _SearchSpace:
             latency,
         )
         self._counts: dict[tuple[Any, ...], int] = {}
-        self._steps: dict[Placement, list[tuple[Step, Placement, int]]] = {}
+        self._steps: dict[Placement, list[tuple[ReshardStep, Placement, int]]] = {}
         self._bounds: dict[Placement, int] = {}
         self.prefixes = [
             [(axes[:k], self.count(axes[:k])) for k in range(len(axes) + 1)] for axes in target.dims
@@ -294,7 +294,7 @@ class _SearchSpace:
         """Return the size of the blocks into which `axes` split dim `d`; the last blocks may be padded."""
         return -(-self.shape[d] // self.count(axes))
 
-    def weighted_steps(self, place: Placement) -> list[tuple[Step, Placement, int]]:
+    def weighted_steps(self, place: Placement) -> list[tuple[ReshardStep, Placement, int]]:
         """Return the steps from `place`, with the resulting placements and costs."""
         steps = self._steps.get(place)
         if steps is None:
@@ -389,19 +389,19 @@ class _SearchSpace:
         """Return the bytes that a device has under a placement."""
         return math.prod([self.block(d, axes) for d, axes in enumerate(place.dims)]) * self.itemsize
 
-    def step(self, kind: str, place: Placement, axes: tuple[Any, ...], **kw: Any) -> Step:
-        return Step(
+    def step(self, kind: str, place: Placement, axes: tuple[Any, ...], **kw: Any) -> ReshardStep:
+        return ReshardStep(
             kind, axes, nbytes=collective_bytes(kind, self.nbytes(place), self.count(axes)), **kw
         )
 
-    def steps(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+    def steps(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
         yield from self._sums(place)
         yield from self._slices(place)
         yield from self._gathers(place)
         yield from self._exchanges(place)
         yield from self._permutations(place)
 
-    def _sums(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+    def _sums(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
         rest = place.partial - self.target.partial
         if not rest:
             return
@@ -420,7 +420,7 @@ class _SearchSpace:
 
     def _scattered(
         self, place: Placement, d: int, axes: tuple[Any, ...]
-    ) -> Iterator[tuple[Step, Placement]]:
+    ) -> Iterator[tuple[ReshardStep, Placement]]:
         """Yield the step that sums over `axes` and splits dim `d` by them, if it is possible."""
         after = (*place.dims[d], *axes)
         if self.may_split(d, place.dims[d], after):
@@ -428,7 +428,7 @@ class _SearchSpace:
             step = self.step("reduce_scatter", place, axes, dim=d)
             yield step, Placement(dims, place.partial - set(axes))
 
-    def _slices(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+    def _slices(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
         used = place.axes | place.partial
         for a in (a for a in self.sizes if a in self.target.axes and a not in used):
             for d in range(len(self.shape)):
@@ -446,7 +446,7 @@ class _SearchSpace:
             ):
                 yield self.step("own_slice", place, wanted, dim=d), place.with_dim(d, wanted)
 
-    def _gathers(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+    def _gathers(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
         for d, axes in enumerate(place.dims):
             for k in range(len(axes)):
                 if self.aligned(d, axes[:k], axes):
@@ -455,7 +455,7 @@ class _SearchSpace:
                         place.with_dim(d, axes[:k]),
                     )
 
-    def _exchanges(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+    def _exchanges(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
         for d, axes in enumerate(place.dims):
             for k in (k for k in range(len(axes)) if self.aligned(d, axes[:k], axes)):
                 moved = axes[k:]
@@ -468,7 +468,7 @@ class _SearchSpace:
                         after = place.with_dim(d, axes[:k]).with_dim(t, (*place.dims[t], *moved))
                         yield self.step("all_to_all", place, moved, dim=d, target=t), after
 
-    def _permutations(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
+    def _permutations(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
         """Yield permutations to placements with equally many splits per dim whose axes begin like the target's; axes that the target
         lacks are minor, so that they can be gathered. `with_pairs` adds axes and pairs to the final plan."""
         if place.partial:
@@ -486,7 +486,9 @@ class _SearchSpace:
             dims = self._filled(place.dims, wanted)
             if dims is not None and dims != place.dims:
                 yield (
-                    Step("ppermute", (), nbytes=nbytes if strides != self._strides(dims) else 0),
+                    ReshardStep(
+                        "ppermute", (), nbytes=nbytes if strides != self._strides(dims) else 0
+                    ),
                     Placement(dims),
                 )
 
@@ -500,7 +502,7 @@ class _SearchSpace:
                 stride *= self.sizes[a]
         return strides
 
-    def with_pairs(self, step: Step, before: Placement, after: Placement) -> Step:
+    def with_pairs(self, step: ReshardStep, before: Placement, after: Placement) -> ReshardStep:
         """Return `step` with the axes and pairs of its permutation."""
         if step.kind != "ppermute":
             return step

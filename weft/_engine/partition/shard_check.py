@@ -37,7 +37,7 @@ class PartitionError(AssertionError):
 
 @record
 class PartitionedProgram:
-    """One program, with its local program: `values` has the `partition.values.Value` of each variable, `makers` the equation of each
+    """One program, with its local program: `values` has the `partition.values.LocalValue` of each variable, `makers` the equation of each
     result, `places` the placements of the program's results."""
 
     program: Jaxpr

@@ -21,7 +21,7 @@ from weft._engine.ops.arithmetic import mul
 from weft._engine.ops.casting import convert_element_type
 from weft._engine.partition.cost import Why
 from weft._engine.partition.emit import Axes, masked
-from weft._engine.partition.reshard import Placement, Step
+from weft._engine.partition.reshard import Placement, ReshardStep
 from weft._engine.partition.rules.split_rule import split_rule_of
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class SplitContext:
             f"{self.eqn.primitive} works along a dim that is split over {', '.join(map(str, axes))}"
         )
         why = Why("edges" if kind == "ppermute" else "along", reason, self.eqn)
-        self._partitioner.record_collective(Step(kind, axes, nbytes=nbytes), x, why)
+        self._partitioner.record_collective(ReshardStep(kind, axes, nbytes=nbytes), x, why)
 
     def all_gather(self, x: Any, axes: Axes, dim: int) -> Any:
         """Return the blocks of all devices, concatenated along `dim`."""

@@ -22,7 +22,7 @@ from weft._engine.partition.partial_sums import variables
 from weft._engine.partition.partitioner import Partitioner
 from weft._engine.partition.propagation.propagate import Propagation
 from weft._engine.partition.reshard import Placement
-from weft._engine.partition.values import FormSchedule, LocalTrace, Value
+from weft._engine.partition.values import FormSchedule, LocalTrace, LocalValue
 
 NOTHING_SCHEDULED = FormSchedule()
 
@@ -65,7 +65,7 @@ def partition_program(
         values = partitioner.run(
             jaxpr,
             [
-                Value(v.aval, p, x, argument=i)
+                LocalValue(v.aval, p, x, argument=i)
                 for i, (v, p, x) in enumerate(zip(jaxpr.invars, ins, args))
             ],
         )
@@ -91,7 +91,7 @@ def partition_program(
         return local, [place.dims for place in places], partitioner
 
 
-def _special(partitioner: Partitioner, eqn: Eqn) -> list[Value]:
+def _special(partitioner: Partitioner, eqn: Eqn) -> list[LocalValue]:
     from weft._engine.partition import regions  # rarely needed
 
     return regions.compute(partitioner, eqn)

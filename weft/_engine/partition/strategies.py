@@ -28,7 +28,7 @@ from weft._engine.ir.specs import Spec
 from weft._engine.partition.padding import tolerates_padding, worth_splitting
 from weft._engine.partition.reshard import Placement, is_even
 from weft._engine.partition.rules.split_rule import split_rule_of
-from weft._engine.partition.values import Value
+from weft._engine.partition.values import LocalValue
 from weft._engine.util import dtypes
 from weft._engine.util.record import record
 
@@ -245,7 +245,7 @@ def makes_partial_sums(eqn: Eqn, rule: FactorRule, f: int, axes: FactorAxes) -> 
     return rule.reduced.get(f) == "add"
 
 
-def replicates_reduction(rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
+def replicates_reduction(rule: FactorRule, values: Sequence[LocalValue], axes: FactorAxes) -> bool:
     """Return whether all devices would gather and compute a sum whose terms are on the same devices in all operands.
 
     The cost of this is increased, so that a gradient stays a partial sum over the devices of the batch and is reduced together with

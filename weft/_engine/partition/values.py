@@ -1,7 +1,7 @@
 """Values of the global program inside the local program, and the trace that records local equations.
 
 In:   a global value and its first local form.
-Out:  `Value`s, which have all local forms so far, by placement.
+Out:  `LocalValue`s, which have all local forms so far, by placement.
 Next: `partition.partitioner`, which computes with them.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft._engine.core.stage import StageTrace
-from weft._engine.ir.jaxpr import Eqn, Var
+from weft._engine.ir.jaxpr import Eqn, Literal, Var
 from weft._engine.ir.specs import Spec
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import optimization_barrier
@@ -33,6 +33,10 @@ class LocalTrace(StageTrace):
         out = super().process(primitive, args, params)
         self.eqns[-1].source = self.source
         return out
+
+
+class NotSplittable(Exception):
+    """The operation cannot run on the local shapes."""
 
 
 class NotPartial(Exception):
@@ -74,7 +78,7 @@ class FormSchedule:
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = field(default_factory=dict)
 
 
-class Value:
+class LocalValue:
     """A global value inside the local program: its type and its local forms so far, by placement."""
 
     __slots__ = ("argument", "aval", "forms", "origin", "runs", "var")
@@ -112,3 +116,14 @@ class Value:
     def partial_axes(self) -> frozenset[Any]:
         """The axes over which the value must be summed before it is read; none if a summed form exists."""
         return frozenset() if any(not p.partial for p in self.forms) else self.placement.partial
+
+
+def run_count(eqn: Eqn, values: Sequence[LocalValue]) -> int:
+    """Return the number of runs of an equation on constants of loops; 0 if an operand varies with the loop."""
+    runs = [v.runs for a, v in zip(eqn.invars, values) if type(a) is not Literal]
+    return max(runs) if all(runs) and runs and not eqn.effects else 0
+
+
+def read_reason(eqn: Eqn, i: int, place: Placement) -> str:
+    operand = "its operand" if len(eqn.invars) == 1 else f"operand {i}"
+    return f"{eqn.primitive} takes {operand} as {place}"

@@ -29,7 +29,7 @@ class Interval:
 
 
 @record
-class _Pass:
+class _PipelinePass:
     """The forward or backward pass of one micro batch through one chunk."""
 
     is_forward: bool
@@ -51,7 +51,7 @@ def stage_timelines(
     stages, chunks = layout.pipeline, layout.interleave
     orders = [_stage_order(layout, stage) for stage in range(stages)]
     seconds = {True: forward / chunks, False: backward / chunks}
-    ends: dict[tuple[int, _Pass], float] = {}
+    ends: dict[tuple[int, _PipelinePass], float] = {}
     timelines: list[list[Interval]] = [[] for _ in range(stages)]
     waiting = set(range(stages))
     while waiting:
@@ -77,7 +77,7 @@ def stage_timelines(
     return timelines
 
 
-def _stage_order(layout: TrainingLayout, stage: int) -> list[_Pass]:
+def _stage_order(layout: TrainingLayout, stage: int) -> list[_PipelinePass]:
     """Return the passes of a stage in order: forward passes to fill the pipeline, then backward and forward in turn."""
     stages, chunks = layout.pipeline, layout.interleave
     total = layout.micro_batches * chunks
@@ -85,11 +85,11 @@ def _stage_order(layout: TrainingLayout, stage: int) -> list[_Pass]:
     if chunks > 1:
         warm_up = 2 * warm_up + (chunks - 1) * stages
 
-    def numbered(number: int, is_forward: bool) -> _Pass:
+    def numbered(number: int, is_forward: bool) -> _PipelinePass:
         group, place = divmod(number, stages * chunks)
         chunk = place // stages if chunks > 1 else 0
         micro_batch = group * stages + place % stages if chunks > 1 else number
-        return _Pass(is_forward, chunk if is_forward else chunks - 1 - chunk, micro_batch)
+        return _PipelinePass(is_forward, chunk if is_forward else chunks - 1 - chunk, micro_batch)
 
     first = min(warm_up, total)
     order = [numbered(i, True) for i in range(first)]
@@ -98,17 +98,19 @@ def _stage_order(layout: TrainingLayout, stage: int) -> list[_Pass]:
     return order + [numbered(i, False) for i in range(total - first, total)]
 
 
-def _predecessor(layout: TrainingLayout, stage: int, step: _Pass) -> tuple[int, _Pass] | None:
+def _predecessor(
+    layout: TrainingLayout, stage: int, step: _PipelinePass
+) -> tuple[int, _PipelinePass] | None:
     """Return the stage and pass whose result a pass needs; None for the first forward pass."""
     last, chunks = layout.pipeline - 1, layout.interleave
     if step.is_forward:
         if stage > 0:
             return stage - 1, step
         if step.chunk > 0:
-            return last, _Pass(True, step.chunk - 1, step.micro_batch)
+            return last, _PipelinePass(True, step.chunk - 1, step.micro_batch)
         return None
     if stage < last:
         return stage + 1, step
     if step.chunk < chunks - 1:
-        return 0, _Pass(False, step.chunk + 1, step.micro_batch)
-    return stage, _Pass(True, step.chunk, step.micro_batch)
+        return 0, _PipelinePass(False, step.chunk + 1, step.micro_batch)
+    return stage, _PipelinePass(True, step.chunk, step.micro_batch)

@@ -59,7 +59,7 @@ def training_program(
     several pipeline stages, and fewer heads of keys than devices of the tensor axis.
     """
     _check(model, layout)
-    program = _Step(model, layout, mesh)
+    program = _TrainingStepBuilder(model, layout, mesh)
     return TrainingProgram(program.step, program.state(), program.tokens())
 
 
@@ -77,7 +77,7 @@ def _check(model: TransformerModel, layout: TrainingLayout) -> None:
         raise NotImplementedError(f"training_program: {', '.join(names)} are not implemented.")
 
 
-class _Step:
+class _TrainingStepBuilder:
     """The step of one model, layout and mesh."""
 
     def __init__(self, model: TransformerModel, layout: TrainingLayout, mesh: Mesh):

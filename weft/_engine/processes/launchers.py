@@ -1,7 +1,7 @@
 """Detection of the launcher: the rank of this process, the number of processes and the coordinator's address.
 
 In:   explicit arguments, environment variables.
-Out:  `Found`: the coordinator's address, the number of processes and the rank of this one; unknown values are None.
+Out:  `LaunchedProcess`: the coordinator's address, the number of processes and the rank of this one; unknown values are None.
 How:  `DETECTED` lists the launchers in order of precedence. If a launcher provides no address that all ranks can know, the ranks of one
       machine derive a port from the launcher process that is their common ancestor, and ranks of several machines share one through MPI.
 Laws: reading the environment imports only the standard library; mpi4py is imported only if ranks of several machines have no other way,
@@ -29,7 +29,7 @@ _KUBERNETES_PORT = 55527
 
 
 @record
-class Found:
+class LaunchedProcess:
     """The coordinator's address, the number of processes and the rank of this one, as far as they are known."""
 
     address: str | None = None
@@ -48,14 +48,16 @@ def find(
     address: str | None = None,
     size: int | None = None,
     rank: int | None = None,
-) -> Found:
+) -> LaunchedProcess:
     """Return the explicit arguments, completed from weft's variables, then from a launcher's (`method` selects the launcher).
 
     Raises ValueError for an unknown method, or if its launcher did not start this process.
     """
-    own = Found(_text("COORDINATOR_ADDRESS"), _number("NUM_PROCESSES"), _number("PROCESS_ID"))
+    own = LaunchedProcess(
+        _text("COORDINATOR_ADDRESS"), _number("NUM_PROCESSES"), _number("PROCESS_ID")
+    )
     served = bool(os.environ.get("WEFT_COORDINATOR_SERVED")) and address in (None, own.address)
-    known = Found(
+    known = LaunchedProcess(
         own.address if address is None else address,
         own.size if size is None else size,
         own.rank if rank is None else rank,
@@ -69,7 +71,7 @@ def find(
     if launched is None:
         _warn_of_batch_step()
         return known
-    return Found(
+    return LaunchedProcess(
         known.address or launched.address,
         launched.size if known.size is None else known.size,
         launched.rank if known.rank is None else known.rank,
@@ -92,7 +94,7 @@ def detected_size() -> int:
     return 1
 
 
-def _asked(method: str | None) -> Found | None:
+def _asked(method: str | None) -> LaunchedProcess | None:
     if method is not None:
         if method not in DETECTED:
             raise ValueError(
@@ -112,7 +114,7 @@ def _asked(method: str | None) -> Found | None:
 # ---- launchers
 
 
-def _slurm() -> Found:
+def _slurm() -> LaunchedProcess:
     step = os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID") or "0"
     job = f"{_int('SLURM_JOB_ID')}.{step}"
     reserved = re.match(r"\d+", os.environ.get("SLURM_STEP_RESV_PORTS", ""))
@@ -122,7 +124,7 @@ def _slurm() -> Found:
         else port_of_step(_int("SLURM_JOB_ID"), int(step) if step.isdecimal() else 0)
     )
     host = first_host(os.environ["SLURM_STEP_NODELIST"])
-    return Found(
+    return LaunchedProcess(
         f"{host}:{port}",
         _size_of_slurm(),
         _int("SLURM_PROCID"),
@@ -213,13 +215,13 @@ def _numbers(text: str) -> Iterator[str]:
             yield str(number).zfill(len(first))
 
 
-def _open_mpi() -> Found:
+def _open_mpi() -> LaunchedProcess:
     size, rank = _int("OMPI_COMM_WORLD_SIZE"), _int("OMPI_COMM_WORLD_RANK")
     uri = os.environ.get("OMPI_MCA_orte_hnp_uri", "")
     host = re.search(r"tcp://(.+?)[,:]|tcp6://\[(.+?)[,\]]", uri)
     if os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):
         job = os.environ.get("PMIX_NAMESPACE") or uri.partition(".")[0] or str(_ancestor())
-        return Found(
+        return LaunchedProcess(
             f"127.0.0.1:{_port(sum(map(ord, job)) + 31 * int(re.sub(r'[^0-9]', '', job)[-9:] or 0))}",
             size,
             rank,
@@ -227,23 +229,23 @@ def _open_mpi() -> Found:
         )
     if host:
         address = host.group(1) or host.group(2)
-        return Found(
+        return LaunchedProcess(
             f"{address}:{_port(int(uri.partition('.')[0]) // 4096)}", size, rank, launcher="ompi"
         )
-    return Found(None, size, rank, share=_share_by_mpi, launcher="ompi")
+    return LaunchedProcess(None, size, rank, share=_share_by_mpi, launcher="ompi")
 
 
-def _pmi() -> Found:
+def _pmi() -> LaunchedProcess:
     size, rank = _int("PMI_SIZE"), _int("PMI_RANK")
     if os.environ.get("MPI_LOCALNRANKS") == str(size):
-        return Found(f"127.0.0.1:{_port(_ancestor())}", size, rank, launcher="pmi")
-    return Found(None, size, rank, share=_share_by_mpi, launcher="pmi")
+        return LaunchedProcess(f"127.0.0.1:{_port(_ancestor())}", size, rank, launcher="pmi")
+    return LaunchedProcess(None, size, rank, share=_share_by_mpi, launcher="pmi")
 
 
-def _mpi4py() -> Found:
+def _mpi4py() -> LaunchedProcess:
     from mpi4py import MPI
 
-    return Found(
+    return LaunchedProcess(
         None,
         MPI.COMM_WORLD.Get_size(),
         MPI.COMM_WORLD.Get_rank(),
@@ -252,16 +254,18 @@ def _mpi4py() -> Found:
     )
 
 
-def _kubernetes() -> Found:
+def _kubernetes() -> LaunchedProcess:
     job, dash, index = socket.gethostname().rpartition("-")
     address = None
     if dash and index == os.environ["JOB_COMPLETION_INDEX"]:
         domain = socket.getfqdn().partition(".")[2]
         address = f"{job}-0{'.' + domain if domain else ''}:{_KUBERNETES_PORT}"
-    return Found(address, _number("NUM_PROCESSES"), _int("JOB_COMPLETION_INDEX"), launcher="k8s")
+    return LaunchedProcess(
+        address, _number("NUM_PROCESSES"), _int("JOB_COMPLETION_INDEX"), launcher="k8s"
+    )
 
 
-DETECTED: dict[str, Callable[[], Found]] = {
+DETECTED: dict[str, Callable[[], LaunchedProcess]] = {
     "slurm": _slurm,
     "ompi": _open_mpi,
     "pmi": _pmi,

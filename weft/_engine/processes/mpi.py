@@ -24,7 +24,7 @@ from typing import Any
 
 from weft._engine.processes import failures, pmi
 from weft._engine.processes.plans import CollectiveKind, CollectivePlan
-from weft._engine.processes.shared_memory import Natives
+from weft._engine.processes.shared_memory import NativeCollectives
 from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
 from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.record import record
@@ -184,13 +184,13 @@ def _library_of(MPI: Any) -> ctypes.CDLL:
 # ---- the start
 
 
-class Job:
+class MpiJob:
     """MPI in this process; `world` is its communicator of all processes.
 
     A thread makes progress: MPICH needs it to deliver sent messages while this process does something else.
     """
 
-    def __init__(self, MPI: Any, is_own: bool, natives: Natives) -> None:
+    def __init__(self, MPI: Any, is_own: bool, natives: NativeCollectives) -> None:
         self.MPI, self.world = MPI, MPI.COMM_WORLD
         #: True if weft started MPI, so that no launcher waits for its end
         self.is_own = is_own
@@ -248,12 +248,12 @@ class Job:
             call_bounded(processes, self.library.MPI_Finalize, "the end of MPI")
 
 
-_jobs: list[Job] = []
+_jobs: list[MpiJob] = []
 #: kept forever: the library would end this process if its server were closed
 _servers: list[pmi.Server] = []
 
 
-def join(processes: Any) -> tuple[Job, tuple[int, ...]]:
+def join(processes: Any) -> tuple[MpiJob, tuple[int, ...]]:
     """Start MPI in all processes together, once; return the job and the MPI rank of each process.
 
     Raises RuntimeError in all processes if one has no library, or none that can be started here. After processes were lost, the survivors
@@ -291,7 +291,7 @@ def join(processes: Any) -> tuple[Job, tuple[int, ...]]:
     return job, ranks
 
 
-def _start(processes: Any) -> Job:
+def _start(processes: Any) -> MpiJob:
     library = find_library()
     kind = library.kind if library is not None else ""
     brings = [
@@ -323,7 +323,7 @@ def _start(processes: Any) -> Job:
     # errors of calls without a communicator are reported on COMM_SELF
     for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
         communicator.Set_errhandler(MPI.ERRORS_RETURN)
-    return Job(MPI, is_own, processes.natives)
+    return MpiJob(MPI, is_own, processes.natives)
 
 
 def _is_launched(kind: str, size: int) -> bool:
@@ -431,7 +431,7 @@ def _interface(processes: Any) -> dict[str, str]:
     return {"FI_TCP_IFACE": name} if name not in ("", "lo") else {}
 
 
-def _survive(job: Job, processes: Any) -> None:
+def _survive(job: MpiJob, processes: Any) -> None:
     """Let MPI continue without the failed processes. ULFM shrinks the communicator of all (Open MPI under `mpiexec --with-ft ulfm`);
     in MPICH the survivors create communicators of their own from it."""
     if "OMPI_MCA_mpi_ft_enable" in os.environ and os.environ["OMPI_MCA_mpi_ft_enable"] not in (
@@ -507,7 +507,7 @@ class MpiTransport(Transport):
     name = "mpi"
 
     def __init__(
-        self, processes: Any, natives: Natives, job: Job, rank_of: tuple[int, ...]
+        self, processes: Any, natives: NativeCollectives, job: MpiJob, rank_of: tuple[int, ...]
     ) -> None:
         self._processes, self._natives, self._mpi, self._job, self._rank_of = (
             processes,

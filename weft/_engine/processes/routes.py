@@ -15,7 +15,7 @@ from typing import Any
 from weft._engine.processes import mpi
 from weft._engine.processes.mpi import MpiTransport
 from weft._engine.processes.plans import CollectivePlan
-from weft._engine.processes.shared_memory import Natives, SharedMemoryTransport
+from weft._engine.processes.shared_memory import NativeCollectives, SharedMemoryTransport
 from weft._engine.processes.transport import DONE, START, WAIT, Transport
 
 
@@ -24,7 +24,7 @@ class Routes(Transport):
 
     name = "routes"
 
-    def __init__(self, processes: Any, natives: Natives, wanted: str = "auto") -> None:
+    def __init__(self, processes: Any, natives: NativeCollectives, wanted: str = "auto") -> None:
         self._processes, self._natives = processes, natives
         self._window = SharedMemoryTransport(processes, natives)
         self._wanted = wanted

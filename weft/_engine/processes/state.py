@@ -31,7 +31,7 @@ from weft._engine.processes.host_identity import machine
 from weft._engine.processes.plans import CollectivePlan
 from weft._engine.processes.present import held
 from weft._engine.processes.routes import Routes
-from weft._engine.processes.shared_memory import Natives
+from weft._engine.processes.shared_memory import NativeCollectives
 from weft._engine.processes.transport import Transport
 from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.threads import DaemonThread
@@ -49,7 +49,7 @@ class Processes:
         collective_timeout: float,
         shutdown_timeout: float,
         coordinator: Coordinator | None,
-        natives: Natives | None,
+        natives: NativeCollectives | None,
         wanted: str,
     ) -> None:
         self.client, self.natives, self.wanted = client, natives, wanted
@@ -230,7 +230,7 @@ def join(
     collective_timeout: float = 600.0,
     shutdown_timeout: float = 300.0,
     partition: int | None = None,
-    natives: Natives | None = None,
+    natives: NativeCollectives | None = None,
     transport: str = "auto",
     plugins: Mapping[str, str] | None = None,
 ) -> Processes:
@@ -351,7 +351,7 @@ def _stop_disagreeing(patience: float = 0.0) -> None:
         _disagreeing.pop().stop(patience)
 
 
-def _responder(natives: Natives | None) -> int | None:
+def _responder(natives: NativeCollectives | None) -> int | None:
     return None if natives is None else natives.liveness()["weft_answer_probes"]
 
 

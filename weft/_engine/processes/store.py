@@ -1,7 +1,8 @@
 """Keys and values, counters, barriers and liveness queries for the user's program.
 
 In:  the connection of this process to the coordinator; a single process that has called `initialize` has one, too.
-Out: `Store`, whose methods have the names and the units (milliseconds) of the client of JAX's coordination service, which libraries call.
+Out: `KeyValueStore`, whose methods have the names and the units (milliseconds) of the client of JAX's coordination service, which libraries
+      call.
 Law: the keys and barriers of programs are separate from weft's own. Errors are JaxRuntimeErrors whose message begins with the name of a
      gRPC status (NOT_FOUND, ALREADY_EXISTS, DEADLINE_EXCEEDED, INVALID_ARGUMENT); callers distinguish them by it.
 
@@ -23,7 +24,7 @@ def _key(text: str) -> str:
     return _OURS + "/".join(part for part in text.split("/") if part)
 
 
-class Store:
+class KeyValueStore:
     """Keys, counters and barriers that all processes of a program share.
 
     A key may have parts, `a/b`; the keys below a key form its directory.

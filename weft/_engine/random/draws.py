@@ -12,7 +12,7 @@ from weft import numpy as wnp
 from weft._engine.api.jit import face
 from weft._engine.control.body import call_operation
 from weft._engine.core.trace import any_tracers, current_trace, eval_trace, typeof
-from weft._engine.ir.symbolic import Dim, as_int, as_size
+from weft._engine.ir.symbolic import SymbolicDim, as_int, as_size
 from weft._engine.numpy.promote import (
     broadcast_shapes,
     broadcast_to_shape,
@@ -251,7 +251,7 @@ def _check_raw_allowed(api: str) -> None:
 
 
 def _shape(shape) -> tuple[int, ...]:
-    if isinstance(shape, (int, np.integer, Dim)):
+    if isinstance(shape, (int, np.integer, SymbolicDim)):
         return (as_int(shape),)
     if any_tracers(shape):
         raise TypeError(
@@ -490,7 +490,7 @@ def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
     if not dtypes.issubdtype(dtype, np.integer):
         raise TypeError(f"randint only accepts integer dtypes, got {dtype.name}")
     check_arraylike("randint", minval, maxval)
-    minval, maxval = (value(v) if isinstance(v, Dim) else v for v in (minval, maxval))
+    minval, maxval = (value(v) if isinstance(v, SymbolicDim) else v for v in (minval, maxval))
     low, high = [cast(concrete(_clipped_int(v, dtype)), _drawn_as(dtype)) for v in (minval, maxval)]
     shape = _shape(shape)
     if (low.ndim or high.ndim) and broadcast_shapes(shape, low.shape, high.shape) != shape:

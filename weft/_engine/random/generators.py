@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.lax.bit_generator import philox_bits
 from weft._engine.ops import elementwise as ew, keys, layout, rng, slicing
 from weft._engine.ops.bit_generator import (
@@ -102,12 +102,12 @@ def _threefry_flat(k0, k1, n):
     `threefry_partitionable`).
     """
     words = threefry_sequence(k0, k1, n + n % 2)
-    if not isinstance(n % 2, Dim) and n % 2 == 0:
+    if not isinstance(n % 2, SymbolicDim) and n % 2 == 0:
         return words
     # an odd number of counters is padded with a zero, not with the next number
     half = (n + 1) // 2
     last = rng.threefry2x32(k0, k1, size_as(half - 1, np.uint32), np.uint32(0))[0]
-    if isinstance(n % 2, Dim):
+    if isinstance(n % 2, SymbolicDim):
         places = layout.broadcasted_iota(_U32, (n,), 0)
         is_last = ew.bitwise_and(
             ew.eq(places, size_as(half - 1, np.uint32)),

@@ -11,7 +11,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft._engine.control.loops import fori_loop
 from weft._engine.core.trace import Tracer
-from weft._engine.ir.symbolic import Dim, as_int, as_size
+from weft._engine.ir.symbolic import SymbolicDim, as_int, as_size
 from weft._engine.numpy.promote import (
     broadcast_shapes,
     broadcast_to_shape,
@@ -90,7 +90,7 @@ def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
 
 def _shuffle(raw, x, axis: int):
     """Sort by random keys, in enough rounds that equal keys do not matter."""
-    if isinstance(x.size, Dim):
+    if isinstance(x.size, SymbolicDim):
         return wnp.take_along_axis(x, _shuffled_positions(raw, x.shape, axis), axis)
     rounds = _rounds(x.size)
     for _ in range(rounds):
@@ -147,7 +147,7 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
             f"choice: shape must be a sequence of sizes, got {shape!r}. Say ({shape!r},) for one dim."
         )
     raw, shape = _one(key, "choice"), _shape(shape)
-    whole = isinstance(a, (int, np.integer, Dim)) or np.ndim(a) == 0
+    whole = isinstance(a, (int, np.integer, SymbolicDim)) or np.ndim(a) == 0
     arr = None if whole else concrete(wnp.asarray(a))
     axis = 0 if arr is None else canonical_axis(axis, arr.ndim, "choice")
     n = as_int(a) if arr is None else arr.shape[axis]

@@ -29,7 +29,7 @@ from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceShard
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray, check_number
 from weft._engine.runtime.device import default_device
-from weft._engine.runtime.transfers import NO_TRANSFER, Passing, guarded, to_device
+from weft._engine.runtime.transfers import NO_TRANSFER, AllowedTransferLevels, guarded, to_device
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShardingError, describe
 from weft._engine.util.events import reports_as
@@ -482,7 +482,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
     def __deepcopy__(self, memo) -> "Array":
         if self._spec.held is not None or self._spec.stored is not self._spec:
             return _copy_of_memory(self)
-        with Passing(NO_TRANSFER):
+        with AllowedTransferLevels(NO_TRANSFER):
             return from_numpy(self._numpy(), self.aval, self.sharding, self.committed)
 
 

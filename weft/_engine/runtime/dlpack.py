@@ -173,7 +173,7 @@ def capsule_of_device_memory(memory: DeviceMemory, shape: tuple[int, ...], dtype
     return new(address, b"dltensor", ctypes.cast(_delete_unused, ctypes.c_void_p).value)
 
 
-class _Imported:
+class _ImportedTensor:
     """A tensor of another library, released when nothing uses its memory any more."""
 
     def __init__(self, capsule: Any) -> None:
@@ -208,7 +208,7 @@ def import_device_memory(x: Any) -> tuple[ArraySpec, Any] | None:
         raise ValueError(
             f"from_dlpack: no backend drives device {number} of DLPack's kind {kind}. Copy the array to the host first."
         )
-    imported = _Imported(x.__dlpack__())
+    imported = _ImportedTensor(x.__dlpack__())
     tensor = imported.managed.tensor
     shape = tuple((ctypes.c_int64 * tensor.ndim).from_address(tensor.shape)) if tensor.ndim else ()
     strides = (

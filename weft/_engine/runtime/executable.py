@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec
-from weft._engine.backends.base import Backend, Loaded
+from weft._engine.backends.base import Backend, LoadedLocalProgram
 from weft._engine.core.trace import trace_state
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.mesh import AUTO
@@ -95,7 +95,7 @@ class Executable:
     def __init__(
         self,
         name: str,
-        loaded: Loaded,
+        loaded: LoadedLocalProgram,
         in_specs: Sequence[ArraySpec],
         out_specs: Sequence[ArraySpec],
         donated: Sequence[int],

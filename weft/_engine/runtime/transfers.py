@@ -17,15 +17,15 @@ from weft._engine.util.errors import DeviceRuntimeError
 from weft._engine.util.events import report
 
 
-class _Here(threading.local):
+class _ThreadTransferLevels(threading.local):
     #: guard levels that permit the current transfers of this thread
     passing: tuple = (None, "allow")
 
 
-_here = _Here()
+_here = _ThreadTransferLevels()
 
 
-class Passing:
+class AllowedTransferLevels:
     """A context that permits transfers under guards of the levels `passing`."""
 
     def __init__(self, passing: tuple):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.ir.symbolic import Dim, as_size, max_dim
+from weft._engine.ir.symbolic import SymbolicDim, as_size, max_dim
 from weft._engine.numpy import choosing, creation, manipulation as mp, ufuncs as uf
 from weft._engine.numpy.promote import (
     array_of,
@@ -61,7 +61,7 @@ def _empty(rows: int, columns: int, dtype: Any = np.float64) -> np.ndarray:
 
 
 def _places(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    if not isinstance(rows, Dim) and not isinstance(columns, Dim):
+    if not isinstance(rows, SymbolicDim) and not isinstance(columns, SymbolicDim):
         _empty(max(rows, 0), max(columns, 0))
     return layout.index_range(rows, int)[:, None], layout.index_range(columns, int)[None, :]
 

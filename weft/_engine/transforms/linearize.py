@@ -85,7 +85,7 @@ def linearize_flat(
     return values, program, out_nonzero
 
 
-class Partial:
+class PartialEvalResult:
     """The result of `partial_eval_jaxpr`.
 
     known         the program of the known inputs; its results are the known results, then the computed residuals
@@ -116,7 +116,7 @@ def partial_eval_jaxpr(
     in_unknown: Sequence[bool],
     force_unknown: Sequence[bool] = (),
     saveable: Callable[[Eqn], bool] | None = None,
-) -> Partial:
+) -> PartialEvalResult:
     """Split `jaxpr` into a program of the known inputs and a program of the unknown inputs.
 
     `force_unknown` marks results that are unknown even if only known inputs determine them. With `saveable`, a checkpoint policy, only
@@ -138,7 +138,7 @@ def _partial(
     in_unknown: Sequence[bool],
     force_unknown: Sequence[bool],
     saveable: Callable[..., Any] | None,
-) -> Partial:
+) -> PartialEvalResult:
     unknown_ins = [v for v, u in zip(jaxpr.invars, in_unknown) if u]
     sides = _Sides(set(unknown_ins), saveable)
     for eqn in jaxpr.eqns:
@@ -169,7 +169,7 @@ def _partial(
         unknown_eqns,
         name=jaxpr.name,
     )
-    return Partial(known, unknown, out_unknown, [position.get(v) for v in residuals])
+    return PartialEvalResult(known, unknown, out_unknown, [position.get(v) for v in residuals])
 
 
 class _Sides:
@@ -273,7 +273,7 @@ def _not_saved(
 
 def run_partial(
     trace: LinearTrace,
-    partial: Partial,
+    partial: PartialEvalResult,
     known_args: Sequence[Any],
     unknown_args: Sequence[Any],
     bind_known: Callable[[Jaxpr, Sequence[Any]], list[Any]],

@@ -12,7 +12,13 @@ from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import literal_value
 from weft._engine.core.primitive import ConstraintOp
 from weft._engine.core.stage import UsesRefs, stage
-from weft._engine.core.trace import UndefPrimal, Zero, is_undef, lenient, with_source
+from weft._engine.core.trace import (
+    UndefPrimal,
+    Zero,
+    allow_unspecified_shardings,
+    is_undef,
+    with_source,
+)
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ops.elementwise import add_any
 from weft._engine.ops.placement import laid_out_as
@@ -26,7 +32,7 @@ def backward_pass(
     `cts` are the cotangents of the results. Equations that do not depend on a linear input are evaluated under the current trace.
     The cotangents of the inputs at positions `unwanted` are `Zero`; operations that only they need are not computed.
     """
-    with lenient():
+    with allow_unspecified_shardings():
         return _BackwardPass(jaxpr, args, unwanted).run(cts)
 
 

@@ -129,7 +129,7 @@ _FINDERS = (BuiltinImporter, FrozenImporter, PathFinder)
 _interrupted: dict[str, ModuleType] = {}
 
 
-class _Loader:
+class _SuspendingLoader:
     """The loader of one module; it suspends user code from the creation of the module to its last statement.
 
     It remains the loader of the module's spec, because Python continues with that spec if user code imports the module in between.
@@ -190,7 +190,7 @@ class ImportGuard:
             return None
         spec = _find(name, path)
         if is_listed and spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # importlib.abc loads slowly
+            spec.loader = _SuspendingLoader(spec.loader)  # type: ignore[assignment]  # importlib.abc loads slowly
         return spec
 
 

@@ -113,7 +113,7 @@ def machine_model() -> MachineModel:
     return _current
 
 
-class _AtHand:
+class _DetectedMachine:
     """The model of this machine, determined on first use."""
 
     def __getattr__(self, name: str) -> Any:
@@ -123,7 +123,7 @@ class _AtHand:
 
 
 #: the model that passes read
-MODEL: MachineModel = cast(MachineModel, _AtHand())
+MODEL: MachineModel = cast(MachineModel, _DetectedMachine())
 
 
 def measured() -> MachineModel:

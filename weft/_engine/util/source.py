@@ -125,13 +125,13 @@ def wraps(fun: Callable, says: str = "") -> Callable:
     return documented
 
 
-class _Scope(threading.local):
+class _NameStack(threading.local):
     """The current name scope of traced operations: names joined by slashes."""
 
     name = ""
 
 
-scope = _Scope()
+scope = _NameStack()
 
 
 def joined(outer: str, inner: str) -> str:
@@ -182,7 +182,7 @@ def with_metadata(outer: Metadata, inner: Metadata) -> Metadata:
     )
 
 
-class _Place:
+class _NamedLine:
     """A stand-in for a code object that only has a file name, a line number and a function name."""
 
     __slots__ = ("co_filename", "co_firstlineno", "co_name")
@@ -205,7 +205,7 @@ class SourceLine:
     __slots__ = ("_code", "_lasti", "metadata", "scope")
 
     def __init__(
-        self, code: CodeType | _Place, lasti: int, scope: str = "", metadata: Metadata = ()
+        self, code: CodeType | _NamedLine, lasti: int, scope: str = "", metadata: Metadata = ()
     ) -> None:
         self._code = code
         self._lasti = lasti
@@ -259,7 +259,7 @@ class SourceLine:
         >>> str(SourceLine.at('/src/train.py', 41, 'attend'))
         'train.py:41 in attend'
         """
-        return SourceLine(_Place(file, line, function), 0, scope, metadata)
+        return SourceLine(_NamedLine(file, line, function), 0, scope, metadata)
 
     @property
     def file(self) -> str:

@@ -21,7 +21,7 @@ _PATIENCE_S = 10.0  # maximal wait of a fork for imports, which may themselves w
 _module_locks: dict = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
 
 
-class _Held:
+class _ForkSafeLock:
     """A lock that is held during a fork. A lock registered while a fork is waiting gets only the call of `give`."""
 
     had_logging: bool | None = None  # True if `logging` was imported before the current fork began
@@ -30,8 +30,8 @@ class _Held:
         self.lock, self.is_taken = lock, False
 
     def take(self) -> None:
-        if _Held.had_logging is None:
-            _Held.had_logging = "logging" in sys.modules
+        if _ForkSafeLock.had_logging is None:
+            _ForkSafeLock.had_logging = "logging" in sys.modules
         self.lock.acquire()
         self.is_taken = True
 
@@ -44,7 +44,7 @@ class _Held:
 def held_over_forks(lock: L) -> L:
     """Return `lock`, registered so that it is free in forked children. Locks are acquired in reverse order of registration."""
     if hasattr(os, "register_at_fork"):
-        held = _Held(lock)
+        held = _ForkSafeLock(lock)
         os.register_at_fork(before=held.take, after_in_parent=held.give, after_in_child=held.give)
     return lock
 
@@ -60,9 +60,9 @@ class _Imports:
             time.sleep(0.001)
             _imp.acquire_lock()
         logging = sys.modules.get("logging")
-        if logging is not None and not _Held.had_logging:
+        if logging is not None and not _ForkSafeLock.had_logging:
             logging._lock.acquire()  # logging, imported during the fork, releases it without acquiring it
-        _Held.had_logging = None
+        _ForkSafeLock.had_logging = None
 
     def release(self) -> None:
         _imp.release_lock()

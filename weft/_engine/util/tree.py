@@ -692,7 +692,7 @@ default_registry = PyTreeRegistry()
 # ---- partial application
 
 
-class _Opaque:
+class _OpaqueCallable:
     """A wrapper of a `functools.partial` that keeps `Partial` from merging its bound arguments."""
 
     __slots__ = ("function",)
@@ -707,7 +707,7 @@ class _Opaque:
         return self.function(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return self.function == (other.function if isinstance(other, _Opaque) else other)
+        return self.function == (other.function if isinstance(other, _OpaqueCallable) else other)
 
     def __hash__(self) -> int:
         return hash(self.function)
@@ -728,7 +728,7 @@ class Partial(functools.partial):
 
     def __new__(cls, func: Callable[..., Any], /, *args: Any, **kw: Any) -> Partial:
         # functools.partial merges a partial of a partial, but the inner arguments must stay static here.
-        inner = _Opaque(func) if isinstance(func, functools.partial) else func
+        inner = _OpaqueCallable(func) if isinstance(func, functools.partial) else func
         return super().__new__(cls, inner, *args, **kw)
 
 

@@ -40,7 +40,7 @@ _pauses: list[
 _owes = False  # True if the end of the last pause must enable the collector
 
 
-class _Paused:
+class _GarbageCollectionPause:
     """A context manager in which the garbage collector does not start by itself."""
 
     __slots__ = ()
@@ -82,17 +82,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 #: use as `with paused:` around internal work that creates many objects and calls no user code
-paused = _Paused()
+paused = _GarbageCollectionPause()
 
 
 # ---- all user code
 
 _SIGNALS = range(1, _signal.NSIG)
 #: thread -> the user code that it suspends
-_sections: dict[int, _Section] = {}
+_sections: dict[int, _SuspendedUserCode] = {}
 
 
-class _Section:
+class _SuspendedUserCode:
     """The user code that one thread suspends."""
 
     __slots__ = ("arrived", "depth", "handlers", "importer", "profile", "trace")
@@ -177,7 +177,7 @@ def _calls_python(function: Any) -> bool:
     return isinstance(function, (FunctionType, MethodType))
 
 
-class _Suspended:
+class _UserCodeSuspension:
     """A context manager that suspends user code in this thread; blocks may nest."""
 
     __slots__ = ()
@@ -186,7 +186,7 @@ class _Suspended:
         thread = _thread.get_ident()
         section = _sections.get(thread)
         if section is None:
-            section = _Section()
+            section = _SuspendedUserCode()
             section.suspend()
             _sections[thread] = section
         section.depth += 1
@@ -200,7 +200,7 @@ class _Suspended:
             section.resume()
 
 
-suspended = _Suspended()
+suspended = _UserCodeSuspension()
 
 
 def is_suspended() -> bool:

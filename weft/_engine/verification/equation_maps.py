@@ -20,7 +20,7 @@ import numpy as np
 
 from weft._engine.compiler.fusion.classify import LoweringKind, computes, lowering_kind
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims
 from weft._engine.core.primitive import ElementwiseOp, IndexOp, MovementOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
@@ -71,7 +71,7 @@ class EquationMaps:
     """The index maps of one group. Leaves that are `given` have known values and are not read."""
 
     def __init__(
-        self, graph: Fusion, group: Group, given: Mapping[Var, np.ndarray] | None = None
+        self, graph: Fusion, group: KernelGroup, given: Mapping[Var, np.ndarray] | None = None
     ) -> None:
         self.graph, self.group = graph, group
         self.given = given or {}

@@ -22,7 +22,7 @@ import numpy as np
 
 from weft._engine.compiler.fusion.classify import LoweringKind, computes, lowering_kind
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims
 from weft._engine.compiler.loops.loop_nest import BuiltKernel
 from weft._engine.core.primitive import IndexOp
@@ -82,7 +82,7 @@ class ResultSample(NamedTuple):
     loads: list[set[int]]
 
 
-def check_group_kernel(graph: Fusion, group: Group, built: BuiltKernel) -> None:
+def check_group_kernel(graph: Fusion, group: KernelGroup, built: BuiltKernel) -> None:
     """Compare the reads and writes of a kernel with its equations; raise KernelMapError."""
     try:
         provenance = provenance_of(built.kernel)

@@ -77,17 +77,19 @@ def leaves_of(tree: Tree) -> set[int]:
     return reached
 
 
-def provenance_of(kernel: L.Kernel, given: Mapping[str, np.ndarray] | None = None) -> Provenance:
+def provenance_of(
+    kernel: L.LoopsKernel, given: Mapping[str, np.ndarray] | None = None
+) -> Provenance:
     """Run a kernel on provenance. Elements of `given` inputs are numbers.
 
     Raise AccessError for an invalid access, and UncheckedKernelError if the kernel is not covered.
     """
-    writer = _FunctionWriter(kernel, given or {})
+    writer = _ProvenanceFunctionWriter(kernel, given or {})
     run = writer.function()
     for samples, partial in ((None, False), (4, False), (2, False), (3, True)):
         if _least_statements(kernel.body, samples, writer.carrying, partial) > BUDGET:
             continue
-        machine = _Machine(kernel, samples, partial)
+        machine = _ProvenanceInterpreter(kernel, samples, partial)
         try:
             run(machine)
         except _BudgetError:
@@ -106,10 +108,10 @@ class _BudgetError(Exception):
     """The run exceeds the budget of statements."""
 
 
-class _Machine:
+class _ProvenanceInterpreter:
     """Memory and iteration counts of one run."""
 
-    def __init__(self, kernel: L.Kernel, samples: int | None, partial: bool) -> None:
+    def __init__(self, kernel: L.LoopsKernel, samples: int | None, partial: bool) -> None:
         self.samples, self.partial = samples, partial
         self.budget = BUDGET
         self.cut = False
@@ -218,7 +220,7 @@ class _Machine:
 
 
 @record(frozen=False)
-class _LoopFacts:
+class _ProvenanceLoopFacts:
     """The accumulators and buffers that the body of a loop uses."""
 
     updated: set[str] = field(default_factory=set)
@@ -228,10 +230,10 @@ class _LoopFacts:
     reads: dict[str, int] = field(default_factory=dict)
 
 
-class _FunctionWriter:
+class _ProvenanceFunctionWriter:
     """Writer of the Python function of a kernel."""
 
-    def __init__(self, kernel: L.Kernel, given: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, kernel: L.LoopsKernel, given: Mapping[str, np.ndarray]) -> None:
         self.kernel = kernel
         self.given = {name: f"g{k}" for k, name in enumerate(given)}
         self.lines: list[str] = []
@@ -253,12 +255,12 @@ class _FunctionWriter:
                 at += buf.size
         self.base = dict(zip(self.inputs, self.bases))
         self.sizes = {b.name: b.size for b in (*kernel.bufs, *kernel.scratch)}
-        facts: dict[int, _LoopFacts] = {}
+        facts: dict[int, _ProvenanceLoopFacts] = {}
         total = _facts(kernel.body, facts)
         self.carrying = {key for key, loop in facts.items() if _carries(loop, total)}
         self.needed = _needed_names(kernel.body)
 
-    def function(self) -> Callable[[_Machine], None]:
+    def function(self) -> Callable[[_ProvenanceInterpreter], None]:
         """Return the function."""
         self._body(self.kernel.body)
         text = "\n".join(
@@ -314,13 +316,13 @@ class _FunctionWriter:
             self._line(f"k{name} = 0")
         elif isinstance(stmt, L.Accum):
             self._accum(stmt)
-        elif isinstance(stmt, L.Scan):
+        elif isinstance(stmt, L.PrefixCombine):
             parts = [self._name(a) for a in stmt.accs] + [self._tree(v) for v in stmt.values]
             joined = self._temp(_tuple(parts))
             for name in (*stmt.names, *stmt.accs):
                 self.numbers.discard(name)
                 self._line(f"{self._name(name)} = {joined}")
-        elif isinstance(stmt, L.Store):
+        elif isinstance(stmt, L.StoreElement):
             self._store(stmt)
         elif isinstance(stmt, L.Interleave):
             at = self._place(stmt.buf, stmt.index)
@@ -344,7 +346,7 @@ class _FunctionWriter:
 
     def _accum(self, stmt: L.Accum) -> None:
         name = self._name(stmt.name)
-        source = stmt.value.name if isinstance(stmt.value, L.Ref) else None
+        source = stmt.value.name if isinstance(stmt.value, L.ScalarRef) else None
         inner = source if source in self.accumulators else None
         value = self._name(inner) if inner is not None else self._tree(stmt.value)
         self._line(f"k{name} += {1 if inner is None else 'k' + self._name(inner)}")
@@ -361,7 +363,7 @@ class _FunctionWriter:
             raise UncheckedKernelError(f"it stores to {buf} at places that depend on data")
         return self._number(index)
 
-    def _store(self, stmt: L.Store) -> None:
+    def _store(self, stmt: L.StoreElement) -> None:
         at, value = self._place(stmt.buf, stmt.index), self._tree(stmt.value)
         call = (
             f"m.update({stmt.buf!r}, {at}, {value})"
@@ -422,10 +424,10 @@ class _FunctionWriter:
                     if expr.buf in self.given and all(self._is_number(x) for x in parts)
                     else ""
                 )
-            elif isinstance(expr, L.Ref):
+            elif isinstance(expr, L.ScalarRef):
                 variable = expr.name
                 form = "number" if variable in self.numbers else ""
-            elif isinstance(expr, L.Op):
+            elif isinstance(expr, L.ScalarOp):
                 form = "number" if all(self._is_number(a) for a in expr.args) else ""
             else:
                 form = "number"
@@ -438,7 +440,7 @@ class _FunctionWriter:
             if expr.type == "bool" or expr.type in L.INTEGERS:
                 return f"({expr.value!r})"
             return self._constant(loops_eval.scalar(expr.value, expr.type))
-        if isinstance(expr, L.Index | L.Ref):
+        if isinstance(expr, L.Index | L.ScalarRef):
             return self._name(expr.name)
         key = (id(expr), True)
         name = self.memo.get(key)
@@ -465,7 +467,7 @@ class _FunctionWriter:
         )
         return f"{loaded} if {self._number(expr.guard)} else {other}"
 
-    def _number_op(self, expr: L.Op, args: list[str]) -> str:
+    def _number_op(self, expr: L.ScalarOp, args: list[str]) -> str:
         op, source = expr.op, expr.args[0].type
         if op == "select":
             return f"{args[1]} if {args[0]} else {args[2]}"
@@ -497,7 +499,7 @@ class _FunctionWriter:
         """Write the tree of an expression; `None` for numbers."""
         if self._is_number(expr):
             return "None"
-        if isinstance(expr, L.Ref):
+        if isinstance(expr, L.ScalarRef):
             accumulator, name = expr.name, self._name(expr.name)
             if accumulator in self.accumulators and (id(expr), "count") not in self.memo:
                 self.memo[id(expr), "count"] = name
@@ -509,12 +511,12 @@ class _FunctionWriter:
             if isinstance(expr, L.Load):
                 tree = self._load(expr)
             else:
-                assert isinstance(expr, L.Op)  # constants and indices are numbers
+                assert isinstance(expr, L.ScalarOp)  # constants and indices are numbers
                 tree = self._tree_op(expr)
             self.memo[key] = tree
         return tree
 
-    def _tree_op(self, expr: L.Op) -> str:
+    def _tree_op(self, expr: L.ScalarOp) -> str:
         if expr.op == "select" and self._is_number(expr.args[0]):
             one, other = self._tree(expr.args[1]), self._tree(expr.args[2])
             return self._temp(f"{one} if {self._number(expr.args[0])} else {other}")
@@ -598,9 +600,9 @@ def _tuple(parts: Sequence[str]) -> str:
 # ---- facts of loops
 
 
-def _facts(body: Sequence[L.Stmt], out: dict[int, _LoopFacts]) -> _LoopFacts:
+def _facts(body: Sequence[L.Stmt], out: dict[int, _ProvenanceLoopFacts]) -> _ProvenanceLoopFacts:
     """Return the facts of a body, and add the facts of its loops to `out`."""
-    facts = _LoopFacts()
+    facts = _ProvenanceLoopFacts()
 
     def read(*exprs: L.Expr | None) -> None:
         for buf in _buffers_read(exprs):
@@ -617,10 +619,10 @@ def _facts(body: Sequence[L.Stmt], out: dict[int, _LoopFacts]) -> _LoopFacts:
         elif isinstance(stmt, L.Accum):
             read(stmt.value, stmt.guard)
             facts.updated.add(stmt.name)
-        elif isinstance(stmt, L.Scan):
+        elif isinstance(stmt, L.PrefixCombine):
             read(*stmt.values)
             facts.updated.update(stmt.accs)
-        elif isinstance(stmt, L.Store):
+        elif isinstance(stmt, L.StoreElement):
             read(stmt.index, stmt.value, stmt.guard)
             if stmt.accumulate:
                 read(L.Load(stmt.buf, L.Const(0, "i64"), stmt.value.type))
@@ -638,7 +640,7 @@ def _facts(body: Sequence[L.Stmt], out: dict[int, _LoopFacts]) -> _LoopFacts:
     return facts
 
 
-def _add(facts: _LoopFacts, inner: _LoopFacts) -> None:
+def _add(facts: _ProvenanceLoopFacts, inner: _ProvenanceLoopFacts) -> None:
     facts.read_first |= inner.read_first - facts.written
     facts.updated |= inner.updated
     facts.written |= inner.written
@@ -646,7 +648,7 @@ def _add(facts: _LoopFacts, inner: _LoopFacts) -> None:
         facts.reads[buf] = facts.reads.get(buf, 0) + count
 
 
-def _carries(loop: _LoopFacts, total: _LoopFacts) -> bool:
+def _carries(loop: _ProvenanceLoopFacts, total: _ProvenanceLoopFacts) -> bool:
     """Return whether later iterations of a loop, or statements after it, read values that its
     iterations leave."""
     if loop.updated or loop.written & loop.read_first:
@@ -663,7 +665,7 @@ def _buffers_read(exprs: Iterable[L.Expr | None]) -> set[str]:
         if id(x) in seen:
             continue
         seen.add(id(x))
-        if isinstance(x, L.Op):
+        if isinstance(x, L.ScalarOp):
             stack += x.args
         elif isinstance(x, L.Load):
             buffers.add(x.buf)
@@ -698,9 +700,9 @@ def _uses(stmt: L.Stmt) -> tuple[list[L.Expr], list[L.Expr]]:
         return [stmt.value], []
     if isinstance(stmt, L.Accum):
         return [stmt.value], [] if stmt.guard is None else [stmt.guard]
-    if isinstance(stmt, L.Scan):
+    if isinstance(stmt, L.PrefixCombine):
         return list(stmt.values), []
-    if isinstance(stmt, L.Store):
+    if isinstance(stmt, L.StoreElement):
         return [stmt.value], [stmt.index, *([] if stmt.guard is None else [stmt.guard])]
     if isinstance(stmt, L.Interleave):
         return list(stmt.values), [stmt.index]
@@ -715,13 +717,13 @@ def _mark(exprs: Sequence[L.Expr], as_numbers: bool, needed: set[str]) -> None:
         if (id(x), number) in seen:
             continue
         seen.add((id(x), number))
-        if isinstance(x, L.Ref):
+        if isinstance(x, L.ScalarRef):
             if number:
                 needed.add(x.name)
         elif isinstance(x, L.Load):
             stack += [(part, True) for part in (x.index, x.guard) if part is not None]
             stack += [] if x.other is None else [(x.other, number)]
-        elif isinstance(x, L.Op):
+        elif isinstance(x, L.ScalarOp):
             stack += [(a, number or (k == 0 and x.op == "select")) for k, a in enumerate(x.args)]
 
 

@@ -37,8 +37,8 @@ from weft._engine.verification.step_evaluator import StepEvaluator
 from weft._engine.verification.step_memory import StepMemory, bodies, describe_step
 from weft._engine.verification.tolerance import (
     Mismatch,
-    Precision,
-    Tolerance,
+    ResultPrecision,
+    ResultTolerance,
     difference,
     epsilon_of,
     precisions,
@@ -144,7 +144,7 @@ class _StageTolerance:
             # first stage.
             return [_shifted(w, t, f) for w, t, f in zip(want, self.trials[k], first)]
 
-        return difference(got, want, Tolerance(want, self.precision, again))
+        return difference(got, want, ResultTolerance(want, self.precision, again))
 
 
 def _shifted(want: np.ndarray, trial: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -211,7 +211,7 @@ class StepwiseRun:
             expand(stages.lowered.stacked),
         )
         self.args = stages.to_memory(call.args)
-        self.program: P.Program = self.scheduled.program
+        self.program: P.ScheduledProgram = self.scheduled.program
         self.out_bytes = [v.aval.nbytes for v in self.stacked.outvars]
         self.native = call.step_code
         self.memory = StepMemory(self.scheduled, self.args, self.out_bytes)
@@ -368,13 +368,13 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
             return written if step.places is None else [*written, (step.places, "i32")]
         case P.Copy() | P.Pad():
             return [(step.dst, "u8")]
-        case P.Join():
+        case P.JoinStep():
             return [(step.out, "u8")]
         case P.LibraryCall():
             return [
                 (ref, _short(dtype)) for name, ref, _, dtype in step.arrays if name.startswith("y")
             ]
-        case P.HostCall():
+        case P.HostCallStep():
             return [(ref, _short(dtype)) for ref, _, dtype in step.outs]
         case _:
             return [ref for s in _inner_steps(step) for ref in writes_of(s)]
@@ -400,16 +400,16 @@ def _short(dtype: str) -> str:
 
 
 def _calls_host(step: P.Step) -> bool:
-    return isinstance(step, P.HostCall) or any(map(_calls_host, _inner_steps(step)))
+    return isinstance(step, P.HostCallStep) or any(map(_calls_host, _inner_steps(step)))
 
 
 def _differs(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> bool:
     """Return whether arrays differ by more than the rounding of one kernel."""
     for x, y in zip(got, want):
-        precision = Precision(epsilon_of(y.dtype), max(1, int(math.sqrt(y.size))))
+        precision = ResultPrecision(epsilon_of(y.dtype), max(1, int(math.sqrt(y.size))))
         if (
             x.tobytes() != y.tobytes()
-            and difference([x], [y], Tolerance([y], [precision])) is not None
+            and difference([x], [y], ResultTolerance([y], [precision])) is not None
         ):
             return True
     return False

@@ -63,7 +63,7 @@ class StepEvaluator:
     def copy(self, step: P.Copy) -> None:
         self.at(step.dst, step.nbytes)[:] = self.at(step.src, step.nbytes).copy()
 
-    def join(self, step: P.Join) -> None:
+    def join(self, step: P.JoinStep) -> None:
         rows = self.at(step.out, step.rows * step.pitch).reshape(step.rows, step.pitch)
         for ref, width, begin in step.parts:
             rows[:, begin : begin + width] = self.at(ref, step.rows * width).reshape(
@@ -119,7 +119,7 @@ class StepEvaluator:
         if step.places is not None:
             self.typed(step.places, "i32", order.size).reshape(order.shape)[...] = order
 
-    def host_call(self, step: P.HostCall) -> None:
+    def host_call(self, step: P.HostCallStep) -> None:
         def view(item: tuple[P.BufRef, tuple[int, ...], str]) -> np.ndarray:
             ref, shape, name = item
             dtype = _dtype(name)
@@ -213,10 +213,10 @@ class StepEvaluator:
 _RUN: dict[type, Any] = {
     P.Launch: StepEvaluator.launch,
     P.Copy: StepEvaluator.copy,
-    P.Join: StepEvaluator.join,
+    P.JoinStep: StepEvaluator.join,
     P.Pad: StepEvaluator.pad,
     P.Sort: StepEvaluator.sort,
-    P.HostCall: StepEvaluator.host_call,
+    P.HostCallStep: StepEvaluator.host_call,
     P.LibraryCall: StepEvaluator.library_call,
     P.Gemm: StepEvaluator.gemm,
     P.Loop: StepEvaluator.loop,

@@ -27,7 +27,7 @@ class StepMemory:
     def __init__(
         self, scheduled: Any, inputs: Sequence[np.ndarray], out_bytes: Sequence[int]
     ) -> None:
-        program: P.Program = scheduled.program
+        program: P.ScheduledProgram = scheduled.program
         self.program = program
         self.blocks: list[tuple[str, np.ndarray, int]] = []  # (name, bytes with guards, size)
         ins = [self._block(f"argument {i}", x.nbytes, _bytes(x)) for i, x in enumerate(inputs)]
@@ -132,7 +132,7 @@ def describe_step(step: P.Step) -> str:
             return f"{step.kind} FFT of {step.rows} rows of {step.n}"
         case P.LibraryCall():
             return f"library routine {step.routine}"
-        case P.HostCall():
+        case P.HostCallStep():
             return f"host call {getattr(step.fn, '__name__', '')}"
         case P.Copy():
             return f"copy of {step.nbytes} bytes"

@@ -1,6 +1,6 @@
 """The tolerance of comparisons: rounding differences between correct evaluations of a program.
 
-In:   the expected results, a `Precision` for each, and a function that evaluates the program again
+In:   the expected results, a `ResultPrecision` for each, and a function that evaluates the program again
       with noise.
 Out:  the first `Mismatch`, or None.
 How:  results that depend on no floating-point value must be equal. Other results may differ by a
@@ -60,7 +60,7 @@ MOST_TRIALS = 16
 
 
 @record
-class Precision:
+class ResultPrecision:
     """The precision of one result.
 
     `epsilon` is the unit of the coarsest dtype in its computation (0 if no dtype rounds), `length`
@@ -71,9 +71,9 @@ class Precision:
     length: int = 1
     overflows: bool = False
 
-    def joined(self, other: Precision) -> Precision:
+    def joined(self, other: ResultPrecision) -> ResultPrecision:
         """Return the coarser precision of both."""
-        return Precision(
+        return ResultPrecision(
             max(self.epsilon, other.epsilon),
             max(self.length, other.length),
             self.overflows or other.overflows,
@@ -119,18 +119,20 @@ def epsilon_of(dtype: Any) -> float:
     return 2.0**-2 if name.startswith("float") and name != "float0" else 0.0
 
 
-def precisions(jaxpr: Jaxpr, given: Sequence[Precision] | None = None) -> list[Precision]:
+def precisions(
+    jaxpr: Jaxpr, given: Sequence[ResultPrecision] | None = None
+) -> list[ResultPrecision]:
     """Return the precision of each result of a program; `given` holds the precisions of inputs."""
-    precision_of: dict[Var, Precision] = {
+    precision_of: dict[Var, ResultPrecision] = {
         v: _of_type(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)
     }
     for var, more in zip(jaxpr.invars, given or ()):
         precision_of[var] = precision_of[var].joined(more)
     for eqn in jaxpr.eqns:
-        joined = Precision()
+        joined = ResultPrecision()
         for atom in eqn.invars:
             joined = joined.joined(_of_atom(atom, precision_of))
-        joined = joined.joined(Precision(0.0, _length(eqn)))
+        joined = joined.joined(ResultPrecision(0.0, _length(eqn)))
         for _, inner in subjaxprs(eqn.params):
             joined = joined.joined(_of_all(inner))
         for var in eqn.outvars:
@@ -138,21 +140,21 @@ def precisions(jaxpr: Jaxpr, given: Sequence[Precision] | None = None) -> list[P
     return [_of_atom(atom, precision_of) for atom in jaxpr.outvars]
 
 
-def _of_atom(atom: Any, known: dict[Var, Precision]) -> Precision:
+def _of_atom(atom: Any, known: dict[Var, ResultPrecision]) -> ResultPrecision:
     return _of_type(atom.aval) if type(atom) is Literal else known[atom]
 
 
-def _of_type(aval: Any) -> Precision:
-    return Precision(epsilon_of(aval.dtype), 1, getattr(aval.dtype, "name", "") == "float16")
+def _of_type(aval: Any) -> ResultPrecision:
+    return ResultPrecision(epsilon_of(aval.dtype), 1, getattr(aval.dtype, "name", "") == "float16")
 
 
-def _of_all(jaxpr: Jaxpr) -> Precision:
+def _of_all(jaxpr: Jaxpr) -> ResultPrecision:
     """Return the coarsest precision anywhere in a program."""
-    precision = Precision()
+    precision = ResultPrecision()
     for var in (*jaxpr.constvars, *jaxpr.invars):
         precision = precision.joined(_of_type(var.aval))
     for eqn in jaxpr.eqns:
-        precision = precision.joined(Precision(0.0, _length(eqn)))
+        precision = precision.joined(ResultPrecision(0.0, _length(eqn)))
         for var in eqn.outvars:
             precision = precision.joined(_of_type(var.aval))
         for _, inner in subjaxprs(eqn.params):
@@ -187,7 +189,7 @@ def _product(shape: Sequence[int], dims: Iterable[int]) -> int:
     return max(1, math.prod(shape[d] for d in dims if d < len(shape)))
 
 
-class Tolerance:
+class ResultTolerance:
     """The allowed differences from the results `want`.
 
     `repeat(k)` evaluates the program with noise number k. Units are relative to a magnitude of at
@@ -198,7 +200,7 @@ class Tolerance:
     def __init__(
         self,
         want: Sequence[np.ndarray],
-        precision: Sequence[Precision],
+        precision: Sequence[ResultPrecision],
         repeat: Callable[[int], Sequence[np.ndarray]] | None = None,
         *,
         least: float = 0.0,
@@ -263,7 +265,7 @@ class Tolerance:
 def difference(
     got: Sequence[np.ndarray],
     want: Sequence[np.ndarray],
-    tolerance: Tolerance | None,
+    tolerance: ResultTolerance | None,
     exact: Sequence[bool] = (),
 ) -> Mismatch | None:
     """Return the first element of `got` that differs from `want`; None if none does.
@@ -303,7 +305,7 @@ def _not_identical(x: np.ndarray, y: np.ndarray, either_zero: bool) -> np.ndarra
     return np.asarray(~((a == b) & same_zeros | np.isnan(a) & np.isnan(b)))
 
 
-def _too_far(x: np.ndarray, y: np.ndarray, i: int, tolerance: Tolerance) -> np.ndarray:
+def _too_far(x: np.ndarray, y: np.ndarray, i: int, tolerance: ResultTolerance) -> np.ndarray:
     """Return a mask of the floating-point elements that differ by more than rounding."""
     a, b = wide(x), wide(y)
     allowed = tolerance.at(i)

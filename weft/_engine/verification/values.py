@@ -30,8 +30,8 @@ from weft._engine.verification.recorded_call import (
 )
 from weft._engine.verification.tolerance import (
     Mismatch,
-    Precision,
-    Tolerance,
+    ResultPrecision,
+    ResultTolerance,
     difference,
     precisions,
 )
@@ -124,7 +124,7 @@ def compare(call: RecordedCall) -> Mismatch | None:
     precision = precisions(call.program)
     if replay.seen:
         every = functools.reduce(
-            Precision.joined, precisions(_with_all_results(call.program)), Precision()
+            ResultPrecision.joined, precisions(_with_all_results(call.program)), ResultPrecision()
         )
         precision += [every] * len(replay.seen)
 
@@ -133,7 +133,9 @@ def compare(call: RecordedCall) -> Mismatch | None:
         moved = call.expected(other, k)
         return [*moved, *(other.seen if len(other.seen) == len(replay.seen) else replay.seen)]
 
-    return difference([*call.outs, *replay.logged], checked, Tolerance(checked, precision, again))
+    return difference(
+        [*call.outs, *replay.logged], checked, ResultTolerance(checked, precision, again)
+    )
 
 
 def _with_all_results(program: Jaxpr) -> Jaxpr:

@@ -157,7 +157,7 @@ class VJPHiPrimitive:
     def batch(self, axis_data, args, dims):
         """Return `(result, dims of the result)` for arguments mapped over `dims`."""
         out_dims = self.batch_dim_rule(axis_data, dims)
-        return _Mapped(self, axis_data, dims, out_dims)(*args), out_dims
+        return _MappedPrimitive(self, axis_data, dims, out_dims)(*args), out_dims
 
     def batch_dim_rule(self, axis_data, dims, /):
         """Return the mapped dims of the result, so that `vmap` can map the other rules."""
@@ -516,7 +516,7 @@ def _linearized_transpose(cts: Sequence, *args, jaxpr, bwd, num_res, name):
     ]
 
 
-class _Mapped(VJPHiPrimitive):
+class _MappedPrimitive(VJPHiPrimitive):
     """An operation whose rules are the mapped rules of another operation."""
 
     axis: BatchAxis

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from weft._engine.control.call_rules import Call
+from weft._engine.control.call_rules import ProgramCallOp
 from weft._engine.core import extension
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import Primitive as _Primitive
@@ -24,7 +24,7 @@ from weft._engine.util.source import user_frame
 ParamDict = dict[str, Any]
 
 
-class _Stands(type):
+class _StandInType(type):
     """A metaclass for a class that stands for a weft class of another name: `isinstance` tests the weft class."""
 
     stands_for: tuple[type, ...]
@@ -35,7 +35,7 @@ class _Stands(type):
         )
 
 
-class Primitive(extension.ExtensionPrimitive, metaclass=_Stands):
+class Primitive(extension.ExtensionPrimitive, metaclass=_StandInType):
     """A custom operation: `Primitive(name)`. Its attributes and rules define its behavior.
 
     `multiple_results`     True if it returns a list of results; set it on the object
@@ -60,7 +60,7 @@ class Primitive(extension.ExtensionPrimitive, metaclass=_Stands):
     stands_for = (_Primitive,)
 
 
-class CallPrimitive(Call):
+class CallPrimitive(ProgramCallOp):
     """An operation that calls a function: `bind(fun, *args, **params)` or `bind(*args, subfuns=(fun,), **params)`, where
     `fun` is a `WrappedFun` of flat values.
 
@@ -95,7 +95,7 @@ def call_impl(f: Any, *args: Any, **_params: Any) -> Any:
 # --- programs -----------------------------------------------------------------------------------------------------------
 
 
-class Jaxpr(OpenJaxpr, metaclass=_Stands):
+class Jaxpr(OpenJaxpr, metaclass=_StandInType):
     """A program without values of its constants: `Jaxpr(constvars, invars, outvars, eqns, effects=(), debug_info=None)`.
 
     >>> x = Var(weft.typeof(1.0))
@@ -112,7 +112,7 @@ class Jaxpr(OpenJaxpr, metaclass=_Stands):
         return OpenJaxpr(*args, **kwargs)
 
 
-class ClosedJaxpr(ir.Jaxpr, metaclass=_Stands):
+class ClosedJaxpr(ir.Jaxpr, metaclass=_StandInType):
     """A program with values of its constants: `ClosedJaxpr(jaxpr, consts)`, the class of the result of `weft.make_jaxpr`.
 
     Raises TypeError if the numbers of constants differ.
@@ -128,7 +128,7 @@ class ClosedJaxpr(ir.Jaxpr, metaclass=_Stands):
         return jaxpr.closed(consts)
 
 
-class JaxprEqn(ir.Eqn, metaclass=_Stands):
+class JaxprEqn(ir.Eqn, metaclass=_StandInType):
     """An equation of a program: `JaxprEqn(invars, outvars, primitive, params, effects, source_info, ctx)`."""
 
     stands_for = (ir.Eqn,)

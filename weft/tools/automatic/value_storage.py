@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.core.primitive import RegionOp
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.partition.auto.memory import Storage
@@ -49,10 +49,10 @@ class _StorageBuilder:
         self.elsewhere.update(jaxpr.invars)
         if is_whole:
             self.elsewhere.update(results)
-        kernels: list[tuple[int, Group]] = []
+        kernels: list[tuple[int, KernelGroup]] = []
         for item in graph.items:
             self.time += 1
-            if isinstance(item, Group):
+            if isinstance(item, KernelGroup):
                 kernels.append((self.time, item))
                 self.times.update(dict.fromkeys(_equations(graph, item), self.time))
                 self._use(item.roots, graph.read_by(item), self.time)
@@ -75,7 +75,7 @@ class _StorageBuilder:
         self.first.update((v, begin) for v in makes)
         self.last.update(dict.fromkeys(reads, self.time))
 
-    def _reuse_operands(self, group: Group, time: int) -> None:
+    def _reuse_operands(self, group: KernelGroup, time: int) -> None:
         """End the life of operands that die in a kernel before it, where a result takes their memory."""
         operands = [v for v in group.leaves if self.last.get(v) == time and v in self.first]
         for root in group.roots:
@@ -86,7 +86,7 @@ class _StorageBuilder:
                 self.last[same[0]] = time - 1
 
 
-def _equations(graph: Fusion, group: Group) -> Iterator[Eqn]:
+def _equations(graph: Fusion, group: KernelGroup) -> Iterator[Eqn]:
     """Yield the equations that a kernel computes."""
     if group.dot is not None:
         yield group.dot

@@ -1,7 +1,7 @@
 """The hosts that a command line names.
 
 In:   `a:4,b:4`, or `n[1-8]:4`, as Slurm writes lists.
-Out:  `HostSpec`s.
+Out:  `LaunchHost`s.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ DEFAULT_SSH = "ssh -o BatchMode=yes"
 
 
 @record
-class HostSpec:
+class LaunchHost:
     """One host of `--hosts`: its name, and how many ranks it runs."""
 
     name: str
     slots: int
 
 
-def parse_hosts(text: str) -> tuple[HostSpec, ...]:
+def parse_hosts(text: str) -> tuple[LaunchHost, ...]:
     """Return the hosts that an option names.
 
     >>> parse_hosts("me@b.org:2,[::1]:3,c")
@@ -30,10 +30,10 @@ def parse_hosts(text: str) -> tuple[HostSpec, ...]:
     >>> parse_hosts("n[09-10]:2")
     (HostSpec(name='n09', slots=2), HostSpec(name='n10', slots=2))
     """
-    hosts: list[HostSpec] = []
+    hosts: list[LaunchHost] = []
     for item in split_hosts(text):
         names, slots = _parse_item(item.strip())
-        hosts += [HostSpec(name, slots) for name in names]
+        hosts += [LaunchHost(name, slots) for name in names]
     if not hosts or text.endswith(","):
         raise ValueError(f"hosts are named as in a:4,b:4, got {text!r}")
     seen: set[str] = set()

@@ -64,7 +64,7 @@ class LaunchOptions:
 
 
 @record
-class Group:
+class HostRanks:
     """Consecutive ranks on one host, and the coordinator's address as that host reaches it."""
 
     host: Host
@@ -79,7 +79,7 @@ class HostPool(Protocol):
     outlives_preemption: bool  # True if other hosts continue after the preemption of one
     proof_s: float  # maximal time until the ranks of a lost host have certainly ended
 
-    def assign(self, size: int) -> list[Group]:
+    def assign(self, size: int) -> list[HostRanks]:
         """Return where to start up to `size` ranks; raises StartError if too few hosts answer."""
         ...
 
@@ -87,7 +87,7 @@ class HostPool(Protocol):
         """Return whether hosts that were absent would give more ranks than `size`."""
         ...
 
-    def next_size(self, job: Job) -> int:
+    def next_size(self, job: LaunchedJob) -> int:
         """Return how many ranks to start after a failed job."""
         ...
 
@@ -145,7 +145,7 @@ def find_job_secret() -> str:
 def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signals: Signals) -> int:
     size, restarts = options.size, options.restarts
     while True:
-        job = Job(options, pool, size, output, signals)
+        job = LaunchedJob(options, pool, size, output, signals)
         status = job.run()
         if signals.received is not None or status == 0:
             return status
@@ -174,13 +174,13 @@ class LocalPool:
         self._output = output
         self._shrinks = options.least is not None
 
-    def assign(self, size: int) -> list[Group]:
-        return [Group(LocalHost(self._output.receive), tuple(range(size)), "127.0.0.1")]
+    def assign(self, size: int) -> list[HostRanks]:
+        return [HostRanks(LocalHost(self._output.receive), tuple(range(size)), "127.0.0.1")]
 
     def can_grow(self, size: int) -> bool:
         return False
 
-    def next_size(self, job: Job) -> int:
+    def next_size(self, job: LaunchedJob) -> int:
         return job.size - (job.count_lost() if self._shrinks else 0)
 
     def close(self, status: int) -> None:
@@ -208,7 +208,7 @@ class Signals:
 
 
 @record
-class Failure:
+class RankFailure:
     """The failure of one rank; `kind` and `text` come from the coordinator."""
 
     rank: int
@@ -221,7 +221,7 @@ class Failure:
         return self.kind.startswith("silent")
 
 
-class Job:
+class LaunchedJob:
     """One start of all ranks."""
 
     def __init__(
@@ -249,8 +249,8 @@ class Job:
             proof_s=pool.proof_s,
         )
         #: failures of the present ranks, in the coordinator's order; the first one ends the job
-        self._failures: list[Failure] = []
-        self._first: Failure | None = None
+        self._failures: list[RankFailure] = []
+        self._first: RankFailure | None = None
         #: the original number of each present rank, and of ranks that the others continue without
         self._present = list(range(self.size))
         self._abandoned: set[int] = set()
@@ -287,7 +287,7 @@ class Job:
         return len(killed | first | self._abandoned)
 
     # ---- starting
-    def _request(self, group: Group) -> StartRequest:
+    def _request(self, group: HostRanks) -> StartRequest:
         options = self._options
         environment = {
             "WEFT_COORDINATOR_ADDRESS": join_address(
@@ -337,7 +337,7 @@ class Job:
                 self._grace = self._options.grace + self._pool.proof_s
             else:
                 rank = self._present[news["rank"]]
-                self._failures.append(Failure(rank, news["kind"], news["text"]))
+                self._failures.append(RankFailure(rank, news["kind"], news["text"]))
                 continue
             continues = True
         return continues
@@ -387,7 +387,7 @@ class Job:
         if self._failures:
             self._first = self._failures[0]
         elif now - self._bad_since >= patience:
-            self._first = Failure(bad[0], "ended")
+            self._first = RankFailure(bad[0], "ended")
 
     def _is_bad(self, rank: int) -> bool:
         return self._exit_code(rank) not in (None, 0, PREEMPTED)
@@ -416,7 +416,7 @@ class Job:
         for group in self._groups:
             group.host.signal([rank for rank in group.ranks if rank in ranks], number)
 
-    def _kill_silent(self, failure: Failure) -> None:
+    def _kill_silent(self, failure: RankFailure) -> None:
         """Kill a rank that failed by silence: it may be stopped, and would never end."""
         if failure.is_silent:
             self._host_of[failure.rank].signal([failure.rank], signal.SIGKILL)
@@ -469,7 +469,7 @@ class Job:
     def _is_lost(self, rank: int) -> bool:
         return bool(self._host_of[rank].lost) and self._exit_code(rank) == LOST
 
-    def _describe(self, failure: Failure) -> str:
+    def _describe(self, failure: RankFailure) -> str:
         """Return what happened to a rank, as the predicate of a sentence."""
         code = self._exit_code(failure.rank)
         host = self._host_of[failure.rank]

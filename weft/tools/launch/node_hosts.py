@@ -24,7 +24,7 @@ from weft._engine.processes.launchers import PREEMPTED
 from weft._engine.processes.wire import ForeignDataError, host_and_port
 from weft._engine.util.record import record
 from weft.tools.launch.agent import CANNOT_START, Agent
-from weft.tools.launch.job import Group, LaunchOptions, Signals, StartError, make_log_dir
+from weft.tools.launch.job import HostRanks, LaunchOptions, Signals, StartError, make_log_dir
 from weft.tools.launch.local_host import Host, LocalHost
 from weft.tools.launch.pipe_link import check_versions
 from weft.tools.launch.rank_output import RankOutput
@@ -98,7 +98,7 @@ class NodePool(RemotePool):
         self._server = ConnectionServer(open_listeners(address.listen), secret, self)
         self._server.start()
 
-    def assign(self, size: int) -> list[Group]:
+    def assign(self, size: int) -> list[HostRanks]:
         """Return where to start `size` ranks."""
         self._local = None  # a new start has new ranks
         return super().assign(size)
@@ -210,13 +210,13 @@ def serve_node(node: NodeOptions, options: LaunchOptions) -> int:
         make_log_dir(options)
         secret, address = prepare(node.rendezvous)
         with Signals() as signals:
-            return _Node(node, options, output, signals).serve(secret, address.connect)
+            return _LocalNode(node, options, output, signals).serve(secret, address.connect)
     except (StartError, OSError) as error:
         output.say(str(error))
         return CANNOT_START
 
 
-class _Node:
+class _LocalNode:
     """This node, for as long as the program runs."""
 
     def __init__(

@@ -18,7 +18,7 @@ from weft._engine.processes.addresses import is_loopback, is_of_this_machine, jo
 from weft._engine.util.config import config
 from weft._engine.util.threads import DaemonThread
 from weft.tools.launch.agent import BEAT_S
-from weft.tools.launch.job import Group, Job, LaunchOptions, Signals, StartError
+from weft.tools.launch.job import HostRanks, LaunchedJob, LaunchOptions, Signals, StartError
 from weft.tools.launch.local_host import LOST, Host, RankError, StartRequest, parse_error
 from weft.tools.launch.pipe_link import check_versions
 from weft.tools.launch.rank_output import RankOutput
@@ -212,7 +212,7 @@ class RemotePool:
         raise NotImplementedError
 
     # ---- the interface for `launch`
-    def assign(self, size: int) -> list[Group]:
+    def assign(self, size: int) -> list[HostRanks]:
         """Return where to start `size` ranks."""
         if not self._has_begun:
             self._has_begun = True
@@ -228,7 +228,7 @@ class RemotePool:
                 placed.append((host, tuple(range(first, first + count))))
                 first += count
         addresses = self.set_addresses([host for host, _ in placed])
-        return [Group(host, ranks, addresses[host.name]) for host, ranks in placed]
+        return [HostRanks(host, ranks, addresses[host.name]) for host, ranks in placed]
 
     def can_grow(self, size: int) -> bool:
         """Return True if there are more slots than `size` now, and the program may use them."""
@@ -240,7 +240,7 @@ class RemotePool:
     def try_lost_hosts(self) -> None:
         """Connect to lost hosts again, from time to time."""
 
-    def next_size(self, job: Job) -> int:
+    def next_size(self, job: LaunchedJob) -> int:
         """Return the number of ranks that the hosts that answer can run."""
         self.wait(lambda: all(host.is_quiet for host in self.hosts()))
         self.gather(RETURN_S)

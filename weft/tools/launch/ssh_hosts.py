@@ -22,7 +22,7 @@ from typing import Any
 from weft._engine.processes.addresses import find_outward_address, is_loopback
 from weft._engine.processes.wire import ForeignDataError
 from weft._engine.util.threads import DaemonThread
-from weft.tools.launch.host_list import HostSpec
+from weft.tools.launch.host_list import LaunchHost
 from weft.tools.launch.job import LaunchOptions, Signals, StartError
 from weft.tools.launch.local_host import Host
 from weft.tools.launch.pipe_link import PipeLink, answer_greeting
@@ -84,7 +84,11 @@ class SshHost(RemoteHost):
     """A host reached by ssh, from the first attempt on."""
 
     def __init__(
-        self, spec: HostSpec, ssh: Sequence[str], environment: Mapping[str, str], output: RankOutput
+        self,
+        spec: LaunchHost,
+        ssh: Sequence[str],
+        environment: Mapping[str, str],
+        output: RankOutput,
     ) -> None:
         super().__init__(spec.name, spec.slots, environment, output)
         self._said = ""
@@ -180,7 +184,7 @@ class SshPool(RemotePool):
 
     def __init__(
         self,
-        hosts: Sequence[HostSpec],
+        hosts: Sequence[LaunchHost],
         ssh: Sequence[str],
         names: Sequence[str],
         options: LaunchOptions,
@@ -237,7 +241,7 @@ class SshPool(RemotePool):
         self.listen = listen if is_complete else ("0.0.0.0:0",)  # behind a translation of addresses
         return addresses
 
-    def _connect(self, spec: HostSpec) -> None:
+    def _connect(self, spec: LaunchHost) -> None:
         before = self._hosts.get(spec.name)
         if before is not None:
             before.disconnect()

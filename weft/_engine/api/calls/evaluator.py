@@ -17,7 +17,7 @@ from weft._engine.control.call import jit_p
 from weft._engine.core.context import TraceContext, current_context
 from weft._engine.core.extension import ExtensionPrimitive, implemented_apart
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import CallbackOp, Primitive, RegionOp, Unsupported
+from weft._engine.core.primitive import CallbackOp, Primitive, RegionOp, UnsupportedRule
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import eval_trace, implementations, set_trace
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
@@ -89,7 +89,7 @@ def compiled_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
         return _run_call(arrays, params)
     if isinstance(primitive, CallbackOp) and _is_on_one_device(params, arrays):
         return _run_callback(primitive, arrays, params)
-    if isinstance(primitive.reference, Unsupported):
+    if isinstance(primitive.reference, UnsupportedRule):
         primitive.reference()  # raises: the operation cannot be evaluated alone
     jaxpr = _program_of(primitive, tuple([x._spec.aval for x in arrays]), params)
     outs = _run_checked(jaxpr, arrays, ProgramOptions(primitive.name))

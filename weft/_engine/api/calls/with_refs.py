@@ -15,7 +15,7 @@ from weft._engine.api.calls.call_cache import CallCache, FlatCall
 from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.struct import stands_for_ref
 from weft._engine.control.hitypes import on_copies, put_back, taken_apart
-from weft._engine.control.ref import Threaded, check_aliases, check_returned, is_ref, retried
+from weft._engine.control.ref import LiftedRefs, check_aliases, check_returned, is_ref, retried
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import UsesRefs
 from weft._engine.core.trace import any_tracers, eval_trace, trace_state
@@ -135,7 +135,7 @@ def _threaded(jitted: Jitted, refs: list, positions: tuple, names: list[str]) ->
 
         first = traced_once.pop() if traced_once else None
         on_refs: Callable = functools.update_wrapper(fun, jitted.fun)
-        return Threaded(on_refs, "jit", refs, positions, names, first).call(values, call.leaves)
+        return LiftedRefs(on_refs, "jit", refs, positions, names, first).call(values, call.leaves)
 
     functools.update_wrapper(with_values, jitted.fun)
     vars(with_values).pop("__wrapped__")  # its signature is another

@@ -24,7 +24,7 @@ from weft._engine.control.hitypes import flatten_linear, of_tangents
 from weft._engine.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.jaxpr import Jaxpr
-from weft._engine.ir.symbolic import Dim
+from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.transforms.linearize import linearize_flat
 from weft._engine.transforms.pullback import NotSaveable, Pullback, saved
 from weft._engine.transforms.transpose import backward_pass
@@ -201,6 +201,6 @@ def _given_to(accumulator: Any, ct: Any, aval) -> Any:
             accumulator.addupdate(as_derivative(ct, aval))
         return GradRef()
     # NumPy has no array with symbolic dims
-    if ct is None and any(isinstance(n, Dim) for n in aval.shape):
+    if ct is None and any(isinstance(n, SymbolicDim) for n in aval.shape):
         return SymbolicZero(aval.to_tangent_aval())
     return np.zeros(aval.shape, dtypes.float0) if ct is None else as_derivative(ct, aval)

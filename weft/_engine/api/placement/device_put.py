@@ -74,7 +74,7 @@ def device_put(
     _per_leaf(src, x, len(flat), "source")
     if processes.current() is not None:
         _check_equal(flat, targets)
-    with transfers.Passing(transfers.EXPLICIT), unplaced():
+    with transfers.AllowedTransferLevels(transfers.EXPLICIT), unplaced():
         put = [_put(leaf, target, x, i) for i, (leaf, target) in enumerate(zip(flat, targets))]
     if may_alias is False:
         put = [copy.deepcopy(y) if type(y) is Array else y for y in put]

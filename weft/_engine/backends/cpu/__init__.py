@@ -21,7 +21,7 @@ import numpy as np
 from weft._engine import processes
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft._engine.backends.base import Backend, LocalProgram, Stage
-from weft._engine.backends.cpu.buffer import Buffer, address, block_address, fill
+from weft._engine.backends.cpu.buffer import HostBuffer, address, block_address, fill
 from weft._engine.backends.cpu.loaded import CpuLoaded, Write, load
 from weft._engine.codegen.runtime import pool, queue
 from weft._engine.codegen.toolchain import loader, target
@@ -67,38 +67,38 @@ class CpuBackend(Backend):
 
         return held_on_host(self)
 
-    def allocate(self, spec: ArraySpec) -> Buffer:
-        return Buffer(spec.storage_bytes)
+    def allocate(self, spec: ArraySpec) -> HostBuffer:
+        return HostBuffer(spec.storage_bytes)
 
-    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
-        return Buffer.from_numpy(to_blocks(value, spec), copy)
+    def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> HostBuffer:
+        return HostBuffer.from_numpy(to_blocks(value, spec), copy)
 
-    def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+    def get(self, buffer: HostBuffer, spec: ArraySpec) -> np.ndarray:
         shards = from_blocks(buffer.view(spec.storage_dtype, spec.storage_shape), spec)
-        whole = Buffer(spec.nbytes).view(shards.dtype, shards.shape)  # from the cache of blocks
+        whole = HostBuffer(spec.nbytes).view(shards.dtype, shards.shape)  # from the cache of blocks
         fill(whole, shards)
         return whole.reshape(spec.global_shape)
 
-    def view(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray | None:
+    def view(self, buffer: HostBuffer, spec: ArraySpec) -> np.ndarray | None:
         return buffer.view(spec.storage_dtype, spec.global_shape) if spec.is_row_major else None
 
     def scalar_reader(self, dtype: np.dtype) -> Callable[[Any], bool | int | float] | None:
         read = _C_TYPES.get(dtype)
         return read and (
             lambda held: (
-                read(held.ptr if type(held) is Buffer else block_address(_computed(held))).value
+                read(held.ptr if type(held) is HostBuffer else block_address(_computed(held))).value
             )
         )
 
-    def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:
-        return Buffer.from_numpy(blocks)
+    def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> HostBuffer:
+        return HostBuffer.from_numpy(blocks)
 
-    def get_blocks(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
+    def get_blocks(self, buffer: HostBuffer, spec: ArraySpec) -> np.ndarray:
         return buffer.view(spec.storage_dtype, spec.storage_shape)
 
     def shard(
-        self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
-    ) -> Buffer:
+        self, buffer: HostBuffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
+    ) -> HostBuffer:
         number = 0
         for place, count in zip(position, spec.storage_shape):
             number = number * count + place
@@ -109,10 +109,12 @@ class CpuBackend(Backend):
             return False
         return have.splits == want.splits or (have.is_row_major and want.is_row_major)
 
-    def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
+    def adopt(self, held: Any, spec: ArraySpec) -> HostBuffer:
         """Wrap blocks of the native heap, which native dispatch puts into the arrays that it creates."""
         return (
-            held if type(held) is Buffer else Buffer.of_block(_computed(held), spec.storage_bytes)
+            held
+            if type(held) is HostBuffer
+            else HostBuffer.of_block(_computed(held), spec.storage_bytes)
         )
 
     def wait(self, held: Any) -> None:

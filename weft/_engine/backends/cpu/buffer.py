@@ -1,7 +1,7 @@
 """Buffers: the memory of arrays.
 
 In:   a number of bytes, or a NumPy array to adopt.
-Out:  `Buffer`, an owner of 64-byte-aligned memory with an address for native code and NumPy views that keep it alive.
+Out:  `HostBuffer`, an owner of 64-byte-aligned memory with an address for native code and NumPy views that keep it alive.
 Laws: blocks of 1 MiB and more begin on a 2 MiB boundary and request huge pages; freed blocks are cached up to
       WEFT_BUFFER_CACHE_BYTES (default: an eighth of the memory), so that repeated outputs of one size touch no new
       pages; memory is not cleared; live and peak bytes count requested sizes. All calls hold the GIL.
@@ -64,7 +64,7 @@ def cache_limit() -> int:
     return int(text)
 
 
-class _Block:
+class _HeapBlock:
     """One mapping or allocation of the Python heap."""
 
     __slots__ = ("capacity", "memory", "nbytes", "ptr")
@@ -94,8 +94,8 @@ class PythonHeap:
     """An allocator of blocks from bytearray and mmap; free blocks are cached by capacity."""
 
     def __init__(self) -> None:
-        self._used: dict[int, _Block] = {}
-        self._free: dict[int, list[_Block]] = {}
+        self._used: dict[int, _HeapBlock] = {}
+        self._free: dict[int, list[_HeapBlock]] = {}
         self.live = self.peak = self.cached = 0
         self._limit: int | None = None  # bytes of the cache; read at the first `free`
         # reentrant: a garbage collection inside `alloc` may call `free` on the same thread
@@ -123,10 +123,10 @@ class PythonHeap:
             self.peak = max(self.peak, self.live)
             return block.ptr
 
-    def _make(self, capacity: int) -> _Block | None:
+    def _make(self, capacity: int) -> _HeapBlock | None:
         for _ in range(2):
             try:
-                return _Block(capacity)
+                return _HeapBlock(capacity)
             except (MemoryError, OSError, OverflowError, ValueError):
                 self.trim()  # and retry without the cache
         return None
@@ -208,7 +208,7 @@ def allocated_bytes() -> int:
     """Return the bytes of live buffers.
 
     >>> before = allocated_bytes()
-    >>> b = Buffer(1000)
+    >>> b = HostBuffer(1000)
     >>> allocated_bytes() - before >= b.nbytes
     True
     """
@@ -256,7 +256,7 @@ def block_address(block: object) -> int:
 
 def address(held: Any) -> int:
     """Return the address of the memory of a buffer, or of a native heap block."""
-    return held.ptr if type(held) is Buffer else block_address(held)
+    return held.ptr if type(held) is HostBuffer else block_address(held)
 
 
 def new_block(nbytes: int) -> object | None:
@@ -264,10 +264,10 @@ def new_block(nbytes: int) -> object | None:
     return _heaps[-1].take(nbytes) if isinstance(_heaps[-1], NativeHeap) else None
 
 
-class Buffer:
+class HostBuffer:
     """An owner of `nbytes` bytes at address `ptr`, aligned to 64 bytes.
 
-    >>> x = Buffer(24).view("f4", (2, 3))
+    >>> x = HostBuffer(24).view("f4", (2, 3))
     >>> x.shape, x.ctypes.data % 64
     ((2, 3), 0)
     """
@@ -284,7 +284,7 @@ class Buffer:
         self.nbytes = nbytes
 
     @classmethod
-    def from_numpy(cls, array: np.ndarray, copy: bool = False) -> Buffer:
+    def from_numpy(cls, array: np.ndarray, copy: bool = False) -> HostBuffer:
         """Return a buffer that holds the elements of `array` in row-major order.
 
         It shares the array's memory, and keeps the array alive, if that is dense and aligned and `copy` is false.
@@ -302,13 +302,13 @@ class Buffer:
         return buffer
 
     @classmethod
-    def _borrow(cls, ptr: int, nbytes: int, owner: object) -> Buffer:
+    def _borrow(cls, ptr: int, nbytes: int, owner: object) -> HostBuffer:
         buffer = cls.__new__(cls)
         buffer._owner, buffer.ptr, buffer.nbytes = owner, ptr, nbytes
         return buffer
 
     @classmethod
-    def of_block(cls, block: object, nbytes: int) -> Buffer:
+    def of_block(cls, block: object, nbytes: int) -> HostBuffer:
         """Return a buffer on a block of the native heap."""
         return cls._borrow(block_address(block), nbytes, block)
 
@@ -332,16 +332,16 @@ class Buffer:
             array = array.base
         return bool(array.flags.owndata and array.flags.writeable)
 
-    def copy(self) -> Buffer:
+    def copy(self) -> HostBuffer:
         """Return a new buffer with the same bytes."""
-        other = Buffer(self.nbytes)
+        other = HostBuffer(self.nbytes)
         ctypes.memmove(other.ptr, self.ptr, self.nbytes)
         return other
 
-    def slice(self, offset: int, nbytes: int) -> Buffer:
+    def slice(self, offset: int, nbytes: int) -> HostBuffer:
         """Return a buffer on a part of this one, which it keeps alive; it is aligned as `offset` is."""
         self._check(offset, nbytes, "slice")
-        return Buffer._borrow(self.ptr + offset, nbytes, self)
+        return HostBuffer._borrow(self.ptr + offset, nbytes, self)
 
     def view(self, dtype: Any, shape: Sequence[int], offset: int = 0) -> np.ndarray:
         """Return a writable dense NumPy array on the memory; it keeps the buffer alive."""

@@ -27,8 +27,8 @@ from weft._engine.util.state import Dispatching, guard
 from weft._engine.util.user_code import suspended
 
 if TYPE_CHECKING:
-    from weft._engine.backends.base import Call
-    from weft._engine.codegen.runtime.dispatch import Dispatcher, Places
+    from weft._engine.backends.base import PythonCall
+    from weft._engine.codegen.runtime.dispatch import Dispatcher, DispatchOffsets
 
 # thresholds, measured on several machines
 #: maximum bytes of a NumPy array that one thread copies as a part of the call
@@ -59,7 +59,7 @@ _CONVERSIONS = {
 _MOST_ENTRIES = 256
 
 
-def speed_up(function: Dispatching, loaded: Any, call: Call) -> bool:
+def speed_up(function: Dispatching, loaded: Any, call: PythonCall) -> bool:
     """Let later calls like this one use native dispatch, if possible; return True if a later attempt may succeed."""
     if call.is_first and not can_dispatch(type(function)):
         return True  # retry at the second call
@@ -71,7 +71,7 @@ class _Unmatchable(Exception):
     """A value that native code cannot match."""
 
 
-class _Words:
+class _ArgumentMatcher:
     """The encoded match program of an argument tree, and the objects that it refers to."""
 
     def __init__(self, array_type: type):
@@ -141,16 +141,16 @@ class _Words:
         self.objects.append(x)
 
 
-class _Entry:
+class _NativeEntry:
     """The words of one entry, and the objects that they refer to. Native code holds it while it runs the program."""
 
     def __init__(
         self,
         loaded: Any,
-        call: Call,
+        call: PythonCall,
         names: Sequence[str],
-        ins: _Words,
-        outs: _Words,
+        ins: _ArgumentMatcher,
+        outs: _ArgumentMatcher,
         next_address: int | None,
     ):
         executable, plan = call.executable, loaded.plan
@@ -237,7 +237,7 @@ def _kind(loaded: Any) -> int:
     return kind | (6 if loaded.is_queued else 4) if may_queue else kind
 
 
-def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
+def add_entry(jitted: Dispatching, loaded: Any, call: PythonCall) -> None:
     """Add an entry for later calls like this one, if native code can match them."""
     executable = call.executable
     if executable.check is not None or executable.verifier is not None:
@@ -256,22 +256,22 @@ def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
     with suspended, pool.making:
         if key in jitted._entries or len(jitted._entries) >= _MOST_ENTRIES:
             return
-        entry = jitted._entries[key] = _Entry(loaded, call, names, ins, outs, jitted._head[0])
+        entry = jitted._entries[key] = _NativeEntry(loaded, call, names, ins, outs, jitted._head[0])
         jitted._head[0] = entry.address
 
 
-def _words_of(call: Call) -> tuple[_Words, _Words]:
+def _words_of(call: PythonCall) -> tuple[_ArgumentMatcher, _ArgumentMatcher]:
     """Return the match programs of the argument and the result trees. Raises _Unmatchable or IndexError."""
     executable, args, kwargs = call.executable, call.args, call.kwargs
     n_const = len(executable.const_inputs)
     specs = executable.in_specs[n_const:]
-    ins, outs = _Words(call.array_type), _Words(call.array_type)
+    ins, outs = _ArgumentMatcher(call.array_type), _ArgumentMatcher(call.array_type)
     for i, x in enumerate(args):
         is_static = i in call.static_nums or i - len(args) in call.static_nums
         ins.same(x) if is_static else ins.tree(x, specs)
     for name in sorted(kwargs):
         ins.same(kwargs[name]) if name in call.static_names else ins.tree(kwargs[name], specs)
-    outs.tree(tree.tree_unflatten(call.out_tree, [_Leaf] * call.out_tree.num_leaves), None)
+    outs.tree(tree.tree_unflatten(call.out_tree, [_ResultLeaf] * call.out_tree.num_leaves), None)
     if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
         raise _Unmatchable  # a registered pytree node hides leaves
     if any(type(ins.leaves[d - n_const]) is not call.array_type for d in executable.donated):
@@ -279,7 +279,7 @@ def _words_of(call: Call) -> tuple[_Words, _Words]:
     return ins, outs
 
 
-class _Leaf:
+class _ResultLeaf:
     """A placeholder for an array in a result tree."""
 
 
@@ -310,7 +310,7 @@ def install(cls: type, array_type: type, wait: bool = True) -> bool:
     return _dispatchers[cls] is not None
 
 
-def _install(cls: type, places: Places | None) -> Dispatcher | None:
+def _install(cls: type, places: DispatchOffsets | None) -> Dispatcher | None:
     code = _code(places)
     if code is None:
         return None
@@ -319,7 +319,7 @@ def _install(cls: type, places: Places | None) -> Dispatcher | None:
     return dispatcher
 
 
-def _code(places: Places | None) -> dict[str, int] | None:
+def _code(places: DispatchOffsets | None) -> dict[str, int] | None:
     """Link native dispatch, which opens the queue; return its symbols."""
     buffer.use_native(heap.symbols())
     # before the queue opens, because another thread may use it immediately
@@ -338,9 +338,9 @@ def open_queue(array_type: type, wait: bool) -> None:
 
 
 @functools.cache
-def _places(cls: type, array_type: Any) -> Places | None:
+def _places(cls: type, array_type: Any) -> DispatchOffsets | None:
     """Return the field offsets that native code needs, found by inspecting live objects."""
-    array = array_type(object(), buffer.Buffer(4))
+    array = array_type(object(), buffer.HostBuffer(4))
     array._view, array._parts = object(), []
     jitted: Any = object.__new__(cls)
     Dispatching.__init__(jitted, print)

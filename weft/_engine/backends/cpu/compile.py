@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft._engine.backends.base import LocalProgram, Stage
 from weft._engine.backends.cpu.buffer import use_native
-from weft._engine.backends.cpu.loaded import CpuLoaded, Plan
+from weft._engine.backends.cpu.loaded import CallPlan, CpuLoaded
 from weft._engine.codegen.program.tiered_compilation import compile_draft
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.compiler.schedule.memory_check import check_memory
@@ -96,7 +96,7 @@ def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> Cpu
         maker.finish()
     return CpuLoaded(
         native,
-        Plan(
+        CallPlan(
             scheduled.consts,
             scheduled.aliases,
             scheduled.program.arena_bytes,

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.backends.base import Call, Loaded
+from weft._engine.backends.base import LoadedLocalProgram, PythonCall
 from weft._engine.backends.cpu import buffer
-from weft._engine.backends.cpu.buffer import Buffer, address
+from weft._engine.backends.cpu.buffer import HostBuffer, address
 from weft._engine.codegen.program import native
 from weft._engine.codegen.runtime import pool, queue as queues
 from weft._engine.codegen.toolchain import loader
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from weft._engine.codegen.program.build_record import BuildRecord
     from weft._engine.codegen.program.native import NativeProgram
     from weft._engine.codegen.runtime.queue import Queue
-    from weft._engine.ir.program import Program
+    from weft._engine.ir.program import ScheduledProgram
 
 # thresholds, measured on several machines
 #: minimum bytes of memory traffic of a call that releases the GIL: about 20 µs
@@ -48,7 +48,7 @@ Write = Callable[[Callable[[], bytes | None]], None]
 
 
 @record
-class Plan:
+class CallPlan:
     """The constants and memory sizes for running a program. `aliases`: result number -> number of the donated argument whose memory it
     reuses."""
 
@@ -63,18 +63,18 @@ class Plan:
     words_at: int = -1  # number of that constant
 
 
-class CpuLoaded(Loaded):
+class CpuLoaded(LoadedLocalProgram):
     """A program that runs in one native call."""
 
-    buffer_type = Buffer
+    buffer_type = HostBuffer
 
-    def __init__(self, native: NativeProgram, plan: Plan):
+    def __init__(self, native: NativeProgram, plan: CallPlan):
         self.native, self.plan = native, plan
-        self.consts = [Buffer.from_numpy(np.ascontiguousarray(c)) for c in plan.consts]
+        self.consts = [HostBuffer.from_numpy(np.ascontiguousarray(c)) for c in plan.consts]
         # process-dependent words are filled in at the first run, when all processes plan their exchanges
         self.has_words = not plan.words
         if plan.words:
-            self.consts[plan.words_at] = Buffer(8 * len(plan.words))
+            self.consts[plan.words_at] = HostBuffer(8 * len(plan.words))
         # `has_effects`: calls must keep their order, because they call Python or exchange data with other processes
         self.exchanges = bool(plan.words)
         self.has_effects = bool(native.host.calls) or bool(plan.words)
@@ -95,7 +95,7 @@ class CpuLoaded(Loaded):
             me = weakref.ref(self)
             native.draft.then.append(lambda better: _replace(me(), better))
 
-    def run(self, buffers: list[Buffer]) -> list[Buffer]:
+    def run(self, buffers: list[HostBuffer]) -> list[HostBuffer]:
         """Run the program in one native call."""
         native, aliases, queue = self.native, self.aliases, queues.current()
         if not self.has_words:
@@ -109,10 +109,10 @@ class CpuLoaded(Loaded):
             if not (is_held_at_most(buffers[i], 2) and buffers[i].owns_memory()):
                 buffers[i] = buffers[i].copy()
         outs = [
-            buffers[aliases[i]] if i in aliases else Buffer(n)
+            buffers[aliases[i]] if i in aliases else HostBuffer(n)
             for i, n in enumerate(self.plan.result_bytes)
         ]
-        arena = Buffer(self.temporary_bytes) if self.temporary_bytes else None
+        arena = HostBuffer(self.temporary_bytes) if self.temporary_bytes else None
         memory = map(_POINTER, (*buffers, *outs, *self.consts))
         slots = self.slots_type(*memory, arena and arena.ptr)
         failed = native.short_call(slots) if self.holds_gil else native.call(slots)
@@ -208,7 +208,7 @@ class CpuLoaded(Loaded):
         if not self.native.host.calls:
             _keep(self.native, self.plan, write)
 
-    def speed_up(self, function: Any, call: Call) -> bool:
+    def speed_up(self, function: Any, call: PythonCall) -> bool:
         """Add an entry for native dispatch."""
         global _has_second_calls
         if call.is_first and not _has_second_calls:
@@ -277,7 +277,10 @@ class _Checked:
                 return 1
             self.check(
                 *[
-                    [x if type(x) is Buffer else Buffer.of_block(x, n) for x, n in zip(*part)]
+                    [
+                        x if type(x) is HostBuffer else HostBuffer.of_block(x, n)
+                        for x, n in zip(*part)
+                    ]
                     for part in self.memory
                 ]
             )
@@ -302,7 +305,7 @@ class _Checked:
 def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
     """Return the block of the donated argument `held[i]` if only its array, this call and queued programs hold it; else None."""
     x = held[i]
-    if type(x) is Buffer:
+    if type(x) is HostBuffer:
         return x.block() if is_held_at_most(x, 3) and x.owns_memory() else None
     return x if queue.holders(id(x)) == 3 else None
 
@@ -318,7 +321,7 @@ def _replace(loaded: CpuLoaded | None, better: NativeProgram) -> None:
 # ---- on disk
 
 
-def _keep(code: NativeProgram, plan: Plan, write: Write) -> None:
+def _keep(code: NativeProgram, plan: CallPlan, write: Write) -> None:
     """Store a program on disk; if it is a draft, store the optimized code too once it is ready."""
     parts, draft = code.made, code.draft
     distinct = code.kernel_count
@@ -327,7 +330,7 @@ def _keep(code: NativeProgram, plan: Plan, write: Write) -> None:
         draft.then.append(lambda better: _keep(better, plan, write))
 
 
-def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: Plan) -> bytes | None:
+def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: CallPlan) -> bytes | None:
     """Return the serialized program for `load`; None if its code has no image."""
     from weft._engine.codegen.program.program import image_of
 
@@ -351,9 +354,9 @@ def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: Plan) -> by
 def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuLoaded:
     """Return a program stored by `keep`; `lowered()` recomputes its stages."""
     image, is_draft, distinct, values, (aliases, *facts) = marshal.loads(code)
-    plan = Plan([np.frombuffer(value, np.uint8) for value in values], dict(aliases), *facts)
+    plan = CallPlan([np.frombuffer(value, np.uint8) for value in values], dict(aliases), *facts)
 
-    def program() -> Program:
+    def program() -> ScheduledProgram:
         return lowered().scheduled.program
 
     native_program = native.load(loader.Image(*image), distinct, lambda: _made(program()))
@@ -367,7 +370,7 @@ def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuLoaded:
     return loaded
 
 
-def _made(program: Program) -> BuildRecord:
+def _made(program: ScheduledProgram) -> BuildRecord:
     """Compile a program and return the record of its build."""
     from weft._engine.codegen.program.program import compile_program
 

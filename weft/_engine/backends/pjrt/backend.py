@@ -23,12 +23,12 @@ from weft._engine.backends.base import (
     Backend,
     Device,
     DeviceMemory,
-    Loaded,
+    DeviceMemorySpace,
+    LoadedLocalProgram,
     LocalProgram,
-    Memory,
     Stage,
 )
-from weft._engine.backends.host_calls import HostCall
+from weft._engine.backends.host_calls import MeshHostCall
 from weft._engine.backends.pjrt import buffers
 from weft._engine.backends.pjrt.buffers import HostCopy, ShardBuffers
 from weft._engine.backends.pjrt.c_api import PluginLibrary
@@ -90,13 +90,13 @@ class PjrtDevice(Device):
     def __str__(self) -> str:
         return f"{self.client.plugin_name}:{self.id}"
 
-    def addressable_memories(self) -> list[Memory]:
+    def addressable_memories(self) -> list[DeviceMemorySpace]:
         """Return the memory spaces that the plugin lists for the device."""
-        return [Memory(self, kind) for kind in self._facts.memories]
+        return [DeviceMemorySpace(self, kind) for kind in self._facts.memories]
 
-    def default_memory(self) -> Memory:
+    def default_memory(self) -> DeviceMemorySpace:
         """Return the memory space of new arrays."""
-        return Memory(self, self._facts.default_kind)
+        return DeviceMemorySpace(self, self._facts.default_kind)
 
 
 class PluginBackend(Backend):
@@ -236,9 +236,9 @@ class PjrtBackend(PluginBackend):
                 raise error
 
     # ---- programs
-    def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> Loaded:
+    def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> LoadedLocalProgram:
 
-        calls: list[HostCall] = []
+        calls: list[MeshHostCall] = []
 
         def call_host(eqn: Eqn) -> int:
             calls.append(self.host_calls.add(eqn, program.mesh))
@@ -253,7 +253,7 @@ class PjrtBackend(PluginBackend):
         loaded = stage("compile by the plugin", self.client.compile, text, options)
         return PjrtProgram(self, loaded, facts_of(program), find_unsplit_results(program), calls)
 
-    def load(self, code: bytes, lowered: Callable[[], None], write: Any) -> Loaded:
+    def load(self, code: bytes, lowered: Callable[[], None], write: Any) -> LoadedLocalProgram:
         *fields, executable = marshal.loads(code)
         return PjrtProgram(self, self.client.load(executable), ProgramFacts(*fields))
 

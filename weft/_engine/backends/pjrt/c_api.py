@@ -215,7 +215,7 @@ def struct(name: str, /, **values: Any) -> Any:
     return kind(struct_size=size, **values)
 
 
-class _MemoryLayout(ctypes.Structure):
+class _PjrtMemoryLayout(ctypes.Structure):
     """A layout as a dim order, the first of PJRT's two kinds."""
 
     _fields_ = [
@@ -249,7 +249,7 @@ def row_major_layout(ndim: int) -> Any:
         return None
     order = (ctypes.c_int64 * ndim)(*reversed(range(ndim)))
     tiled = struct("TiledLayout", order=ctypes.addressof(order), order_size=ndim)
-    layout = _MemoryLayout(_MemoryLayout.kind.offset + 4, None, tiled, 0)
+    layout = _PjrtMemoryLayout(_PjrtMemoryLayout.kind.offset + 4, None, tiled, 0)
     layout.kept = order
     return layout
 

@@ -1,7 +1,7 @@
 """Callbacks from programs of a plugin to Python, through XLA's foreign function interface (FFI).
 
 In:   equations that the host evaluates: callbacks, and primitives that the plugin cannot lower.
-Out:  `HostCall`s; the custom calls of the program pass their numbers.
+Out:  `MeshHostCall`s; the custom calls of the program pass their numbers.
 Laws: one handler serves the calls of all programs, in threads of the plugin. The fields of a call are
       valid until the handler returns; the memory of operands and results while the device waits.
 Next: `backends.host_calls` defines the semantics of calls.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.backends.host_calls import HostCall, HostCalls
+from weft._engine.backends.host_calls import MeshHostCall, MeshHostCalls
 from weft._engine.backends.pjrt.c_api import FFI_EXTENSION, PluginLibrary, struct, struct_type
 from weft._engine.hlo.replicas import HOST_TARGET, refuse
 from weft._engine.ir.jaxpr import Eqn
@@ -80,7 +80,7 @@ class FfiVisit:
     def __init__(self, fields: Any) -> None:
         number = ctypes.c_int64.from_address(_read_address(_read_address(fields.attributes) + 8))
         call = _calls[number.value]
-        self.call: HostCall = call
+        self.call: MeshHostCall = call
         self._fields, self._api, self._future = fields, fields.api, None
         self._copy, self._stream = call.calls.copy, None
         if self._copy is not copy_on_host:
@@ -135,7 +135,7 @@ _PLATFORMS: dict[str, tuple[str, Callable[..., None]]] = {
 }
 
 
-class PluginCalls(HostCalls):
+class PluginCalls(MeshHostCalls):
     """The host calls of the programs of one plugin."""
 
     def __init__(self, library: PluginLibrary, platform: str) -> None:
@@ -144,9 +144,9 @@ class PluginCalls(HostCalls):
         self._name, self.copy = _PLATFORMS.get(platform, ("", copy_on_host))
         library.find_exception = self.find_exception
 
-    def add(self, eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> HostCall:
+    def add(self, eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> MeshHostCall:
         """Return the host call of an equation; raise NotImplementedError if the plugin does not support it."""
-        library, call = self._library, HostCall(self, eqn, mesh)
+        library, call = self._library, MeshHostCall(self, eqn, mesh)
         types = [aval.dtype for aval in (*call.operand_types, *call.result_types)]
         narrow = [str(dtype) for dtype in types if dtypes.itemsize_bits(dtype) < 8]
         reasons = {

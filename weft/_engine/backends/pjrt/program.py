@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec, to_blocks
-from weft._engine.backends.base import Loaded, LocalProgram
-from weft._engine.backends.host_calls import Execution, HostCall
+from weft._engine.backends.base import LoadedLocalProgram, LocalProgram
+from weft._engine.backends.host_calls import Execution, MeshHostCall
 from weft._engine.backends.pjrt.buffers import ShardBuffers, put_blocks
 from weft._engine.backends.pjrt.c_api import struct
 from weft._engine.backends.pjrt.client import CompiledProgram, LoadedProgram
@@ -79,7 +79,7 @@ def prepare_call(
     return call
 
 
-class ReportedProgram(Loaded):
+class ReportedProgram(LoadedLocalProgram):
     """A program whose costs, memory and optimized text its plugin reports."""
 
     compiled: CompiledProgram
@@ -108,7 +108,7 @@ class PjrtProgram(ReportedProgram):
         loaded: LoadedProgram,
         facts: ProgramFacts,
         unsplit_results: Mapping[int, ArraySpec] = MappingProxyType({}),
-        host_calls: Sequence[HostCall] = (),
+        host_calls: Sequence[MeshHostCall] = (),
     ) -> None:
         self.loaded, self.compiled = loaded, loaded.compiled
         self.facts = facts

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from weft._engine.backends.array_spec import ArraySpec
-from weft._engine.backends.base import Device, Loaded, LocalProgram, Stage
+from weft._engine.backends.base import Device, LoadedLocalProgram, LocalProgram, Stage
 from weft._engine.backends.pjrt import plugins
 from weft._engine.backends.pjrt.backend import PjrtDevice, PluginBackend
 from weft._engine.backends.pjrt.client import CompiledProgram, PjrtTopology
@@ -97,7 +97,7 @@ class TopologyBackend(PluginBackend):
         )
 
     # ---- programs
-    def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> Loaded:
+    def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> LoadedLocalProgram:
         topology_program = TopologyProgram(self, program, stage)
         if self.calls is None:
             _ = topology_program.compiled

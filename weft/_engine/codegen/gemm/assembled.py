@@ -16,12 +16,12 @@ from types import ModuleType
 
 from weft._engine.codegen.gemm import assembly
 from weft._engine.codegen.gemm.assembly import as_module
-from weft._engine.codegen.ir.gemm_types import Machine, Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 
 _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 
 
-def kernels(recipe: Recipe) -> Callable[[Recipe, Collection[str]], str] | None:
+def kernels(recipe: GemmTypes) -> Callable[[GemmTypes, Collection[str]], str] | None:
     """Return the writer of modules of a recipe's register kernels; None if LLVM compiles them."""
     if assembly.has_avx512(recipe.machine):
         from weft._engine.codegen.gemm.avx512 import kernel_module
@@ -36,7 +36,7 @@ def kernels(recipe: Recipe) -> Callable[[Recipe, Collection[str]], str] | None:
     return None
 
 
-def _writer(machine: Machine) -> ModuleType | None:
+def _writer(machine: VectorUnit) -> ModuleType | None:
     """Return the module with the packing functions for a machine; None if there is none."""
     if assembly.has_avx512(machine):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_pack
@@ -49,20 +49,20 @@ def _writer(machine: Machine) -> ModuleType | None:
     return None
 
 
-def function(recipe: Recipe, feature: str) -> str | None:
+def function(recipe: GemmTypes, feature: str) -> str | None:
     """Return the name of the assembly function for a packing feature; None if there is none."""
     _, operand, packing = feature.split("_")
     writer = _writer(recipe.machine)
     return writer.function(recipe, packing, operand) if writer is not None else None
 
 
-def packs_alone(recipe: Recipe, operand: str, wanted: Collection[str]) -> bool:
+def packs_alone(recipe: GemmTypes, operand: str, wanted: Collection[str]) -> bool:
     """Return whether a single assembly function does all packing of an operand."""
     features = [name for name in wanted if name.startswith(f"pack_{operand}")]
     return len(features) == 1 and function(recipe, features[0]) is not None
 
 
-def entry(recipe: Recipe, feature: str) -> str:
+def entry(recipe: GemmTypes, feature: str) -> str:
     """Return `pack_a` or `pack_b` (see `gemm_pack`) as a jump to the assembly function of a
     feature, after reordering arguments."""
     name, (_, operand, packing) = function(recipe, feature) or "", feature.split("_")
@@ -96,7 +96,7 @@ def counts_bytes(name: str) -> bool:
     return name in ("copy_lines", "pad_lines", "flip_lines")
 
 
-def text(recipe: Recipe, names: Collection[str]) -> str:
+def text(recipe: GemmTypes, names: Collection[str]) -> str:
     """Return a module with the named functions."""
     writer = _writer(recipe.machine)
     return (

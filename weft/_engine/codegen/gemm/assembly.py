@@ -9,20 +9,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from weft._engine.codegen.ir.gemm_types import Machine, Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 
 
-def has_avx512(machine: Machine) -> bool:
+def has_avx512(machine: VectorUnit) -> bool:
     """Return whether a machine can run the functions of `avx512`."""
     return machine.masks and sys.platform == "linux"
 
 
-def has_avx2(machine: Machine) -> bool:
+def has_avx2(machine: VectorUnit) -> bool:
     """Return whether a machine can run the functions of `avx2`."""
     return machine.vector_bytes == 32 and sys.platform == "linux"
 
 
-def finds_runs(recipe: Recipe) -> bool:
+def finds_runs(recipe: GemmTypes) -> bool:
     """Return whether there are kernels that find the elements of A through lists
     (`avx512.indirect_operand`)."""
     return (

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weft._engine.codegen.ir.gemm_types import Recipe
+    from weft._engine.codegen.ir.gemm_types import GemmTypes
 
 
 class Word:
@@ -101,7 +101,7 @@ IN_RUNS = 2
 SHARED, DIRECT, PRIVATE, ALONG = range(4)
 
 
-def packing(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
+def packing(recipe: GemmTypes, operand: str, words: Sequence[int]) -> str:
     """Return the name of the feature that packs "a" or "b" of the matmul described by `words`."""
     along, across = (Word.A_KS, Word.A_MS) if operand == "a" else (Word.B_NS, Word.B_KS)
     if words[along] == recipe.in_bytes:
@@ -110,12 +110,12 @@ def packing(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
     return f"pack_{operand}_transpose" if squares else f"pack_{operand}_scalar"
 
 
-def packings(recipe: Recipe, operand: str) -> list[str]:
+def packings(recipe: GemmTypes, operand: str) -> list[str]:
     """Return the names of all features that pack operand "a" or "b"."""
     names = ["copy", "transpose", "scalar"] if has_squares(recipe, operand) else ["copy", "scalar"]
     return [f"pack_{operand}_{name}" for name in names]
 
 
-def has_squares(recipe: Recipe, operand: str) -> bool:
+def has_squares(recipe: GemmTypes, operand: str) -> bool:
     """True if an operand can be transposed in registers."""
     return recipe.step_bytes <= 8 if operand == "a" else not recipe.is_complex and not recipe.quads

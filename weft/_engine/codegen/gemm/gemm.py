@@ -23,7 +23,7 @@ from types import ModuleType
 
 from weft._engine.codegen.gemm import gemm_plan, gemm_problem, gemm_tile, required_functions
 from weft._engine.codegen.gemm.descriptor import POINTERS as POINTERS
-from weft._engine.codegen.ir.gemm_types import Machine, Recipe, machine
+from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit, machine
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain.native_library import LibraryModule, is_kept, link, request
 from weft._engine.codegen.toolchain.objects import ObjectRequest, is_there
@@ -36,14 +36,14 @@ _DRAFT_MULTIPLY_ADDS = 1 << 26
 
 
 @record
-class _Made:
+class _LinkedMatmul:
     address: int
     features: frozenset[str]
 
 
-_made: dict[tuple[str, Machine], _Made] = {}
+_made: dict[tuple[str, VectorUnit], _LinkedMatmul] = {}
 _drafts: dict[
-    tuple[str, Machine, frozenset[str]], int
+    tuple[str, VectorUnit, frozenset[str]], int
 ] = {}  # addresses of functions with unoptimized helpers, by symbol, machine and features
 
 
@@ -60,7 +60,7 @@ def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _describe(problem: gemm_problem.Problem, recipe: Recipe) -> tuple[str, tuple[int, ...]]:
+def _describe(problem: gemm_problem.Problem, recipe: GemmTypes) -> tuple[str, tuple[int, ...]]:
     name, words = gemm_plan.plan(problem, recipe, pool.num_threads())
     return f"weft_gemm_{name}", words
 
@@ -77,12 +77,12 @@ def features(step: Gemm) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _features(symbol: str, words: tuple[int, ...], machine: Machine) -> frozenset[str]:
+def _features(symbol: str, words: tuple[int, ...], machine: VectorUnit) -> frozenset[str]:
     return _module_of(symbol).features(_recipe(symbol, machine), words)
 
 
 @functools.lru_cache(maxsize=4096)
-def _all_features(symbol: str, machine: Machine) -> frozenset[str]:
+def _all_features(symbol: str, machine: VectorUnit) -> frozenset[str]:
     return _module_of(symbol).all_features(_recipe(symbol, machine))
 
 
@@ -94,17 +94,17 @@ def _module_of(symbol: str) -> ModuleType:
     return gemm_dot
 
 
-def _recipe(symbol: str, machine: Machine) -> Recipe:
+def _recipe(symbol: str, machine: VectorUnit) -> GemmTypes:
     in_type, acc_type, out_type, *quads, _ = symbol.removeprefix("weft_gemm_").split("_")
     return _recipe_of(in_type, acc_type, out_type, machine, bool(quads))
 
 
 #: one object per combination of types, for fast comparison
-_recipe_of = functools.cache(Recipe)
+_recipe_of = functools.cache(GemmTypes)
 
 
 def parts(
-    symbol: str, machine: Machine, wanted: frozenset[str] | None = None, draft: bool = False
+    symbol: str, machine: VectorUnit, wanted: frozenset[str] | None = None, draft: bool = False
 ) -> list[LibraryModule]:
     """Return the modules of the function `symbol` with the `wanted` optional functions, or all of
     them (None).
@@ -147,7 +147,7 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
         if draft:
             _drafts[*key, have] = address
         else:
-            _made[key] = _Made(address, have)
+            _made[key] = _LinkedMatmul(address, have)
     return _drafts[*key, wanted] if draft and wanted is not None else _made[key].address
 
 

@@ -18,8 +18,8 @@ from weft._engine.codegen.gemm.operand_addressing import (
     offsets_function,
     row_block_count,
 )
-from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
-from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.microkernels import GEMM_AHEAD
 from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations
@@ -36,12 +36,12 @@ _GEMM_VECTOR_SUMS = 64
 _ROW_COUNTS = (1, 2, 4, 8)
 
 
-def all_features(recipe: Recipe) -> frozenset[str]:
+def all_features(recipe: GemmTypes) -> frozenset[str]:
     """Return the names of the optional functions: one per row count, and the two stores of sums."""
     return frozenset(["finish", "epilogue", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
 
 
-def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
+def features(recipe: GemmTypes, words: Sequence[int]) -> frozenset[str]:
     """Return the names of the optional functions that the matmul described by `words` needs.
 
     Row tiles are multiples of the largest count, so the remainder follows from M if it is known.
@@ -55,7 +55,7 @@ def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     return frozenset([*dots, "epilogue" if words[Word.EPILOGUE_ARGS] else "finish"])
 
 
-def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
+def parts(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
     """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, with the
     `wanted` features."""
     inner = sorted([name for name in wanted if name != "epilogue"])
@@ -68,7 +68,7 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryM
     ]
 
 
-def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
+def driver(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> LibraryModule:
     """Return the last module of `parts`."""
     return LibraryModule(
         f"{symbol} {' '.join(sorted(wanted))}",
@@ -78,7 +78,7 @@ def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModul
     )
 
 
-def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
+def _dots_module(recipe: GemmTypes, wanted: Collection[str]) -> str:
     """Return the IR of the functions that access elements, and of the table `dots`."""
     decls = Declarations()
     names = [f"dots_{rows}" for rows in _ROW_COUNTS]
@@ -91,7 +91,7 @@ def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
     return str(decls) + "\n".join(functions)
 
 
-def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+def _driver_module(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> str:
     """Return the IR of the driver, which calls the functions of the other modules for a
     descriptor."""
     decls = Declarations()
@@ -104,9 +104,9 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     return str(decls) + "\n".join(functions)
 
 
-def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
+def _dots(recipe: GemmTypes, decls: Declarations, rows: int) -> str:
     """Return `@dots_<rows>`: sums[r] = sum over k of a[r, k] * b[k]."""
-    f = FunctionWriter(
+    f = LLVMFunctionWriter(
         f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)",
         decls,
         recipe.machine,
@@ -173,7 +173,7 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
 
 
 def _store_totals(
-    f: FunctionWriter, recipe: Recipe, sums: list[str], rows: int, chains: int
+    f: LLVMFunctionWriter, recipe: GemmTypes, sums: list[str], rows: int, chains: int
 ) -> None:
     """Add up the chains of each row and their lanes, and store the totals."""
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
@@ -196,7 +196,7 @@ def _store_totals(
         )
 
 
-def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
+def _task(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
     f = Task("dot_task", decls, recipe)
     offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_GEMM_VECTOR_SUMS} x i64]")
     ends = Ends(f, f.desc, wanted)
@@ -240,9 +240,9 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     return f.end()
 
 
-def _driver(recipe: Recipe, decls: Declarations, symbol: str) -> str:
+def _driver(recipe: GemmTypes, decls: Declarations, symbol: str) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
-    f = FunctionWriter(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
+    f = LLVMFunctionWriter(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
     ctx = f.slot("[8 x i64]")
     f.do(f"store ptr %desc, ptr {ctx}")
     tasks = f.mul(f.word("%desc", Word.BATCH), f.word("%desc", Word.ROW_TILES))

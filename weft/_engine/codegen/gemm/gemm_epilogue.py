@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft._engine.codegen.gemm.descriptor import Word
-from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type, real_of
-from weft._engine.codegen.ir.ir_writer import FunctionWriter, bits_of
+from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type, real_of
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, bits_of
 from weft._engine.codegen.ir.microkernels import STREAMS
 from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.ir.program import MOST_EPILOGUE_ARGS, PLACE
 
 
-def finish(recipe: Recipe, decls: Declarations) -> str:
+def finish(recipe: GemmTypes, decls: Declarations) -> str:
     """Return `@finish`, which rounds a tile of sums once and stores it with any strides."""
-    f = FunctionWriter(
+    f = LLVMFunctionWriter(
         "void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
         decls,
         recipe.machine,
@@ -63,10 +63,10 @@ def finish(recipe: Recipe, decls: Declarations) -> str:
     return f.end()
 
 
-def add(recipe: Recipe, decls: Declarations) -> str:
+def add(recipe: GemmTypes, decls: Declarations) -> str:
     """Return `@add`, which adds `parts` tiles of sums that are `size` bytes apart, in order, to the
     first one."""
-    f = FunctionWriter(
+    f = LLVMFunctionWriter(
         "void @add(ptr %sums, i64 %parts, i64 %size)", decls, recipe.machine, "nounwind"
     )
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
@@ -92,10 +92,10 @@ class Ends:
     """The code that stores results: the step's epilogue, `finish`, or neither if kernels write C
     themselves."""
 
-    def __init__(self, f: FunctionWriter, desc: str, wanted: Collection[str]) -> None:
+    def __init__(self, f: LLVMFunctionWriter, desc: str, wanted: Collection[str]) -> None:
         self.f = f
         self.stores = "finish" in wanted
-        self.epilogue = _Epilogue(f, desc) if "epilogue" in wanted else None
+        self.epilogue = _EpilogueCall(f, desc) if "epilogue" in wanted else None
 
     def place(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
         """Return a kernel's prefetch arguments: C's position in the epilogue's streams if this
@@ -124,10 +124,10 @@ class Ends:
             store()
 
 
-class _Epilogue:
+class _EpilogueCall:
     """The step's epilogue with its context, in a task."""
 
-    def __init__(self, f: FunctionWriter, desc: str) -> None:
+    def __init__(self, f: LLVMFunctionWriter, desc: str) -> None:
         self.f = f
         self.context, self.place = (
             f.slot(f"[{2 + MOST_EPILOGUE_ARGS} x ptr]"),

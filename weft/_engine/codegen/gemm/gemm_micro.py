@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
-from weft._engine.codegen.ir.ir_writer import FunctionWriter, const
+from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, const
 from weft._engine.codegen.ir.microkernels import (
     GEMM_LINE_BEATS,
     STREAMS,
@@ -45,7 +45,7 @@ _PAIRS_OF_I16 = {
 }
 
 
-def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
+def kernels(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
     """Return the kernels named in `wanted`, exported; they add `src` if "blocks" is wanted."""
     kernels = [
         _TileKernel(recipe, decls, tile, wanted).text()
@@ -60,7 +60,7 @@ class _TileKernel:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: GemmTypes,
         decls: Declarations,
         tile: tuple[int, int, bool],
         wanted: Collection[str],
@@ -75,7 +75,7 @@ class _TileKernel:
         self.prefetches_rows = self.rows == recipe.rows and not recipe.by_element
         self.prefetches = self.prefetches_rows and not edge and self.unroll == 1
         streams = ", ptr %place, i64 %pitch, ptr %streams" if self.epilogue else ""
-        f = self.f = FunctionWriter(
+        f = self.f = LLVMFunctionWriter(
             f"void @{kernel_name(*tile)}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, "
             f"ptr %src, i64 %ss, ptr %dst, i64 %ds, i64 %last, ptr %prefetch, i64 %next{streams})",
             decls,
@@ -213,7 +213,7 @@ class _TileKernel:
         return [self.f.let(f"{plus} {self.vector} {x}, {y}") for x, y in zip(xs, ys)]
 
 
-def join(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
+def join(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
     """Join the elements of each step into one lane: `value` has `k_per_step * lanes` elements in
     their memory type."""
     wide = recipe.k_per_step * lanes
@@ -221,7 +221,7 @@ def join(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
     return f.let(f"bitcast <{wide} x {llvm_type(recipe.joined)}> {value} to <{lanes} x i32>")
 
 
-def flip(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
+def flip(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
     """Flip the sign bits of joined elements of A if the multiply-add requires it."""
     return f.let(f"xor <{lanes} x i32> {value}, {sign_bits(lanes)}") if recipe.flips else value
 
@@ -231,14 +231,16 @@ def sign_bits(lanes: int) -> str:
     return const("i32", 0x80808080, lanes)
 
 
-def broadcast(f: FunctionWriter, recipe: Recipe, pointer: str, lanes: int) -> str:
+def broadcast(f: LLVMFunctionWriter, recipe: GemmTypes, pointer: str, lanes: int) -> str:
     """Return a step of A in every lane."""
     kind = "i32" if recipe.joined else llvm_type(recipe.acc)
     align = recipe.in_bytes if recipe.joined else recipe.acc_bytes
     return f.splat(f.read(kind, pointer, align), kind, lanes)
 
 
-def multiply_add(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum: str, lanes: int) -> str:
+def multiply_add(
+    f: LLVMFunctionWriter, recipe: GemmTypes, x: str, y: str, sum: str, lanes: int
+) -> str:
     """Return `sum` plus the products of packed vectors of elements of A and B."""
     acc = llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
@@ -253,7 +255,7 @@ def multiply_add(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum: str, la
     return f.let(f"add {vector} {f.let(f'mul {vector} {x}, {y}')}, {sum}")
 
 
-def _multiply_add_joined(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum: str) -> str:
+def _multiply_add_joined(f: LLVMFunctionWriter, recipe: GemmTypes, x: str, y: str, sum: str) -> str:
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x {llvm_type(recipe.acc)}>"
     joined = f"<{recipe.k_per_step * lanes} x {'bfloat' if recipe.is_float else llvm_type(recipe.joined)}>"
     x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))

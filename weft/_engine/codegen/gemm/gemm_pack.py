@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection
 from weft._engine.codegen.gemm import assembled
 from weft._engine.codegen.gemm.descriptor import has_squares
 from weft._engine.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
-from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type, real_of
-from weft._engine.codegen.ir.ir_writer import FunctionWriter, bits_of
+from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type, real_of
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, bits_of
 from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
 from weft._engine.codegen.ir.writer import Declarations, Operand
 
@@ -27,7 +27,7 @@ _Path = Callable[[], None]
 # -- loading one vector of packed elements
 
 
-def _unit(recipe: Recipe) -> str:
+def _unit(recipe: GemmTypes) -> str:
     """Return the LLVM type of one step of A: i32 for joined elements, the bits of a complex number,
     else the accumulator's type."""
     if recipe.joined:
@@ -35,7 +35,7 @@ def _unit(recipe: Recipe) -> str:
     return f"i{8 * recipe.step_bytes}" if recipe.is_complex else llvm_type(recipe.acc)
 
 
-def _convert(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
+def _convert(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
     return (
         value
         if recipe.is_complex or recipe.joined
@@ -43,11 +43,11 @@ def _convert(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
     )
 
 
-def _in_unit(recipe: Recipe) -> str:
+def _in_unit(recipe: GemmTypes) -> str:
     return _unit(recipe) if recipe.is_complex else llvm_type(recipe.in_type)
 
 
-def _inside_k(f: FunctionWriter, recipe: Recipe, lanes: int, step: str, k: str) -> str:
+def _inside_k(f: LLVMFunctionWriter, recipe: GemmTypes, lanes: int, step: str, k: str) -> str:
     """Return the mask of the elements before `k` in `lanes` steps from `step` on."""
     per = recipe.k_per_step
     first = f.mul(step, per)
@@ -55,7 +55,9 @@ def _inside_k(f: FunctionWriter, recipe: Recipe, lanes: int, step: str, k: str) 
     return f.first_lanes(f.min(count, lanes * per), lanes * per)
 
 
-def _along_k(f: FunctionWriter, recipe: Recipe, src: str, lanes: int, step: str, mask: str) -> str:
+def _along_k(
+    f: LLVMFunctionWriter, recipe: GemmTypes, src: str, lanes: int, step: str, mask: str
+) -> str:
     """Load `lanes` steps of one row or column with dense k; zero outside the mask."""
     per = recipe.k_per_step
     value = f.load(
@@ -64,14 +66,14 @@ def _along_k(f: FunctionWriter, recipe: Recipe, src: str, lanes: int, step: str,
     return to_unit(f, recipe, value, lanes)
 
 
-def to_unit(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
+def to_unit(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
     """Convert elements from their memory type to `lanes` packed steps."""
     return join(f, recipe, value, lanes) if recipe.joined else _convert(f, recipe, value, lanes)
 
 
 def _across_k(
-    f: FunctionWriter,
-    recipe: Recipe,
+    f: LLVMFunctionWriter,
+    recipe: GemmTypes,
     src: str,
     ks: str,
     lanes: int,
@@ -91,7 +93,7 @@ def _across_k(
     return to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes)
 
 
-def interleave(f: FunctionWriter, recipe: Recipe, parts: list[str], lanes: int) -> str:
+def interleave(f: LLVMFunctionWriter, recipe: GemmTypes, parts: list[str], lanes: int) -> str:
     """Interleave vectors of `lanes` elements each: the first elements of all, then the second
     elements, and so on."""
     while len(parts) > 1:
@@ -101,14 +103,14 @@ def interleave(f: FunctionWriter, recipe: Recipe, parts: list[str], lanes: int) 
     return parts[0]
 
 
-def _element(f: FunctionWriter, recipe: Recipe, src: str, at: str) -> str:
+def _element(f: LLVMFunctionWriter, recipe: GemmTypes, src: str, at: str) -> str:
     unit = _in_unit(recipe)
     value = f.read(unit, f.at(src, at), min(recipe.in_bytes, bits_of(unit) // 8, 8))
     return _convert(f, recipe, value, 0)
 
 
 def _paths(
-    f: FunctionWriter, along: str, across: str, made: dict[str, _Path], wanted: Collection[str]
+    f: LLVMFunctionWriter, along: str, across: str, made: dict[str, _Path], wanted: Collection[str]
 ) -> None:
     """Choose one of the packings (name -> code) by the two stride conditions; unwanted packings are
     not emitted."""
@@ -131,8 +133,8 @@ def _paths(
 
 
 def _assembled(
-    f: FunctionWriter,
-    recipe: Recipe,
+    f: LLVMFunctionWriter,
+    recipe: GemmTypes,
     feature: str,
     dst: str,
     step: Operand,
@@ -157,8 +159,8 @@ def _assembled(
     return call
 
 
-def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    f = FunctionWriter(
+def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+    f = LLVMFunctionWriter(
         "void @pack_a("
         "ptr noalias %dst, i64 %row_bytes, ptr noalias %src, i64 %ms, i64 %ks, i64 %rows, i64 %k)",
         decls,
@@ -257,7 +259,14 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
 
 def _store_joined(
-    f: FunctionWriter, recipe: Recipe, src: str, step: str, ks: str, k: str, place: str, flips: int
+    f: LLVMFunctionWriter,
+    recipe: GemmTypes,
+    src: str,
+    step: str,
+    ks: str,
+    k: str,
+    place: str,
+    flips: int,
 ) -> None:
     first, kind = f.mul(step, recipe.k_per_step), llvm_type(recipe.joined)
     size = bits_of(kind) // 8
@@ -274,8 +283,8 @@ def _store_joined(
         f.do(f"store {kind} {value}, ptr {f.at(place, part * size)}, align {size}")
 
 
-def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    f = FunctionWriter(
+def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+    f = LLVMFunctionWriter(
         "void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
         decls,
         recipe.machine,
@@ -383,10 +392,10 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     return f.end()
 
 
-def end_panel(recipe: Recipe, decls: Declarations) -> str:
+def end_panel(recipe: GemmTypes, decls: Declarations) -> str:
     """Return `@end_panel`, which stores after the steps of a panel the negated surplus of flipped
     signs, for the kernel to add."""
-    f = FunctionWriter(
+    f = LLVMFunctionWriter(
         "void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind"
     )
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x i32>"
@@ -410,7 +419,7 @@ def end_panel(recipe: Recipe, decls: Declarations) -> str:
     return f.end()
 
 
-def _pack_quads(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> None:
+def _pack_quads(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection[str]) -> None:
     """Emit the packing of quads: four k of each column, side by side."""
     acc, width = llvm_type(recipe.acc), 4 * recipe.lanes
 
@@ -449,7 +458,7 @@ def _pack_quads(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> N
     )
 
 
-def _pack_complex_b(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> None:
+def _pack_complex_b(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection[str]) -> None:
     """Emit the packing of complex B in two beats per k: (re, im) and (-im, re) of each column, so
     that a real kernel sums complex products."""
     real, lanes = llvm_type(real_of(recipe.in_type)), recipe.lanes

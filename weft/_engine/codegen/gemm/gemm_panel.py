@@ -12,7 +12,7 @@ from weft._engine.codegen.gemm.descriptor import BAND_ZERO, IN_RUNS, SHARED, Wor
 from weft._engine.codegen.gemm.gemm_epilogue import Ends
 from weft._engine.codegen.gemm.operand_addressing import Task, row_block_count
 from weft._engine.codegen.gemm.required_functions import along_names, has_runs, kernel_names
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, kernel_name, row_counts, shapes
 from weft._engine.util.record import record
 
@@ -31,7 +31,7 @@ class Tile:
     p1: str
     ends: Ends
 
-    def sums_of(self, f: Task, recipe: Recipe, sums: str, panel: str) -> str:
+    def sums_of(self, f: Task, recipe: GemmTypes, sums: str, panel: str) -> str:
         """Return the address of a panel's sums in the sums of the tile."""
         return f.at(
             sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.SUMS_ROWS)), recipe.panel_row_bytes)
@@ -39,7 +39,7 @@ class Tile:
 
 
 def multiply_along(
-    f: Task, recipe: Recipe, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
+    f: Task, recipe: GemmTypes, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
 ) -> None:
     """Multiply all rows of C over all of k at once; sums in scratch memory are copied to C if they
     need no conversion or epilogue."""
@@ -94,7 +94,7 @@ class Panel:
     sums: str
 
 
-def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collection[str]) -> None:
+def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collection[str]) -> None:
     lanes, row_bytes = recipe.lanes, recipe.panel_row_bytes
     cols = f.min(f.sub(f.d(Word.N), p.col), recipe.panel_cols)
     width = f.mul(cols, recipe.parts)
@@ -215,7 +215,7 @@ class _RowBlocks:
     """The division of a tile's rows into full row blocks and smaller ones at the end, or one that
     reaches back."""
 
-    def __init__(self, f: Task, recipe: Recipe, rows: str, wanted: Collection[str]) -> None:
+    def __init__(self, f: Task, recipe: GemmTypes, rows: str, wanted: Collection[str]) -> None:
         self.f, self.rows, self.most, self.counts = f, rows, recipe.rows, row_counts(recipe)
         self.reach_back = "back" in wanted
         #: True if smaller kernels exist; without them only the last row block can be short, and it

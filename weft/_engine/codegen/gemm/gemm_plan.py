@@ -1,6 +1,6 @@
 """The plan of a matmul: its variant, blocking, packing and split into tasks.
 
-In:   a `Problem`, the `Recipe` of its types, the number of threads.
+In:   a `Problem`, the `GemmTypes` of its types, the number of threads.
 Out:  the function's name (recipe and variant) and the words of the descriptor (see `descriptor`);
       pointers are 0.
 Laws: a plan never changes which products are summed. The choice of tasks and packing does not
@@ -24,7 +24,7 @@ from weft._engine.codegen.gemm.descriptor import (
     Word,
 )
 from weft._engine.codegen.gemm.gemm_problem import Problem, fold, is_dot, orient
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import SPARE_ROWS, STREAMS
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
@@ -109,7 +109,7 @@ _GEMM_TASK_CYCLES = 300
 _GEMM_FORK_CYCLES = 6000
 
 
-def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
+def plan(p: Problem, recipe: GemmTypes, threads: int) -> tuple[str, tuple[int, ...]]:
     """Return the function's name without prefix (recipe and variant), and the words of the
     descriptor."""
     p = runs_as_batch(orient(fold(p, recipe), recipe), recipe)
@@ -119,7 +119,7 @@ def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]
     return f"{recipe.name}_tile", _words(p, _tile_split(p, recipe, threads))
 
 
-def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
+def runs_as_batch(p: Problem, recipe: GemmTypes) -> Problem:
     """Turn long runs of rows into batch elements with the same B, if no kernels find the runs
     through lists.
 
@@ -141,7 +141,7 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
 # -- dot products
 
 
-def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
+def _dot_split(p: Problem, recipe: GemmTypes, threads: int) -> dict[int, int]:
     work = p.m * p.n * p.k * p.batches // recipe.lanes
     tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
     tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, _GEMM_VECTOR_ROWS)) or 1
@@ -152,7 +152,7 @@ def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 # -- tiles
 
 
-def _suits_quads(p: Problem, recipe: Recipe) -> bool:
+def _suits_quads(p: Problem, recipe: GemmTypes) -> bool:
     """True if C has so few columns that quads use vectors better: one vector of sums would stall on
     latency and on loads of A."""
     kind = recipe.acc == "f32" and recipe.unpacked_b_ok and assembly.has_avx512(recipe.machine)
@@ -172,8 +172,8 @@ def _suits_quads(p: Problem, recipe: Recipe) -> bool:
     )
 
 
-def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
-    work = _Work(p, recipe, threads)
+def _tile_split(p: Problem, recipe: GemmTypes, threads: int) -> dict[int, int]:
+    work = _SplitProblem(p, recipe, threads)
     split = _best_split(work)
     group, chunk = p.batches, work.panels
     if split.mode == SHARED:
@@ -225,7 +225,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 
 
 @record
-class _Scratch:
+class _TaskScratch:
     """Scratch memory of a worker: packed A, then sums, then its own panels of B."""
 
     strip_rows: int  # rows of a tile that are multiplied by all panels together
@@ -237,7 +237,7 @@ class _Scratch:
     repeats_rows: bool  # True if the last tile recomputes some previous rows
 
 
-def _scratch(work: _Work, split: _Split) -> _Scratch:
+def _scratch(work: _SplitProblem, split: _TileSplit) -> _TaskScratch:
     p, recipe, simple = work.problem, work.recipe, work.simple
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
     in_c = simple and (p.m == 1 if work.along else split.mode == PRIVATE and work.blocks > 1)
@@ -257,10 +257,10 @@ def _scratch(work: _Work, split: _Split) -> _Scratch:
     elif simple and work.blocks == 1:
         rows = 0
     a_bytes, sums_bytes = _a_bytes(work, split, strip_rows), _up(rows * row_bytes, 64)
-    return _Scratch(strip_rows, a_bytes, sums_bytes, rows, stride, in_c, repeats_rows)
+    return _TaskScratch(strip_rows, a_bytes, sums_bytes, rows, stride, in_c, repeats_rows)
 
 
-def _a_bytes(work: _Work, split: _Split, strip_rows: int) -> int:
+def _a_bytes(work: _SplitProblem, split: _TileSplit, strip_rows: int) -> int:
     """Return the bytes of a worker's packed A, or of its address lists."""
     if work.a_direct == IN_RUNS:
         lists = (split.tile_rows + SPARE_ROWS) * 8
@@ -272,7 +272,7 @@ def _a_bytes(work: _Work, split: _Split, strip_rows: int) -> int:
     return _up(rows * work.a_row_bytes, 64)
 
 
-def _block_steps(p: Problem, recipe: Recipe) -> int:
+def _block_steps(p: Problem, recipe: GemmTypes) -> int:
     """Return the number of steps of k in a block."""
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
@@ -292,12 +292,12 @@ def _block_steps(p: Problem, recipe: Recipe) -> int:
     return max(_up(_ceil(steps, max(_ceil(steps, limit), 1)), 8), 8)
 
 
-def _square(recipe: Recipe) -> int:
+def _square(recipe: GemmTypes) -> int:
     """Return the number of rows of A that are transposed together."""
     return max(recipe.machine.vector_bytes // recipe.step_bytes, 1)
 
 
-def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
+def _parts(p: Problem, recipe: GemmTypes, blocks: int) -> int:
     """Return the number of parts of a sum: more than 1 if it is long and there are too few results
     for all threads.
 
@@ -322,7 +322,7 @@ def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
     return spare > 0 and m >= _GEMM_ROWS_PER_REPEATED * spare and last >= most
 
 
-def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
+def _a_direct(p: Problem, recipe: GemmTypes, block: int) -> bool:
     """True if rows of A can be read in place: bits as packed, dense, no block across segments."""
     dense = p.a[1] == recipe.in_bytes and not p.rows and _whole_steps(p, recipe)
     return (
@@ -332,12 +332,12 @@ def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
     )
 
 
-def _whole_steps(p: Problem, recipe: Recipe) -> bool:
+def _whole_steps(p: Problem, recipe: GemmTypes) -> bool:
     """True if no step crosses the end of k."""
     return p.k % recipe.k_per_step == 0 and (p.grouped != "k" or recipe.k_per_step == 1)
 
 
-def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
+def _a_collides(p: Problem, recipe: GemmTypes, block: int) -> bool:
     """True if rows of A collide in cache sets, so that the L2 cache cannot hold a strip while many
     panels of B pass.
 
@@ -369,7 +369,7 @@ def _way(cache_bytes: int) -> int:
     return 1 << (cache_bytes // MODEL.cache_ways).bit_length() - 1
 
 
-def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
+def _a_in_runs(p: Problem, recipe: GemmTypes) -> bool:
     """True if kernels should read A in place through lists, because packing takes longer.
 
     Rows that are dense in runs qualify if they overlap, as windows do, or if their runs are long.
@@ -390,7 +390,7 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
     return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and near
 
 
-def _is_stream(p: Problem, recipe: Recipe) -> bool:
+def _is_stream(p: Problem, recipe: GemmTypes) -> bool:
     """True if B is large, dense along n and used by few rows of A, so that the product is
     memory-bound."""
     large = p.k * p.segments * p.n * recipe.in_bytes > _GEMM_CACHED_BYTES[p.m > 2 * recipe.rows]
@@ -399,7 +399,7 @@ def _is_stream(p: Problem, recipe: Recipe) -> bool:
     )
 
 
-def _is_along(p: Problem, recipe: Recipe) -> bool:
+def _is_along(p: Problem, recipe: GemmTypes) -> bool:
     """True if B should be read along its rows: by a single row of A, or by few rows if B is large,
     and wide enough for several tasks."""
     size = p.k * p.segments * p.n * recipe.in_bytes
@@ -418,7 +418,7 @@ def _is_along(p: Problem, recipe: Recipe) -> bool:
     return few and dense and whole and not p.grouped and not recipe.is_complex and not recipe.quads
 
 
-def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
+def _b_direct_ok(p: Problem, recipe: GemmTypes) -> bool:
     dense = p.b[1] == recipe.in_bytes and _b_even(p) and not p.cols and recipe.unpacked_b_ok
     return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
 
@@ -433,7 +433,7 @@ def _b_even(p: Problem) -> bool:
     return True
 
 
-def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
+def _b_direct_pays(p: Problem, recipe: GemmTypes) -> bool:
     """True if reading B in place is faster: B is small, or few rows of A would use a copy."""
     if not _b_direct_ok(p, recipe):
         return False
@@ -457,7 +457,7 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
     return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
 
 
-def _b_near(p: Problem, recipe: Recipe) -> bool:
+def _b_near(p: Problem, recipe: GemmTypes) -> bool:
     """True if the rows of a panel of B in place stay in the L1 cache, or in L2 for few rows of A.
 
     The latter is not enough if all rows share one set of the L1 cache: they would evict each other
@@ -470,10 +470,10 @@ def _b_near(p: Problem, recipe: Recipe) -> bool:
     return steps <= capacities[p.m <= _GEMM_NEAR_ROWS and p.b[0] % _way(MODEL.l1_bytes) != 0]
 
 
-class _Work:
+class _SplitProblem:
     """The facts that a split is chosen by; `beats` and `blocks` count one part of the sum."""
 
-    def __init__(self, p: Problem, recipe: Recipe, threads: int) -> None:
+    def __init__(self, p: Problem, recipe: GemmTypes, threads: int) -> None:
         self.problem, self.recipe, self.threads = p, recipe, threads
         segment_steps = _ceil(p.k, recipe.k_per_step)
         self.segment_steps, self.steps = max(segment_steps, 1), segment_steps * p.segments
@@ -522,14 +522,14 @@ class _Work:
 
 
 @record
-class _Split:
+class _TileSplit:
     mode: int
     tile_rows: int
     tile_panels: int
     task_batch: int = 1
 
 
-def _best_split(work: _Work) -> _Split:
+def _best_split(work: _SplitProblem) -> _TileSplit:
     """Return the split with the least estimated time among a few dozen candidates."""
     return min(
         [_timed(work, mode, *tile) for mode in _modes(work) for tile in _tiles(work, mode)],
@@ -537,7 +537,7 @@ def _best_split(work: _Work) -> _Split:
     )[1]
 
 
-def _modes(work: _Work) -> list[int]:
+def _modes(work: _SplitProblem) -> list[int]:
     """Return the candidate modes of access to B."""
     p, recipe = work.problem, work.recipe
     if _is_along(p, recipe):
@@ -552,7 +552,7 @@ def _modes(work: _Work) -> list[int]:
     return [PRIVATE, SHARED] if can_share else [PRIVATE]
 
 
-def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
+def _tiles(work: _SplitProblem, mode: int) -> Iterator[tuple[int, int]]:
     """Yield candidate tiles as (rows, panels).
 
     A tile that packs its own B is divided into strips of rows, so it may have many rows, which then
@@ -595,7 +595,7 @@ def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
             yield rows, _ceil(panels, col_tiles)
 
 
-def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, _Split]:
+def _timed(work: _SplitProblem, mode: int, rows: int, tile_panels: int) -> tuple[float, _TileSplit]:
     """Return the estimated cycles of a split, and the split."""
     p, threads, panels, beats = work.problem, work.threads, work.panels, work.beats
     batches = max(p.batches, 1) * work.parts
@@ -623,7 +623,7 @@ def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, 
         time += packed * (work.pack_b + MODEL.gemm_pack_far) / threads + 2 * _GEMM_FORK_CYCLES
         time += (rounds - 1) * uneven
         time *= _GEMM_SHARED_GAIN
-    return time, _Split(mode, rows, tile_panels, task_batch)
+    return time, _TileSplit(mode, rows, tile_panels, task_batch)
 
 
 def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
@@ -636,7 +636,7 @@ def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
     return _ceil(tiles, _ceil(tiles, most // tile_panels)) * tile_panels
 
 
-def _strip_rows(work: _Work, split: _Split) -> int:
+def _strip_rows(work: _SplitProblem, split: _TileSplit) -> int:
     """Return the number of rows of a tile that are multiplied by all panels together: strips of
     about equal size."""
     strips = _ceil(split.tile_rows, work.fit)
@@ -651,7 +651,7 @@ def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
     return max(min(elements, batches // (4 * threads)), 1)
 
 
-def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
+def _pack_cost(row_stride: int, other_stride: int, recipe: GemmTypes) -> int:
     if row_stride == recipe.in_bytes:
         return MODEL.gemm_pack_copy
     return (

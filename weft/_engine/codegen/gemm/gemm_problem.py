@@ -1,6 +1,6 @@
 """Matmul problems in normal form: byte strides, collapsed dims and chosen orientation.
 
-In:   a `Gemm` step, the `Recipe` of its types.
+In:   a `Gemm` step, the `GemmTypes` of its types.
 Out:  a `Problem`; `fold` and `orient` return equivalent problems.
 """
 
@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import STREAMS
 from weft._engine.ir.loops import ITEMSIZE
 from weft._engine.ir.program import Gemm
@@ -86,7 +86,7 @@ class Problem:
         )
 
 
-def problem_of(step: Gemm, recipe: Recipe) -> Problem:
+def problem_of(step: Gemm, recipe: GemmTypes) -> Problem:
     """Return a step's problem, with strides in bytes and without trivial dims."""
     i, o, m = recipe.in_bytes, recipe.out_bytes, step.m
     if step.grouped == "m":
@@ -122,7 +122,7 @@ def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
     )
 
 
-def fold(p: Problem, recipe: Recipe) -> Problem:
+def fold(p: Problem, recipe: GemmTypes) -> Problem:
     """Merge dims that are contiguous in memory: outer k into k, batch into rows or columns, batch
     dims into one.
 
@@ -133,7 +133,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
     return p if p.epilogue_args is not None else _fold_batch(p)
 
 
-def _fold_sum(p: Problem, recipe: Recipe) -> Problem:
+def _fold_sum(p: Problem, recipe: GemmTypes) -> Problem:
     """Merge the dims of the sum, and choose the inner one."""
     k, a, b, outer = p.k, p.a, p.b, list(p.outer)
     if 0 in (k, p.segments):  # the sum is empty
@@ -203,7 +203,7 @@ def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return out
 
 
-def orient(p: Problem, recipe: Recipe) -> Problem:
+def orient(p: Problem, recipe: GemmTypes) -> Problem:
     """Exchange A and B if C' = B' A' suits the kernels better, since they store rows of C.
 
     Grouped problems are not exchanged. With an epilogue, rows of C must keep their order; only a
@@ -221,7 +221,7 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
     return p.exchanged() if _suits_exchanged(p, recipe) else p
 
 
-def _suits_exchanged(p: Problem, recipe: Recipe) -> bool:
+def _suits_exchanged(p: Problem, recipe: GemmTypes) -> bool:
     """True if only columns of C are dense, or if columns suit the kernels as well as rows."""
     i, o = recipe.in_bytes, recipe.out_bytes
     row_like, col_like = p.c[1] == o or p.n == 1, p.c[0] == o or p.m == 1
@@ -234,7 +234,7 @@ def _suits_exchanged(p: Problem, recipe: Recipe) -> bool:
     return p.m == 1 and dots
 
 
-def is_dot(p: Problem, recipe: Recipe) -> bool:
+def is_dot(p: Problem, recipe: GemmTypes) -> bool:
     dense = (p.a[1] == recipe.in_bytes or p.k == 1) and (p.b[0] == recipe.in_bytes or p.k == 1)
     even = p.segments == 1 and not p.rows and not p.cols
     in_stretches = p.epilogue_args is None or (p.swapped and p.n == 1)

@@ -26,7 +26,7 @@ from weft._engine.codegen.gemm import (
 from weft._engine.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft._engine.codegen.gemm.gemm_epilogue import Ends, add, finish
 from weft._engine.codegen.gemm.gemm_panel import Panel, Tile, multiply_along, multiply_panel
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
 from weft._engine.codegen.ir.writer import Declarations, module_of
 from weft._engine.codegen.toolchain.native_library import LibraryModule
@@ -36,7 +36,7 @@ from weft._engine.util.record import record, replace
 all_features, features = required.all_features, required.features
 
 
-def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
+def parts(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
     """Return the modules of the tiled matmul for `recipe`, exported as `symbol`.
 
     The modules that compute are optimized. The driver, which only computes addresses, is not:
@@ -65,7 +65,7 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryM
     return [*modules, driver(recipe, symbol, wanted)]
 
 
-def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
+def driver(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> LibraryModule:
     """Return the last module of `parts`."""
     return LibraryModule(
         f"{symbol} {' '.join(sorted(wanted))}",
@@ -75,7 +75,7 @@ def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModul
     )
 
 
-def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
+def _kernel_parts(recipe: GemmTypes, listed: list[str]) -> list[LibraryModule]:
     """Return the modules of register kernels: one in assembly, or two that compile in parallel
     (full and smaller row counts)."""
     kernels = [name for name in listed if name.startswith("kernel")]
@@ -98,13 +98,13 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
     ]
 
 
-def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
+def _kernel_module(recipe: GemmTypes, wanted: Collection[str]) -> str:
     from weft._engine.codegen.gemm.gemm_micro import kernels  # lazy: only if they are not assembled
 
     return module_of(lambda decls: kernels(recipe, decls, wanted))
 
 
-def _is_assembled(recipe: Recipe, name: str) -> bool:
+def _is_assembled(recipe: GemmTypes, name: str) -> bool:
     """Return whether a function other than a kernel is assembled (the function that ends panels
     then is, too)."""
     if name.startswith("pack"):
@@ -116,7 +116,7 @@ def _is_assembled(recipe: Recipe, name: str) -> bool:
     return False
 
 
-def _along_module(recipe: Recipe, name: str) -> str:
+def _along_module(recipe: GemmTypes, name: str) -> str:
     from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
 
     if gemm_asm_skinny.suits(recipe):
@@ -126,7 +126,7 @@ def _along_module(recipe: Recipe, name: str) -> str:
     return module_of(lambda decls: along(recipe, decls, name))
 
 
-def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
+def _helper_module(recipe: GemmTypes, wanted: Collection[str]) -> str:
     """Return the IR of the other functions that access elements."""
     assembled_functions = _assembled_helpers(recipe, wanted)
     missing = [
@@ -142,7 +142,7 @@ def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
     )
 
 
-def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str]:
+def _assembled_helpers(recipe: GemmTypes, wanted: Collection[str]) -> dict[str, str]:
     """Return the functions that are assembled as a whole, and the assembly functions that others
     call ("lines")."""
     functions = {}
@@ -171,7 +171,7 @@ def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str
 
 
 def _compiled_helpers(
-    recipe: Recipe, decls: Declarations, wanted: Collection[str], done: Collection[str]
+    recipe: GemmTypes, decls: Declarations, wanted: Collection[str], done: Collection[str]
 ) -> list[str]:
     from weft._engine.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
 
@@ -190,7 +190,7 @@ def _compiled_helpers(
     ]
 
 
-def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
+def _driver_module(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> str:
     """Return the IR of the driver, which calls the functions of the other modules for a
     descriptor."""
     decls, known = Declarations(), required.known_words(wanted)
@@ -212,10 +212,10 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
     return str(decls) + "\n".join(functions)
 
 
-def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
+def _pack_panel(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]) -> str:
     """Return `@pack_panel`, which packs steps [first, last) of one panel (numbered from column 0)
     of the B at `base`."""
-    f = addressing.Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
+    f = addressing.DescriptorWriter("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
     col = f.mul("%panel", recipe.panel_cols)
     cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
@@ -260,9 +260,9 @@ def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -
     return f.end()
 
 
-def _pack_rows(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
+def _pack_rows(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]) -> str:
     """Return `@pack_rows`, which packs steps [first, last) of rows [i0, i1) of the A at `base`."""
-    f = addressing.Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
+    f = addressing.DescriptorWriter("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
     ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
 
@@ -281,7 +281,7 @@ def _pack_rows(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) ->
     return f.end()
 
 
-def _pack_task(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
+def _pack_task(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]) -> str:
     f = addressing.Task("pack_task", decls, recipe, known)
     offsets = f.slot("[3 x i64]")
     panel = f.rem("%task", f.panels)
@@ -313,7 +313,7 @@ def _shared_panel(
 
 
 def _tile_task(
-    recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+    recipe: GemmTypes, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
 ) -> str:
     f = addressing.Task("tile_task", decls, recipe, known)
     worker_scratch = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
@@ -334,13 +334,13 @@ def _tile_task(
         recipe,
         task,
         wanted,
-        lambda t: _tile(f, recipe, t, _Part(worker_scratch, sums, first, last), wanted),
+        lambda t: _tile(f, recipe, t, _ContractionPart(worker_scratch, sums, first, last), wanted),
     )
     return f.end()
 
 
 def _add_task(
-    recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+    recipe: GemmTypes, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
 ) -> str:
     """Return `@add_task`, which adds the parts of a tile's sums and finishes them."""
     decls.use("declare void @add(ptr, i64, i64)")
@@ -375,7 +375,7 @@ def _add_task(
 
 def _tiles(
     f: addressing.Task,
-    recipe: Recipe,
+    recipe: GemmTypes,
     task: str,
     wanted: Collection[str],
     each: Callable[["Tile"], None],
@@ -417,7 +417,7 @@ def _tiles(
 
 
 @record
-class _Part:
+class _ContractionPart:
     """The part of k of a task, blocks [first, last), and the addresses of operands and sums."""
 
     mine: str
@@ -427,7 +427,7 @@ class _Part:
 
 
 def _tile(
-    f: addressing.Task, recipe: Recipe, t: Tile, part: _Part, wanted: Collection[str]
+    f: addressing.Task, recipe: GemmTypes, t: Tile, part: _ContractionPart, wanted: Collection[str]
 ) -> None:
     panel_buffer = f.at(part.mine, f.d(Word.PANEL_OFFSET))
     whole_sum = f.equal(f.d(Word.PARTS), 1) if "add" in wanted else "true"
@@ -540,7 +540,7 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
     addressing.runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, addressing.ROWS, ms, run)
 
 
-def _list_steps(f: addressing.Task, recipe: Recipe, list_: str, first: str, last: str) -> None:
+def _list_steps(f: addressing.Task, recipe: GemmTypes, list_: str, first: str, last: str) -> None:
     """Write the list of the positions of steps [first, last) in the rows of A (see
     `indirect_operand`)."""
     per, ks, end = recipe.k_per_step, f.d(Word.A_KS), f.slot("ptr")
@@ -560,7 +560,7 @@ def _list_steps(f: addressing.Task, recipe: Recipe, list_: str, first: str, last
 
 def _strips(
     f: addressing.Task,
-    recipe: Recipe,
+    recipe: GemmTypes,
     t: Tile,
     sums: str,
     wanted: Collection[str],
@@ -582,7 +582,7 @@ def _strips(
 
 
 def _driver(
-    recipe: Recipe,
+    recipe: GemmTypes,
     decls: Declarations,
     symbol: str,
     wanted: Collection[str],
@@ -591,7 +591,7 @@ def _driver(
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
     decls.use("declare ptr @weft_scratch_take(i64)")
     decls.use("declare void @weft_scratch_give(ptr)")
-    f = addressing.Described(f"void @{symbol}(ptr %desc)", decls, recipe, known)
+    f = addressing.DescriptorWriter(f"void @{symbol}(ptr %desc)", decls, recipe, known)
     d = f.d
     ctx = f.slot("[8 x i64]")
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))

@@ -11,22 +11,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._engine.codegen.gemm.descriptor import Word
-from weft._engine.codegen.ir.gemm_types import Recipe, machine, nbytes
-from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.gemm_types import GemmTypes, machine, nbytes
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.ir.program import Gemm
 
 
 def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
     """Return the text of a function that runs all groups of a step."""
-    f = FunctionWriter(
+    f = LLVMFunctionWriter(
         f"internal void @{name}(ptr %desc, ptr %first, ptr %count)",
         Declarations(),
         machine(),
         "nounwind",
     )
     operands = [f.word("%desc", word, "ptr") for word in (Word.A, Word.B, Word.C)]
-    recipe = Recipe(step.in_type, step.acc_type, step.out_type, machine())
+    recipe = GemmTypes(step.in_type, step.acc_type, step.out_type, machine())
     sizes = nbytes(step.in_type), nbytes(step.in_type), nbytes(step.out_type)
 
     def put(word: int, value: object, kind: str = "i64") -> None:

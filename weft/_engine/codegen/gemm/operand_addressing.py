@@ -1,6 +1,6 @@
 """Addresses of a native matmul's operands: descriptor words, and offsets from lists of dims.
 
-In:   the descriptor (`Described`); in a task, also the words of the round (`Task`).
+In:   the descriptor (`DescriptorWriter`); in a task, also the words of the round (`Task`).
 Out:  IR that computes byte offsets of batch elements, of ranges of k in one segment, and of ranges
       of rows or columns in one run.
 """
@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from weft._engine.codegen.gemm.descriptor import Word
-from weft._engine.codegen.ir.gemm_types import Recipe
-from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.gemm_types import GemmTypes
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.util.record import record
 
 Pack = Callable[[str, str, str], None]
 
 
-class Described(FunctionWriter):
+class DescriptorWriter(LLVMFunctionWriter):
     """A function with a descriptor; descriptor words that are constant are `known`."""
 
     desc = "%desc"
     optimized = False
 
     def __init__(
-        self, signature: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}
+        self, signature: str, decls: Declarations, recipe: GemmTypes, known: Mapping[int, str] = {}
     ) -> None:
         super().__init__(signature, decls, recipe.machine)
         self._words = dict(known)
@@ -42,11 +42,11 @@ class Described(FunctionWriter):
         return self.let_first(f"load {type}, ptr {at}, align 8")
 
 
-class Task(Described):
+class Task(DescriptorWriter):
     """A task function, with the words of the round as attributes."""
 
     def __init__(
-        self, name: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}
+        self, name: str, decls: Declarations, recipe: GemmTypes, known: Mapping[int, str] = {}
     ) -> None:
         super().__init__(
             f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe, known
@@ -81,10 +81,10 @@ BATCH, OUTER = Dims(Word.BATCH_DIMS, Word.BATCH_AT, 3), Dims(Word.OUTER_DIMS, Wo
 ROWS, COLS = Dims(Word.ROW_DIMS, Word.ROWS_AT, 1), Dims(Word.COL_DIMS, Word.COLS_AT, 1)
 
 
-def offsets_function(decls: Declarations, recipe: Recipe) -> str:
+def offsets_function(decls: Declarations, recipe: GemmTypes) -> str:
     """Return `@offsets`, which splits a flat index over a list of dims and writes one byte offset
     per stride."""
-    f = FunctionWriter(
+    f = LLVMFunctionWriter(
         "internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)",
         decls,
         recipe.machine,
@@ -111,7 +111,7 @@ def offsets_function(decls: Declarations, recipe: Recipe) -> str:
     return f.end()
 
 
-def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
+def locate(f: "DescriptorWriter", dims: Dims, index: str, out: str) -> list[str]:
     """Return the byte offsets, one per stride, of a flat index over some dims; `out` is scratch."""
     if f.d(dims.count) == "0":
         return ["0"] * dims.strides
@@ -123,7 +123,13 @@ def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
 
 
 def segments(
-    f: Described, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack
+    f: DescriptorWriter,
+    recipe: GemmTypes,
+    first: str,
+    last: str,
+    operand: int,
+    stride: str,
+    pack: Pack,
 ) -> None:
     """Call `pack(steps done, byte offset in the operand, k elements)` for each part of steps
     [first, last) in one segment."""
@@ -149,7 +155,7 @@ def segments(
 
 
 def runs(
-    f: Described, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack
+    f: DescriptorWriter, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack
 ) -> None:
     """Call `pack(done, byte offset in the operand, count)` for each part of rows or columns [first,
     last) in one run."""
@@ -168,14 +174,14 @@ def runs(
     return None
 
 
-def block_of(f: Described, block: str) -> tuple[str, str]:
+def block_of(f: DescriptorWriter, block: str) -> tuple[str, str]:
     """Return the first step of a block of k, and the step after its last one."""
     size = f.d(Word.BLOCK_STEPS)
     first = f.mul(block, size)
     return first, f.min(f.add(first, size), f.d(Word.STEPS))
 
 
-def row_block_count(f: FunctionWriter, rows: str, most: int) -> str:
+def row_block_count(f: LLVMFunctionWriter, rows: str, most: int) -> str:
     """Return the number of row blocks: blocks of `most` rows, then one block of 4, 2 or 1 rows per
     binary digit of the remainder."""
     f.decls.use("declare i64 @llvm.ctpop.i64(i64)")

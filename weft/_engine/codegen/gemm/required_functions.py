@@ -20,11 +20,11 @@ from weft._engine.codegen.gemm.descriptor import (
     packing,
     packings,
 )
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import kernel_name, row_counts, shapes
 
 
-def all_features(recipe: Recipe) -> frozenset[str]:
+def all_features(recipe: GemmTypes) -> frozenset[str]:
     """Return the names of all optional functions and branches."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
     kinds = (False, True) if assembly.finds_runs(recipe) else (False,)
@@ -55,7 +55,7 @@ def all_features(recipe: Recipe) -> frozenset[str]:
     )
 
 
-def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
+def features(recipe: GemmTypes, words: Sequence[int]) -> frozenset[str]:
     """Return the names of the functions and branches that the matmul of `words` needs."""
     has_band = (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO)
     conditions = {
@@ -76,7 +76,7 @@ def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
     return frozenset([*_kernels(recipe, words), *named, *stated])
 
 
-def _kernels(recipe: Recipe, words: Sequence[int]) -> list[str]:
+def _kernels(recipe: GemmTypes, words: Sequence[int]) -> list[str]:
     """Return the names of the kernels of a matmul.
 
     Tiles have a multiple of `recipe.rows` rows except the last one, so the smaller kernels follow
@@ -148,7 +148,7 @@ def packs(wanted: Collection[str], operand: str) -> bool:
     return any(name.startswith(f"pack_{operand}") for name in wanted)
 
 
-def ends_panels(recipe: Recipe, wanted: Collection[str]) -> bool:
+def ends_panels(recipe: GemmTypes, wanted: Collection[str]) -> bool:
     return recipe.flips and packs(wanted, "b")
 
 

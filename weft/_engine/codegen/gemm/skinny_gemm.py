@@ -15,15 +15,15 @@ import itertools
 
 from weft._engine.codegen.gemm.gemm_micro import broadcast, multiply_add, sign_bits
 from weft._engine.codegen.gemm.gemm_pack import interleave, to_unit
-from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
-from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.microkernels import GEMM_AHEAD, GEMM_ALONG_STREAMS
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
 
-def along(recipe: Recipe, decls: Declarations, name: str) -> str:
+def along(recipe: GemmTypes, decls: Declarations, name: str) -> str:
     """Return `@along`, or `@along_row` for a single row."""
     return _AlongWriter(recipe, decls, name).text()
 
@@ -40,9 +40,9 @@ class _AlongWriter:
     """The function under construction. A *stretch* is the range of columns whose vectors are in
     registers."""
 
-    def __init__(self, recipe: Recipe, decls: Declarations, name: str) -> None:
+    def __init__(self, recipe: GemmTypes, decls: Declarations, name: str) -> None:
         arguments = "ptr noalias %a, i64 %as, i64 %rows, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %sums, i64 %ss"
-        f = self.f = FunctionWriter(
+        f = self.f = LLVMFunctionWriter(
             f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind"
         )
         self.recipe, self.single, self.acc = recipe, name == "along_row", llvm_type(recipe.acc)

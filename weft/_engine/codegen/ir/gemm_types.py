@@ -1,7 +1,7 @@
 """Number types and machine properties that decide how a matmul is generated.
 
 In:   the type names of a `Gemm` step and the features of the target.
-Out:  a `Recipe`: the packing of operands, the accumulator type and the shape of the register tile.
+Out:  a `GemmTypes`: the packing of operands, the accumulator type and the shape of the register tile.
 Words: a *lane* is one accumulator of a vector. A *step* is the range of k that one packed element
        of A covers: one k, or two or four packed into 32 bits for dot-product instructions. A *beat*
        is one multiply-add of the kernel; complex numbers take two beats per step. With *quads*, a
@@ -45,7 +45,7 @@ def llvm_type(type: str) -> str:
 
 
 @record
-class Machine:
+class VectorUnit:
     """The vector unit: the size and number of its registers, and the instructions that it has."""
 
     vector_bytes: int
@@ -57,45 +57,45 @@ class Machine:
     i8_dot: bool = False
 
     @staticmethod
-    def of(features: Iterable[str], arch: str) -> Machine:
+    def of(features: Iterable[str], arch: str) -> VectorUnit:
         """Return the machine with `features`, LLVM feature names without a sign.
 
-        >>> Machine.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
+        >>> VectorUnit.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
         64
-        >>> Machine.of(["sse2"], "x86_64")
+        >>> VectorUnit.of(["sse2"], "x86_64")
         Machine(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False, i16_dot=True, i8_dot=False)
         """
         have = set(features)
         if arch == "aarch64":
-            return Machine(16, 32, f16=True)
+            return VectorUnit(16, 32, f16=True)
         if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= have:
-            return Machine(64, 32, True, "avx512bf16" in have, True, True, "avx512vnni" in have)
+            return VectorUnit(64, 32, True, "avx512bf16" in have, True, True, "avx512vnni" in have)
         if {"avx2", "fma"} <= have:
-            return Machine(32, 16, False, False, "f16c" in have, True)
-        return Machine(16, 16, i16_dot="sse2" in have)
+            return VectorUnit(32, 16, False, False, "f16c" in have, True)
+        return VectorUnit(16, 16, i16_dot="sse2" in have)
 
 
-def machine() -> Machine:
+def machine() -> VectorUnit:
     """Return the vector unit of the compilation target."""
     return _machine(target.current().features)
 
 
 @functools.cache
-def _machine(features: str) -> Machine:
-    machine = Machine.of(
+def _machine(features: str) -> VectorUnit:
+    machine = VectorUnit.of(
         (name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture()
     )
     return machine if MODEL.gemm_bf16_dots else replace(machine, bf16_dot=False)
 
 
 @record
-class Recipe:
+class GemmTypes:
     """The types of a matmul and the way one machine multiplies them."""
 
     in_type: str
     acc_type: str
     out_type: str
-    machine: Machine
+    machine: VectorUnit
     quads: bool = False
 
     def __post_init__(self) -> None:

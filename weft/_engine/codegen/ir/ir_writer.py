@@ -1,6 +1,6 @@
 """A writer of textual LLVM IR with index arithmetic, masked vectors and conversions.
 
-A `FunctionWriter` is one function under construction; `Declarations` collects the intrinsics that
+A `LLVMFunctionWriter` is one function under construction; `Declarations` collects the intrinsics that
 the functions of a module use.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft._engine.codegen.ir.gemm_types import FLOATS, INTEGERS, Machine, llvm_type, nbytes
+from weft._engine.codegen.ir.gemm_types import FLOATS, INTEGERS, VectorUnit, llvm_type, nbytes
 from weft._engine.codegen.ir.scalar_types import mangle
-from weft._engine.codegen.ir.writer import Declarations, Operand, Writer, known
+from weft._engine.codegen.ir.writer import Declarations, LLVMBodyWriter, Operand, known
 
 _TRUTHS = ("true", "false")
 
@@ -19,11 +19,11 @@ def _truth(value: bool) -> str:
     return _TRUTHS[not value]
 
 
-class FunctionWriter(Writer):
+class LLVMFunctionWriter(LLVMBodyWriter):
     """One function under construction; operands are i64 unless a type is passed."""
 
     def __init__(
-        self, signature: str, decls: Declarations, machine: Machine, attributes: str = ""
+        self, signature: str, decls: Declarations, machine: VectorUnit, attributes: str = ""
     ) -> None:
         super().__init__()
         self.head = f"define {signature} {attributes} {{"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.writer import Declarations
 
 # thresholds, measured on several machines
@@ -26,17 +26,17 @@ SPARE_ROWS = 16
 STREAMS = 8
 
 
-def row_counts(recipe: Recipe) -> tuple[int, ...]:
+def row_counts(recipe: GemmTypes) -> tuple[int, ...]:
     """Return the row counts of the kernels; smaller kernels compute the last rows of a tile."""
     return (1, 2, 4, recipe.rows)
 
 
-def shapes(recipe: Recipe) -> list[tuple[int, bool]]:
+def shapes(recipe: GemmTypes) -> list[tuple[int, bool]]:
     """Return (vectors, edge) of the kernels for one row count, in order; 0 is half a vector."""
     return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
 
 
-def tiles(recipe: Recipe) -> list[tuple[int, int, bool]]:
+def tiles(recipe: GemmTypes) -> list[tuple[int, int, bool]]:
     """Return (rows, vectors, edge) of all kernels."""
     return [(rows, *shape) for rows in row_counts(recipe) for shape in shapes(recipe)]
 
@@ -50,7 +50,7 @@ def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
     return f"kernel_{rows}_{vectors}" + ("_runs" if runs else "") + ("_edge" if edge else "")
 
 
-def kernel_table(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
+def kernel_table(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
     """Return `@kernels`: the kernel addresses by rows and shape, then of the `runs` kernels; null
     if not wanted."""
     names = [kernel_name(*tile, runs) for runs in (False, True) for tile in tiles(recipe)]
@@ -61,7 +61,7 @@ def kernel_table(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -
     return f"@kernels = internal constant [{len(names)} x ptr] [{listed}]"
 
 
-def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
+def unrolled(recipe: GemmTypes, rows: int, vectors: int, edge: bool) -> int:
     """Return the beats per iteration. A wide tile needs no unrolling, which costs compile time."""
     if recipe.quads:
         return 64 // recipe.step_bytes

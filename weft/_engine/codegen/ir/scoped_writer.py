@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from weft._engine.codegen.ir.scalar_types import mangle
-from weft._engine.codegen.ir.writer import Typed, Writer
+from weft._engine.codegen.ir.writer import LLVMBodyWriter, Typed
 
 
-class Scope:
+class CodeScope:
     """A region of code under construction: lines, value table and label of the current block."""
 
     __slots__ = ("label", "lines", "table")
@@ -27,14 +27,14 @@ class Scope:
         self.label = label
 
 
-class ScopedWriter(Writer):
+class ScopedWriter(LLVMBodyWriter):
     """The body of one function; pure instructions are placed by the scopes of their operands.
 
     `lines` are the lines of the innermost open scope.
     """
 
     def __init__(self) -> None:
-        self.scopes: list[Scope] = []
+        self.scopes: list[CodeScope] = []
         self.push("entry")
         self._count = 0
         self.floor = 0
@@ -104,11 +104,11 @@ class ScopedWriter(Writer):
 
     def push(self, label: str) -> None:
         """Open a scope whose first block is `label`."""
-        scope = Scope(label)
+        scope = CodeScope(label)
         self.scopes.append(scope)
         self.lines = scope.lines
 
-    def pop(self) -> Scope:
+    def pop(self) -> CodeScope:
         """Close the innermost scope and return it; the caller appends its lines."""
         scope = self.scopes.pop()
         self.lines = self.scopes[-1].lines
@@ -118,7 +118,7 @@ class ScopedWriter(Writer):
 
     def _arm(
         self, label: str, emit: Callable[[], Sequence[str] | None]
-    ) -> tuple[Scope, Sequence[str]]:
+    ) -> tuple[CodeScope, Sequence[str]]:
         """Return a closed scope with the code of `emit`, and its values. Nothing is hoisted out: it
         may not run."""
         floors = self.floor, self.load_floor

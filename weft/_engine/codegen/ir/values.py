@@ -1,6 +1,6 @@
 """Values during emission: how an expression varies over the current vector loop.
 
-A `Value` is one of
+A `EmittedValue` is one of
 - uniform: one register for all lanes;
 - affine: an i64 `base + stride * iteration`, kept symbolic so that addresses stay simple;
 - varying: one vector register per unrolled part;
@@ -17,7 +17,7 @@ from typing import TypeGuard
 from weft._engine.ir.loops import ScalarType
 
 
-class Value:
+class EmittedValue:
     """One emitted expression. `parts` are the names of its registers.
 
     `const`: the integer of a known i64 constant. `placed`: True for a bool that depends on the
@@ -28,14 +28,14 @@ class Value:
     __slots__ = ("parts", "type")
     const: int | None = None
     placed: bool = False
-    sum_of: tuple[Value, int] | None = None
+    sum_of: tuple[EmittedValue, int] | None = None
 
     def __init__(self, type_: ScalarType, parts: tuple[str, ...] = ()) -> None:
         self.type = type_
         self.parts = parts
 
 
-class Uniform(Value):
+class Uniform(EmittedValue):
     """A value that is the same in every lane."""
 
     __slots__ = ("const", "sum_of")
@@ -46,7 +46,7 @@ class Uniform(Value):
         self.sum_of = None
 
 
-class Varying(Value):
+class Varying(EmittedValue):
     """A value with one vector register per part."""
 
     __slots__ = ("placed",)
@@ -56,32 +56,32 @@ class Varying(Value):
         self.placed = placed
 
 
-class Affine(Value):
+class Affine(EmittedValue):
     """The i64 `base + stride * iteration` of the vector loop."""
 
     __slots__ = ("base", "stride")
 
-    def __init__(self, base: Value, stride: int) -> None:
+    def __init__(self, base: EmittedValue, stride: int) -> None:
         super().__init__("i64")
         self.base, self.stride = base, stride
 
 
-class Offset(Value):
+class Offset(EmittedValue):
     """The i64 `base + stride * short` of i32 registers `parts`."""
 
     __slots__ = ("base", "stride")
 
-    def __init__(self, base: Value, stride: int, parts: tuple[str, ...]) -> None:
+    def __init__(self, base: EmittedValue, stride: int, parts: tuple[str, ...]) -> None:
         super().__init__("i64", parts)
         self.base, self.stride = base, stride
 
 
-class Pair(Value):
+class Pair(EmittedValue):
     """A complex value."""
 
     __slots__ = ("imag", "real")
 
-    def __init__(self, type_: ScalarType, real: Value, imag: Value) -> None:
+    def __init__(self, type_: ScalarType, real: EmittedValue, imag: EmittedValue) -> None:
         super().__init__(type_)
         self.real, self.imag = real, imag
 
@@ -91,12 +91,12 @@ def constant(value: int) -> Uniform:
     return Uniform("i64", str(value), value)
 
 
-def is_adjacent(index: Value) -> TypeGuard[Affine]:
+def is_adjacent(index: EmittedValue) -> TypeGuard[Affine]:
     """Return whether iterations access adjacent elements, forward or backward."""
     return isinstance(index, Affine) and index.stride in (1, -1)
 
 
-def each(change: Callable[..., Value], *values: Value) -> Value:
+def each(change: Callable[..., EmittedValue], *values: EmittedValue) -> EmittedValue:
     """Apply `change` to real values, or to the real and the imaginary parts of complex ones."""
     reals, imags = [], []
     for value in values:
@@ -107,6 +107,6 @@ def each(change: Callable[..., Value], *values: Value) -> Value:
     return Pair(values[0].type, change(*reals), change(*imags))
 
 
-def leaves(value: Value) -> list[Value]:
+def leaves(value: EmittedValue) -> list[EmittedValue]:
     """Return the real values that a value consists of."""
     return [value.real, value.imag] if isinstance(value, Pair) else [value]

@@ -44,7 +44,7 @@ def known(*operands: Operand) -> bool:
     return all(isinstance(operand, int) or operand.isdecimal() for operand in operands)
 
 
-class Writer:
+class LLVMBodyWriter:
     """The body of one function under construction."""
 
     #: True if LLVM optimizes the function. Indices are then frozen: loop strength reduction skips

@@ -7,69 +7,69 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft._engine.codegen.ir.values import Pair, Value
+from weft._engine.codegen.ir.values import EmittedValue, Pair
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import COMPLEX, REAL_OF
 
 
-def operate(e: Emission, op: str, args: list[Value], type_: str) -> Value:
+def operate(e: Emission, op: str, args: list[EmittedValue], type_: str) -> EmittedValue:
     """Apply `op` to complex operands, or to real operands for a complex result."""
     if op in _UNARY:
-        r = _Real(e, type_)
+        r = _RealOps(e, type_)
         return _UNARY[op](r, *_parts(r, args[0]), type_)
     if op not in _RULES:
         raise NotImplementedError(f"codegen: operation {op!r} on complex values")
-    return _RULES[op](_Real(e, type_), args, type_)
+    return _RULES[op](_RealOps(e, type_), args, type_)
 
 
-class _Real:
+class _RealOps:
     """Shorthands for real operations of one type."""
 
     def __init__(self, e: Emission, type_: str):
         self.e = e
         self.type = REAL_OF.get(type_, type_)
 
-    def __call__(self, op: str, *args: Value) -> Value:
+    def __call__(self, op: str, *args: EmittedValue) -> EmittedValue:
         return self.e.operate(op, list(args), args[0].type)
 
-    def test(self, op: str, x: Value, y: Value) -> Value:
+    def test(self, op: str, x: EmittedValue, y: EmittedValue) -> EmittedValue:
         return self.e.operate(op, [x, y], "bool")
 
-    def select(self, cond: Value, x: Value, y: Value) -> Value:
+    def select(self, cond: EmittedValue, x: EmittedValue, y: EmittedValue) -> EmittedValue:
         return self.e.operate("select", [cond, x, y], x.type)
 
-    def infinite(self, x: Value) -> Value:
+    def infinite(self, x: EmittedValue) -> EmittedValue:
         """Return the condition that x is plus or minus infinity."""
         return self.test("eq", self("abs", x), self.const(float("inf"), x))
 
-    def wild(self, x: Value) -> Value:
+    def wild(self, x: EmittedValue) -> EmittedValue:
         """Where x is infinite or NaN."""
         return self.test("ne", self("sub", x, x), self.const(0.0, x))
 
-    def const(self, value: float, like: Value) -> Value:
+    def const(self, value: float, like: EmittedValue) -> EmittedValue:
         return self.e.constant(value, like.type)
 
 
-def _parts(r: _Real, x: Value) -> tuple[Value, Value]:
+def _parts(r: _RealOps, x: EmittedValue) -> tuple[EmittedValue, EmittedValue]:
     return (x.real, x.imag) if isinstance(x, Pair) else (x, r.const(0.0, x))
 
 
 def _componentwise(op: str) -> Callable:
-    def rule(r: _Real, args: list[Value], type_: str) -> Value:
+    def rule(r: _RealOps, args: list[EmittedValue], type_: str) -> EmittedValue:
         reals, imags = zip(*[_parts(r, arg) for arg in args])
         return Pair(type_, r(op, *reals), r(op, *imags))
 
     return rule
 
 
-def _mul(r: _Real, args: list[Value], type_: str) -> Pair:
+def _mul(r: _RealOps, args: list[EmittedValue], type_: str) -> Pair:
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
     return Pair(
         type_, r("sub", r("mul", a, c), r("mul", b, d)), r("add", r("mul", a, d), r("mul", b, c))
     )
 
 
-def _div(r: _Real, args: list[Value], type_: str) -> Pair:
+def _div(r: _RealOps, args: list[EmittedValue], type_: str) -> Pair:
     # Smith's method: scale by the larger part of the divisor.
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
     wide = r.test("ge", r("abs", c), r("abs", d))
@@ -84,7 +84,7 @@ def _div(r: _Real, args: list[Value], type_: str) -> Pair:
     return Pair(type_, real, r("div", rotated, below))
 
 
-def _abs(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _abs(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> EmittedValue:
     x, y = r("abs", x), r("abs", y)
     big, small = r("max", x, y), r("min", x, y)
     inf = r.const(float("inf"), x)
@@ -94,7 +94,7 @@ def _abs(r: _Real, x: Value, y: Value, type_: str) -> Value:
     return r.select(infinite, inf, r.select(r.test("eq", big, r.const(0.0, x)), big, size))
 
 
-def _sign(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _sign(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     size = _abs(r, x, y, type_)
     zero = r.test("eq", size, r.const(0.0, size))
     safe = r.select(zero, r.const(1.0, size), size)
@@ -114,7 +114,7 @@ def _sign(r: _Real, x: Value, y: Value, type_: str) -> Pair:
 
 
 def _equal(op: str, joined: str) -> Callable:
-    def rule(r: _Real, args: list[Value], type_: str) -> Value:
+    def rule(r: _RealOps, args: list[EmittedValue], type_: str) -> EmittedValue:
         (a, b), (c, d) = (_parts(r, arg) for arg in args)
         return r.e.operate(joined, [r.test(op, a, c), r.test(op, b, d)], "bool")
 
@@ -125,7 +125,7 @@ def _extremum(op: str) -> Callable:
     """Return a rule: the larger or smaller number by real, then imaginary part; the second operand
     if a NaN makes both incomparable."""
 
-    def rule(r: _Real, args: list[Value], type_: str) -> Value:
+    def rule(r: _RealOps, args: list[EmittedValue], type_: str) -> EmittedValue:
         x, y = args
         (a, b), (c, d) = _parts(r, x), _parts(r, y)
         tie = r.e.operate("and", [r.test("eq", a, c), r.test(op, b, d)], "bool")
@@ -134,13 +134,13 @@ def _extremum(op: str) -> Callable:
     return rule
 
 
-def _select(r: _Real, args: list[Value], type_: str) -> Pair:
+def _select(r: _RealOps, args: list[EmittedValue], type_: str) -> Pair:
     cond, x, y = args
     (a, b), (c, d) = _parts(r, x), _parts(r, y)
     return Pair(type_, r.select(cond, a, c), r.select(cond, b, d))
 
 
-def _cast(r: _Real, args: list[Value], type_: str) -> Value:
+def _cast(r: _RealOps, args: list[EmittedValue], type_: str) -> EmittedValue:
     x = args[0]
     if type_ not in COMPLEX:
         parts = _parts(r, x)
@@ -154,7 +154,7 @@ def _cast(r: _Real, args: list[Value], type_: str) -> Value:
     return Pair(type_, r.e.operate("cast", [x], part), r.e.constant(0.0, part))
 
 
-def _exp(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _exp(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     first, second = _split_exp(r, x)
     cos, sin = _direction(r, x, y)
     gone = r.e.operate("and", [r.infinite(x), r.test("lt", x, r.const(0.0, x))], "bool")
@@ -166,7 +166,7 @@ def _exp(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     return Pair(type_, r("mul", r("mul", first, cos), second), imag)
 
 
-def _split_exp(r: _Real, x: Value) -> tuple[Value, Value]:
+def _split_exp(r: _RealOps, x: EmittedValue) -> tuple[EmittedValue, EmittedValue]:
     """Return two factors of e^x. Multiplied one after the other by a small number, they overflow
     only if the product does."""
     half = r("mul", r.const(0.5, x), x)
@@ -179,14 +179,14 @@ def _split_exp(r: _Real, x: Value) -> tuple[Value, Value]:
 _LARGE = {"f32": 80.0, "f64": 700.0}
 
 
-def _direction(r: _Real, x: Value, y: Value) -> tuple[Value, Value]:
+def _direction(r: _RealOps, x: EmittedValue, y: EmittedValue) -> tuple[EmittedValue, EmittedValue]:
     """Return cos y and sin y; the cosine is 1 if y is not finite and |x| is infinite, so that the
     modulus stays infinite."""
     cos, sin, one = r("cos", y), r("sin", y), r.const(1.0, x)
     return r.select(r.e.operate("and", [r.infinite(x), r.wild(y)], "bool"), one, cos), sin
 
 
-def _product(r: _Real, x: Value, y: Value, *more: Value) -> Value:
+def _product(r: _RealOps, x: EmittedValue, y: EmittedValue, *more: EmittedValue) -> EmittedValue:
     """Return x * y * more; zero if x or y is zero, even if the other factor is infinite or NaN."""
     zero, one = r.const(0.0, x), r.const(1.0, x)
     full = r("mul", x, y)
@@ -196,14 +196,16 @@ def _product(r: _Real, x: Value, y: Value, *more: Value) -> Value:
     return r.select(r.test("eq", x, zero), r("mul", r("copysign", one, y), x), full)
 
 
-def _log(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _log(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     a, b = r("abs", x), r("abs", y)
     big = r("max", a, b)
     size = _log_size(r, big, r("min", a, b), r("sub", big, r.const(1.0, x)), _abs(r, x, y, type_))
     return Pair(type_, size, r("atan2", y, x))
 
 
-def _log_size(r: _Real, big: Value, small: Value, excess: Value, size: Value) -> Value:
+def _log_size(
+    r: _RealOps, big: EmittedValue, small: EmittedValue, excess: EmittedValue, size: EmittedValue
+) -> EmittedValue:
     """Return the log of a modulus, accurate near 1, from the larger part, the smaller part, the
     larger part less 1, and the modulus."""
     two = r.const(2.0, big)
@@ -215,7 +217,7 @@ def _log_size(r: _Real, big: Value, small: Value, excess: Value, size: Value) ->
     return r.select(near, near_log, r("log", size))
 
 
-def _sqrt(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _sqrt(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     zero, one = r.const(0.0, x), r.const(1.0, x)
     # Scale by powers of four away from overflow and from subnormal numbers.
     big = r("max", r("abs", x), r("abs", y))
@@ -240,22 +242,22 @@ def _sqrt(r: _Real, x: Value, y: Value, type_: str) -> Pair:
 _HUGE = {"f32": 2.0**120, "f64": 2.0**1000}
 
 
-def _rsqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _rsqrt(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> EmittedValue:
     root = _sqrt(r, x, y, type_)
     return _div(r, [Pair(type_, r.const(1.0, x), r.const(0.0, x)), root], type_)
 
 
-def _sinh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _sinh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
     return Pair(type_, _product(r, sinh, cos, tail), _product(r, sin, cosh, tail))
 
 
-def _cosh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _cosh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
     return Pair(type_, r("mul", r("mul", cosh, cos), tail), _product(r, sinh, sin, tail))
 
 
-def _hyperbolic(r: _Real, x: Value, y: Value) -> tuple[Value, ...]:
+def _hyperbolic(r: _RealOps, x: EmittedValue, y: EmittedValue) -> tuple[EmittedValue, ...]:
     """Return sinh x and cosh x, a factor to multiply both by at the end, cos y and sin y."""
     first, tail = _split_exp(r, r("abs", x))
     large = r.test("gt", r("abs", x), r.const(_LARGE[r.type], x))
@@ -273,19 +275,19 @@ def _of_exchanged(hyperbolic: Callable[..., Pair]) -> Callable[..., Pair]:
     """Return sin or tan as a rule: exchange the parts of the argument, apply sinh or tanh, exchange
     the parts of the result."""
 
-    def rule(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+    def rule(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
         rotated = hyperbolic(r, y, x, type_)
         return Pair(type_, rotated.imag, rotated.real)
 
     return rule
 
 
-def _cos(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _cos(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     rotated = _cosh(r, y, x, type_)
     return Pair(type_, rotated.real, r("neg", rotated.imag))
 
 
-def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _tanh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     # Kahan: with t = tan y, s = sinh x, b = 1 + t^2: tanh z = (b s sqrt(1 + s^2) + i t) / (1 + b
     # s^2).
     zero, one = r.const(0.0, x), r.const(1.0, x)
@@ -308,7 +310,7 @@ def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     return Pair(type_, real, imag)
 
 
-def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _log1p(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     one = r.const(1.0, x)
     shifted = r("add", one, x)
     a, b = r("abs", shifted), r("abs", y)
@@ -320,7 +322,7 @@ def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     return Pair(type_, size, r("atan2", y, shifted))
 
 
-def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Pair:
+def _expm1(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     # e^x cos y - 1 = expm1(x) cos y - 2 sin^2(y/2).
     s = r("sin", r("mul", r.const(0.5, y), y))
     near = r("sub", r("mul", r("expm1", x), r("cos", y)), r("mul", r.const(2.0, x), r("mul", s, s)))
@@ -330,7 +332,7 @@ def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     )
 
 
-def _pow(r: _Real, args: list[Value], type_: str) -> Pair:
+def _pow(r: _RealOps, args: list[EmittedValue], type_: str) -> Pair:
     base, exponent = (_parts(r, arg) for arg in args)
     power = _mul(r, [_log(r, *base, type_), Pair(type_, *exponent)], type_)
     result = _exp(r, power.real, power.imag, type_)
@@ -341,12 +343,12 @@ def _pow(r: _Real, args: list[Value], type_: str) -> Pair:
     return Pair(type_, r.select(zero, at_zero, result.real), r.select(zero, nought, result.imag))
 
 
-def _both_zero(r: _Real, x: Value, y: Value) -> Value:
+def _both_zero(r: _RealOps, x: EmittedValue, y: EmittedValue) -> EmittedValue:
     nought = r.const(0.0, x)
     return r.e.operate("and", [r.test("eq", x, nought), r.test("eq", y, nought)], "bool")
 
 
-def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _logistic(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> EmittedValue:
     # n / (1 + E) with E = e^-|x| (cos y + i sin y), rotated to the left half plane, and n = 1 or E.
     # With c = cos(y/2): 1 + E = 2 e^-|x| c^2 - expm1(-|x|) + i e^-|x| sin y, whose real part has
     # positive terms only.
@@ -367,7 +369,7 @@ def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
     return _div(r, [top, Pair(type_, below, e_imag)], type_)
 
 
-def _is_finite(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _is_finite(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> EmittedValue:
     flags = [r.e.operate("is_finite", [part], "bool") for part in (x, y)]
     return r.e.operate("and", flags, "bool")
 

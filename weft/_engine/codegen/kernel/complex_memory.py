@@ -11,12 +11,14 @@ Laws: memory interleaves (real, imaginary) pairs; registers hold one vector of r
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import MEMORY, vector
-from weft._engine.codegen.ir.values import Affine, Pair, Value, Varying, leaves
+from weft._engine.codegen.ir.values import Affine, EmittedValue, Pair, Varying, leaves
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE, REAL_OF, Buf
 
 
-def load(e: Emission, buf: Buf, index: Affine, guard: Value | None, other: Value | None) -> Value:
+def load(
+    e: Emission, buf: Buf, index: Affine, guard: EmittedValue | None, other: EmittedValue | None
+) -> EmittedValue:
     """Load consecutive complex elements: load vectors of pairs and separate their parts."""
     lanes, type_ = e.lanes, REAL_OF[buf.type]
     index = index if guard is None else e.inside(guard, index, buf.size)
@@ -41,7 +43,9 @@ def load(e: Emission, buf: Buf, index: Affine, guard: Value | None, other: Value
     return e.operate("select", [guard, pair, other or e.constant(0, buf.type)], buf.type)
 
 
-def store(emitter: Emission, buf: Buf, value: Value, index: Affine, guard: Value | None) -> None:
+def store(
+    emitter: Emission, buf: Buf, value: EmittedValue, index: Affine, guard: EmittedValue | None
+) -> None:
     """Store consecutive complex elements: interleave their parts into vectors of pairs."""
     lanes, b, type_ = emitter.lanes, emitter.b, REAL_OF[buf.type]
     half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)

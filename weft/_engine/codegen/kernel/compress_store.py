@@ -11,7 +11,7 @@ Laws: AVX2 has no instruction for this; its eight words are permuted by a table 
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import mangle
-from weft._engine.codegen.ir.values import Uniform, Value
+from weft._engine.codegen.ir.values import EmittedValue, Uniform
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE, Pack
 
@@ -36,7 +36,7 @@ def pack(emitter: Emission, stmt: Pack) -> None:
     emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], one], "i64")
 
 
-def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> None:
+def _side_by_side(emitter: Emission, stmt: Pack, value: EmittedValue, guard: EmittedValue) -> None:
     b, lanes, type_ = emitter.b, emitter.lanes, emitter.buffers[stmt.buf].type
     bits = f"i{lanes.w}"
     for x, selected_lanes, mask in zip(emitter.spread(value), emitter.spread(guard), emitter.masks):

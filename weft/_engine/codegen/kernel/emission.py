@@ -17,19 +17,19 @@ from weft._engine.codegen.ir.scalar_types import MEMORY, REGISTER, mangle, vecto
 from weft._engine.codegen.ir.scoped_writer import ScopedWriter
 from weft._engine.codegen.ir.values import (
     Affine,
+    EmittedValue,
     Offset,
     Pair,
     Uniform,
-    Value,
     Varying,
     constant,
     each,
     leaves,
 )
-from weft._engine.codegen.toolchain.target import Target
+from weft._engine.codegen.toolchain.target import CpuTarget
 from weft._engine.codegen.vector.registers import literal
 from weft._engine.codegen.vector.vector_ops import Lanes
-from weft._engine.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Buf, Expr, Stmt, Store
+from weft._engine.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Buf, Expr, Stmt, StoreElement
 
 #: buffers with fewer elements are gathered from by 32-bit indices
 _SHORT_SIZE = 1 << 30
@@ -38,11 +38,11 @@ _SHORT_SIZE = 1 << 30
 class Emission:
     """Base class of the kernel emitter, without expressions and statements."""
 
-    def __init__(self, target: Target):
+    def __init__(self, target: CpuTarget):
         self.b = ScopedWriter()
         self.target = target
-        self.env: dict[str, Value] = {}
-        self.memo: dict[int, Value] = {}
+        self.env: dict[str, EmittedValue] = {}
+        self.memo: dict[int, EmittedValue] = {}
         self.buffers: dict[str, Buf] = {}
         self.pure_buffers: set[str] = set()
         self.strided: dict[
@@ -52,7 +52,7 @@ class Emission:
         self.alias_tags: dict[str, str] = {}
         self._lanes: dict[int, Lanes] = {}
         self.scalar = self.lanes_of(1)
-        self.left: Value = constant(
+        self.left: EmittedValue = constant(
             0
         )  # number of remaining iterations from the first lane on, if masks are set
         self.leave_vector_loop()
@@ -64,7 +64,7 @@ class Emission:
         """Set the state outside of vector loops: one lane, no mask."""
         self.lanes = self.scalar
         self.parts = 1
-        self.induction: Value = constant(0)
+        self.induction: EmittedValue = constant(0)
         self.masks: list[str | None] = [None]
         self.vectorized = False
         self.reducing: frozenset[str] = frozenset()
@@ -72,11 +72,13 @@ class Emission:
 
     # --- methods of the derived classes
 
-    def evaluate(self, expr: Expr) -> Value:
+    def evaluate(self, expr: Expr) -> EmittedValue:
         """Return the value of an expression."""
         raise NotImplementedError
 
-    def operate(self, op: str, args: list[Value], type_: str, demand: str = "") -> Value:
+    def operate(
+        self, op: str, args: list[EmittedValue], type_: str, demand: str = ""
+    ) -> EmittedValue:
         """Apply an operation to values; `demand` names the half type if its precision suffices for
         the result."""
         raise NotImplementedError
@@ -85,12 +87,24 @@ class Emission:
         """Emit statements in a nested scope of names."""
         raise NotImplementedError
 
-    def store_value(self, stmt: Store, value: Value, index: Value, guard: Value | None) -> None:
+    def store_value(
+        self,
+        stmt: StoreElement,
+        value: EmittedValue,
+        index: EmittedValue,
+        guard: EmittedValue | None,
+    ) -> None:
         """Write a value, real or complex, as the options of `stmt` specify."""
         raise NotImplementedError
 
     def store_real(
-        self, stmt: Store, type_: str, size: int, value: Value, index: Value, guard: Value | None
+        self,
+        stmt: StoreElement,
+        type_: str,
+        size: int,
+        value: EmittedValue,
+        index: EmittedValue,
+        guard: EmittedValue | None,
     ) -> None:
         """Write a real value."""
         raise NotImplementedError
@@ -104,7 +118,7 @@ class Emission:
             lanes = self._lanes[width] = Lanes(self.b, self.target, width)
         return lanes
 
-    def constant(self, value: Any, type_: str) -> Value:
+    def constant(self, value: Any, type_: str) -> EmittedValue:
         """Return a literal; `type_` determines the Python type of the value."""
         if type_ == "i64":
             return constant(int(value))
@@ -113,7 +127,7 @@ class Emission:
             return Pair(type_, self.constant(value.real, part), self.constant(value.imag, part))
         return Uniform(type_, literal(value, type_))
 
-    def sum(self, x: Value, y: Value) -> Value:
+    def sum(self, x: EmittedValue, y: EmittedValue) -> EmittedValue:
         """Return the sum of uniform i64 values; constants are added last."""
         (first, a), (second, b) = self.apart(x), self.apart(y)
         if first is not None and second is not None:
@@ -121,11 +135,11 @@ class Emission:
             first = Uniform("i64", total)
         return self._more(second if first is None else first, a + b)
 
-    def apart(self, x: Value) -> tuple[Value | None, int]:
+    def apart(self, x: EmittedValue) -> tuple[EmittedValue | None, int]:
         """Split a uniform i64 value into a variable part (None if constant) and a constant."""
         return (None, x.const) if x.const is not None else x.sum_of or (x, 0)
 
-    def _more(self, x: Value | None, more: int) -> Value:
+    def _more(self, x: EmittedValue | None, more: int) -> EmittedValue:
         """Return the sum of a value without a constant term and a constant."""
         if x is None or not more:
             return constant(more) if x is None else x
@@ -133,7 +147,7 @@ class Emission:
         total.sum_of = x, more
         return total
 
-    def scaled(self, x: Value, factor: int) -> Value:
+    def scaled(self, x: EmittedValue, factor: int) -> EmittedValue:
         """Return a uniform, affine or offset i64 value times a constant."""
         if factor == 1:
             return x
@@ -152,7 +166,7 @@ class Emission:
 
     # --- lanes
 
-    def spread(self, x: Value) -> tuple[str, ...]:
+    def spread(self, x: EmittedValue) -> tuple[str, ...]:
         """Return the registers of a value, one per part of the vector loop."""
         if isinstance(x, Varying):
             return x.parts
@@ -190,11 +204,11 @@ class Emission:
             vectors.append(self.lanes.binary("add", self.lanes.type(type_), splat, ramp))
         return tuple(vectors)
 
-    def widened(self, value: Value) -> Value:
+    def widened(self, value: EmittedValue) -> EmittedValue:
         """Return the same value with a register per part."""
         return each(lambda x: Varying(x.type, self.spread(x)), value)
 
-    def _any(self, guard: Value) -> Value:
+    def _any(self, guard: EmittedValue) -> EmittedValue:
         """Return the condition that a mask is set in any lane of any part."""
         lanes, (total, *others) = self.lanes, self.spread(guard)
         for part in others:
@@ -231,7 +245,7 @@ class Emission:
         """Replace the registers of the accumulators, in the order of `flatten`."""
         remaining = iter(registers)
 
-        def renamed(old: Value) -> Value:
+        def renamed(old: EmittedValue) -> EmittedValue:
             if isinstance(old, Uniform):
                 return Uniform(old.type, next(remaining))
             return Varying(old.type, tuple([next(remaining) for _ in old.parts]))
@@ -241,14 +255,14 @@ class Emission:
 
     # --- memory
 
-    def _where(self, guard: Value, index: Value, other: int = 0) -> Value:
+    def _where(self, guard: EmittedValue, index: EmittedValue, other: int = 0) -> EmittedValue:
         return self.operate("select", [guard, index, constant(other)], "i64")
 
     @overload
-    def inside(self, guard: Value, index: Affine, size: int) -> Affine: ...
+    def inside(self, guard: EmittedValue, index: Affine, size: int) -> Affine: ...
     @overload
-    def inside(self, guard: Value, index: Value, size: int) -> Value: ...
-    def inside(self, guard: Value, index: Value, size: int) -> Value:
+    def inside(self, guard: EmittedValue, index: EmittedValue, size: int) -> EmittedValue: ...
+    def inside(self, guard: EmittedValue, index: EmittedValue, size: int) -> EmittedValue:
         """Move the index into the buffer if a uniform guard is false.
 
         A masked load from an unmapped page is correct, but costs hundreds of cycles on some CPUs.
@@ -259,7 +273,7 @@ class Emission:
             self._where(guard, index.base, size - 1 if index.stride < 0 else 0), index.stride
         )
 
-    def address(self, name: str, type_: str, index: Value) -> str:
+    def address(self, name: str, type_: str, index: EmittedValue) -> str:
         """Return a pointer to the element at a uniform index."""
         pointer, (variable, more) = self.tags[name], self.apart(index)
         if variable is not None:
@@ -288,7 +302,7 @@ class Emission:
             )
         return self._shifted(pointer, (more + further + offset * index.stride) * ITEMSIZE[type_])
 
-    def pointers(self, name: str, type_: str, index: Value, part: int) -> str:
+    def pointers(self, name: str, type_: str, index: EmittedValue, part: int) -> str:
         """Return a vector of element addresses."""
         memory, lanes = MEMORY[type_], self.lanes
         if not isinstance(index, (Affine, Offset)) or self.buffers[name].size >= _SHORT_SIZE:

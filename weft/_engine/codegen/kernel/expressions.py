@@ -2,7 +2,7 @@
 
 In:   expressions, the environment of names, and the shape of the current vector loop (lanes, parts,
       masks).
-Out:  `Value`s; instructions are written to the builder.
+Out:  `EmittedValue`s; instructions are written to the builder.
 Laws: uniform operands are computed once as scalars; i64 expressions affine in the vector variable
       stay symbolic.
 """
@@ -12,10 +12,10 @@ from __future__ import annotations
 from weft._engine.codegen.ir.scalar_types import MEMORY, REGISTER, mangle, vector
 from weft._engine.codegen.ir.values import (
     Affine,
+    EmittedValue,
     Offset,
     Pair,
     Uniform,
-    Value,
     Varying,
     constant,
     is_adjacent,
@@ -36,8 +36,8 @@ from weft._engine.ir.loops import (
     Expr,
     Index,
     Load,
-    Op,
-    Ref,
+    ScalarOp,
+    ScalarRef,
 )
 from weft._engine.ir.registry import functions
 
@@ -60,15 +60,15 @@ class Expressions(Emission):
 
     # --- evaluation
 
-    def evaluate(self, expr: Expr) -> Value:
+    def evaluate(self, expr: Expr) -> EmittedValue:
         """Return the value of an expression; an object shared in a statement is evaluated once."""
         value = self.memo.get(id(expr))
         if value is None:
             value = self.memo[id(expr)] = self._evaluate(expr)
         return value
 
-    def _evaluate(self, expr: Expr) -> Value:
-        if isinstance(expr, Op):
+    def _evaluate(self, expr: Expr) -> EmittedValue:
+        if isinstance(expr, ScalarOp):
             return self.operate(
                 expr.op,
                 [self.evaluate(arg) for arg in expr.args],
@@ -79,11 +79,13 @@ class Expressions(Emission):
             return self.load(expr)
         if isinstance(expr, Const):
             return self.constant(expr.value, expr.type)
-        if isinstance(expr, (Index, Ref)):
+        if isinstance(expr, (Index, ScalarRef)):
             return self.env[expr.name]
         raise TypeError(f"codegen: not an expression: {expr!r}")
 
-    def operate(self, op: str, args: list[Value], type_: str, demand: str = "") -> Value:
+    def operate(
+        self, op: str, args: list[EmittedValue], type_: str, demand: str = ""
+    ) -> EmittedValue:
         """Apply an operation to values; `demand` names the half type if its precision suffices for
         the result."""
         if type_ in COMPLEX or any(isinstance(arg, Pair) for arg in args):
@@ -104,12 +106,14 @@ class Expressions(Emission):
             return Uniform(type_, self._lanewise(self.scalar, op, args, names, type_, demand))
         return self._operate_on_lanes(op, args, type_, demand)
 
-    def _operate_on_places(self, op: str, args: list[Value], type_: str) -> Value | None:
+    def _operate_on_places(
+        self, op: str, args: list[EmittedValue], type_: str
+    ) -> EmittedValue | None:
         """Compare indices or take their minimum or maximum in 32 bits; return None if their forms
         do not allow it."""
         shorts = self._shorts(args)
         if shorts is not None:
-            operands: list[Value] = [Varying("i32", parts) for parts in shorts]
+            operands: list[EmittedValue] = [Varying("i32", parts) for parts in shorts]
             if type_ == "bool":
                 return self.operate(op, operands, "bool")
             return self._offset(self.operate(op, operands, "i32"))
@@ -121,7 +125,9 @@ class Expressions(Emission):
                 return self._compare_places(_MIRRORED[op], y, x)
         return None
 
-    def _operate_on_lanes(self, op: str, args: list[Value], type_: str, demand: str) -> Value:
+    def _operate_on_lanes(
+        self, op: str, args: list[EmittedValue], type_: str, demand: str
+    ) -> EmittedValue:
         """Apply an operation to the registers of each part."""
         columns = [self.spread(arg) for arg in args]
         lanes = self.lanes
@@ -137,7 +143,12 @@ class Expressions(Emission):
         return Varying(type_, tuple(parts), placed)
 
     def _side_by_side(
-        self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, demand: str
+        self,
+        op: str,
+        args: list[EmittedValue],
+        columns: list[tuple[str, ...]],
+        type_: str,
+        demand: str,
     ) -> tuple[str, ...]:
         """Emit a long function for all parts with interleaved instructions, so that dependency
         chains overlap in the CPU."""
@@ -164,7 +175,7 @@ class Expressions(Emission):
         self,
         lanes: Lanes,
         op: str,
-        args: list[Value],
+        args: list[EmittedValue],
         names: list[str],
         type_: str,
         demand: str = "",
@@ -188,11 +199,11 @@ class Expressions(Emission):
             return lanes.const(0, type_)
         raise NotImplementedError(f"codegen: operation {op!r} on {args[0].type}")
 
-    def _offset(self, x: Value) -> Value:
+    def _offset(self, x: EmittedValue) -> EmittedValue:
         """Widen an i32 value to an i64 index."""
         return Offset(constant(0), 1, x.parts)
 
-    def _shorts(self, args: list[Value]) -> list[tuple[str, ...]] | None:
+    def _shorts(self, args: list[EmittedValue]) -> list[tuple[str, ...]] | None:
         """Return two i64 values as i32 registers if one is an i32 register and the other a constant
         that fits, else None."""
         registers = []
@@ -204,7 +215,7 @@ class Expressions(Emission):
         is_mixed = sum(isinstance(arg, Offset) for arg in args) == 1
         return registers if len(args) == len(registers) == 2 and is_mixed else None
 
-    def _cast(self, x: Value, type_: str) -> Value:
+    def _cast(self, x: EmittedValue, type_: str) -> EmittedValue:
         if (
             isinstance(x, Affine)
             and type_ in REGISTER
@@ -223,7 +234,7 @@ class Expressions(Emission):
 
     # --- index arithmetic
 
-    def _index_arithmetic(self, op: str, args: list[Value]) -> Value | None:
+    def _index_arithmetic(self, op: str, args: list[EmittedValue]) -> EmittedValue | None:
         """Apply i64 add, sub or mul with constant folding, keeping affine structure; return None if
         impossible."""
         if op not in _INDEX_ARITHMETIC or any(isinstance(arg, Varying) for arg in args):
@@ -243,7 +254,7 @@ class Expressions(Emission):
             y = self.scaled(y, -1)
         return self._index_sum(x, y)
 
-    def _index_sum(self, x: Value, y: Value) -> Value | None:
+    def _index_sum(self, x: EmittedValue, y: EmittedValue) -> EmittedValue | None:
         if isinstance(y, Offset):
             if isinstance(x, Offset):
                 return None
@@ -259,11 +270,11 @@ class Expressions(Emission):
             return Affine(self.sum(x, y.base), y.stride)
         return self.sum(x, y)
 
-    def _is_near(self, x: Value) -> bool:
+    def _is_near(self, x: EmittedValue) -> bool:
         """Return whether the constant term of an index is too small for a difference to wrap."""
         return abs(self.apart(x.base if isinstance(x, Affine) else x)[1]) <= _FARTHEST
 
-    def _compare_places(self, op: str, x: Affine, y: Uniform) -> Value:
+    def _compare_places(self, op: str, x: Affine, y: Uniform) -> EmittedValue:
         """Compare an affine index with a uniform one: the lane steps with the clamped difference of
         the bases, in 32 bits."""
         width, scalar = self.lanes.w, self.scalar
@@ -286,7 +297,7 @@ class Expressions(Emission):
 
     # --- memory
 
-    def load(self, expr: Load) -> Value:
+    def load(self, expr: Load) -> EmittedValue:
         """Load an element of a buffer, or one per lane."""
         buf = self.buffers[expr.buf]
         index = self.evaluate(expr.index)
@@ -307,7 +318,7 @@ class Expressions(Emission):
             return Pair(buf.type, *halves)
         return self._load(expr.buf, buf.type, buf.size, index, guard, other)
 
-    def _double(self, index: Value) -> Value:
+    def _double(self, index: EmittedValue) -> EmittedValue:
         if isinstance(index, Varying):
             return self.operate("mul", [index, constant(2)], "i64")
         return self.scaled(index, 2)
@@ -317,10 +328,10 @@ class Expressions(Emission):
         name: str,
         type_: str,
         size: int,
-        index: Value,
-        guard: Value | None,
-        other: Value | None,
-    ) -> Value:
+        index: EmittedValue,
+        guard: EmittedValue | None,
+        other: EmittedValue | None,
+    ) -> EmittedValue:
         if guard is None or (isinstance(guard, Uniform) and guard.parts[0] == "true"):
             if isinstance(index, Uniform):
                 return Uniform(type_, self._load_scalar(name, type_, index))
@@ -339,8 +350,8 @@ class Expressions(Emission):
         return self._load_guarded(name, type_, self.inside(guard, index, size), guard, other)
 
     def _load_guarded(
-        self, name: str, type_: str, index: Value, guard: Value, other: Value
-    ) -> Value:
+        self, name: str, type_: str, index: EmittedValue, guard: EmittedValue, other: EmittedValue
+    ) -> EmittedValue:
         """Load the lanes selected by a guard; the others take the value `other`."""
         if self.lanes.w == 1:
             raise AssertionError("a scalar value is uniform")
@@ -363,7 +374,7 @@ class Expressions(Emission):
         cond = self._any(guard).parts[0]
         return Varying(type_, tuple(self.b.conditional(cond, emit, self.lanes.type(type_))))
 
-    def _load_scalar(self, name: str, type_: str, index: Value) -> str:
+    def _load_scalar(self, name: str, type_: str, index: EmittedValue) -> str:
         pointer = self.address(name, type_, index)
         size = min(ITEMSIZE[type_], 8)
         raw = self.read(
@@ -374,7 +385,13 @@ class Expressions(Emission):
         return self.scalar.from_memory(raw, type_)
 
     def _load_part(
-        self, name: str, type_: str, index: Value, part: int, mask: str | None, other: str | None
+        self,
+        name: str,
+        type_: str,
+        index: EmittedValue,
+        part: int,
+        mask: str | None,
+        other: str | None,
     ) -> str:
         lanes, memory, size = (
             self.lanes,
@@ -419,7 +436,7 @@ class Expressions(Emission):
         name: str,
         type_: str,
         memory: str,
-        index: Value,
+        index: EmittedValue,
         part: int,
         mask: str | None,
         size: int,
@@ -439,7 +456,7 @@ class Expressions(Emission):
         )
 
 
-def _constant_quotient(op: str, x: int | None, y: int | None) -> Value | None:
+def _constant_quotient(op: str, x: int | None, y: int | None) -> EmittedValue | None:
     """Fold the truncating division of known integers, or its remainder."""
     if x is None or not y:
         return None

@@ -10,13 +10,13 @@ Laws: parts are combined pairwise, then lanes: the order of a sum depends on the
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import REGISTER, vector
-from weft._engine.codegen.ir.values import Pair, Uniform, Value, Varying, leaves
+from weft._engine.codegen.ir.values import EmittedValue, Pair, Uniform, Varying, leaves
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.vector.registers import INTEGER_RANGE
 from weft._engine.ir.loops import COMPLEX, FLOATS, REAL_OF
 
 
-def neutral(emitter: Emission, op: str, type_: str) -> Value:
+def neutral(emitter: Emission, op: str, type_: str) -> EmittedValue:
     """Return the neutral element of a reduction in every lane of every part."""
     if type_ in COMPLEX:
         part = REAL_OF[type_]
@@ -29,7 +29,7 @@ def neutral(emitter: Emission, op: str, type_: str) -> Value:
     return emitter.widened(emitter.constant(identity(op, type_), type_))
 
 
-def folded(emitter: Emission, op: str, start: Value, total: Value) -> Value:
+def folded(emitter: Emission, op: str, start: EmittedValue, total: EmittedValue) -> EmittedValue:
     """Reduce the parts and lanes of an accumulator to a scalar, starting from the initial value."""
     columns = [list(leaf.parts) for leaf in leaves(total)]
     rows = list(zip(*columns))
@@ -92,7 +92,7 @@ def identity(op: str, type_: str) -> object:
     return INTEGER_RANGE[type_][1 if op == "min" else 0]
 
 
-def _row(like: Value, names: tuple[str, ...]) -> Value:
+def _row(like: EmittedValue, names: tuple[str, ...]) -> EmittedValue:
     """Return a value with one vector register per leaf, shaped like `like`."""
     if isinstance(like, Pair):
         return Pair(
@@ -101,7 +101,7 @@ def _row(like: Value, names: tuple[str, ...]) -> Value:
     return Varying(like.type, names)
 
 
-def _scalars(like: Value, names: tuple[str, ...]) -> Value:
+def _scalars(like: EmittedValue, names: tuple[str, ...]) -> EmittedValue:
     if isinstance(like, Pair):
         return Pair(like.type, Uniform(like.real.type, names[0]), Uniform(like.imag.type, names[1]))
     return Uniform(like.type, names[0])

@@ -1,6 +1,6 @@
 """Translation of kernels to LLVM IR: statements, loops and accumulators.
 
-In:   `Kernel`s and a `Target`.
+In:   `Kernel`s and a `CpuTarget`.
 Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 task, i64 worker)` per
       kernel; `ctx` is an array of the buffers' addresses in order.
 Laws: a `vector` loop runs several vectors per iteration, then a masked or scalar remainder; every
@@ -21,8 +21,8 @@ from typing import Any
 from weft._engine.codegen.ir.scalar_types import MEMORY, mangle, vector
 from weft._engine.codegen.ir.values import (
     Affine,
+    EmittedValue,
     Uniform,
-    Value,
     Varying,
     constant,
     each,
@@ -40,7 +40,7 @@ from weft._engine.codegen.kernel.vectorization_plan import (
     plan_of,
     repeated_math,
 )
-from weft._engine.codegen.toolchain.target import Target
+from weft._engine.codegen.toolchain.target import CpuTarget
 from weft._engine.ir import loops
 
 # thresholds, measured on several machines
@@ -54,7 +54,7 @@ _METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100
 _FIRST_METADATA = 9
 
 
-def module_ir(kernels: Iterable[tuple[loops.Kernel, str]], target: Target) -> str:
+def module_ir(kernels: Iterable[tuple[loops.LoopsKernel, str]], target: CpuTarget) -> str:
     """Return one LLVM module of several kernels, each under its own symbol."""
     declarations: dict[str, str] = {}
     helpers: dict[str, str] = {}
@@ -77,7 +77,9 @@ def module_ir(kernels: Iterable[tuple[loops.Kernel, str]], target: Target) -> st
 class KernelEmitter(Expressions):
     """Emitter of one kernel."""
 
-    def __init__(self, kernel: loops.Kernel, symbol: str, target: Target, first_metadata: int = 0):
+    def __init__(
+        self, kernel: loops.LoopsKernel, symbol: str, target: CpuTarget, first_metadata: int = 0
+    ):
         super().__init__(target)
         self.first_metadata = first_metadata
         self.kernel = kernel
@@ -209,26 +211,32 @@ class KernelEmitter(Expressions):
             new = each(self._masked_choice, new, old)
         self.env[name] = new
 
-    def chosen(self, guard: Value | None, new: Value, old: Value) -> Value:
+    def chosen(
+        self, guard: EmittedValue | None, new: EmittedValue, old: EmittedValue
+    ) -> EmittedValue:
         """Return `new` where the guard holds, else `old`."""
         if guard is None:
             return new
         return each(lambda x, y: self.operate("select", [guard, x, y], x.type), new, old)
 
-    def _masked_choice(self, new: Value, old: Value) -> Value:
+    def _masked_choice(self, new: EmittedValue, old: EmittedValue) -> EmittedValue:
         parts = [
             x if mask is None else self.lanes.select(mask, self.lanes.type(new.type), x, y)
             for x, y, mask in zip(new.parts, old.parts, self.masks)
         ]
         return Varying(new.type, tuple(parts))
 
-    def store(self, stmt: loops.Store) -> None:
+    def store(self, stmt: loops.StoreElement) -> None:
         """Emit a store to a buffer."""
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         self.store_value(stmt, self.evaluate(stmt.value), self.evaluate(stmt.index), guard)
 
     def store_value(
-        self, stmt: loops.Store, value: Value, index: Value, guard: Value | None
+        self,
+        stmt: loops.StoreElement,
+        value: EmittedValue,
+        index: EmittedValue,
+        guard: EmittedValue | None,
     ) -> None:
         """Write a value, real or complex, as the options of `stmt` specify."""
         buf = self.buffers[stmt.buf]
@@ -257,12 +265,12 @@ class KernelEmitter(Expressions):
 
     def store_real(
         self,
-        stmt: loops.Store,
+        stmt: loops.StoreElement,
         type_: str,
         size: int,
-        value: Value,
-        index: Value,
-        guard: Value | None,
+        value: EmittedValue,
+        index: EmittedValue,
+        guard: EmittedValue | None,
     ) -> None:
         """Write a real value with scalar, vector or scattered stores, as its index varies."""
         if size == 0:
@@ -303,7 +311,12 @@ class KernelEmitter(Expressions):
         )
 
     def _store_parts(
-        self, stmt: loops.Store, type_: str, value: Value, index: Value, conds: list
+        self,
+        stmt: loops.StoreElement,
+        type_: str,
+        value: EmittedValue,
+        index: EmittedValue,
+        conds: list,
     ) -> None:
         """Store the registers of a value, each under its condition (None: unconditionally)."""
         registers = (
@@ -316,7 +329,9 @@ class KernelEmitter(Expressions):
                 stmt, type_, registers[part], index, part, self.mask_of(part, conds[part])
             )
 
-    def _store_scalar(self, stmt: loops.Store, type_: str, value: Value, index: Value) -> None:
+    def _store_scalar(
+        self, stmt: loops.StoreElement, type_: str, value: EmittedValue, index: EmittedValue
+    ) -> None:
         pointer, size, tag = (
             self.address(stmt.buf, type_, index),
             loops.ITEMSIZE[type_],
@@ -330,7 +345,13 @@ class KernelEmitter(Expressions):
         self.b.do(f"store {memory} {name}, ptr {pointer}, align {size}{tag}")
 
     def _store_part(
-        self, stmt: loops.Store, type_: str, x: str, index: Value, part: int, mask: str | None
+        self,
+        stmt: loops.StoreElement,
+        type_: str,
+        x: str,
+        index: EmittedValue,
+        part: int,
+        mask: str | None,
     ) -> None:
         """Convert a register to its memory type and store it, or combine it with memory."""
         lanes, b, memory = self.lanes, self.b, vector(MEMORY[type_], self.lanes.w)
@@ -381,12 +402,17 @@ class KernelEmitter(Expressions):
                 return
         self._counted(stmt, constant(0), extent, 1, lambda counter: self._iteration(stmt, counter))
 
-    def _iteration(self, stmt: loops.For, counter: Value) -> None:
+    def _iteration(self, stmt: loops.For, counter: EmittedValue) -> None:
         self.env[stmt.var] = counter
         self.body(stmt.body)
 
     def _counted(
-        self, stmt: loops.For, start: Value, stop: Value, step: int, emit: Callable[[Value], None]
+        self,
+        stmt: loops.For,
+        start: EmittedValue,
+        stop: EmittedValue,
+        step: int,
+        emit: Callable[[EmittedValue], None],
     ) -> None:
         """Run `emit(counter)` for counter = start, start + step, ... below stop."""
         saved = self.env.get(stmt.var)
@@ -414,7 +440,7 @@ class KernelEmitter(Expressions):
         )
         self._restore(stmt.var, saved)
 
-    def _restore(self, var: str, saved: Value | None) -> None:
+    def _restore(self, var: str, saved: EmittedValue | None) -> None:
         if saved is None:
             self.env.pop(var, None)
         else:
@@ -422,7 +448,7 @@ class KernelEmitter(Expressions):
 
     # --- vector loops
 
-    def _vector_loop(self, stmt: loops.For, extent: Value, plan: VectorizationPlan) -> None:
+    def _vector_loop(self, stmt: loops.For, extent: EmittedValue, plan: VectorizationPlan) -> None:
         reduced = [
             name
             for name in assigned(stmt)
@@ -441,7 +467,7 @@ class KernelEmitter(Expressions):
                 stmt, first_remaining, extent, 1, lambda counter: self._iteration(stmt, counter)
             )
 
-    def _widen_accumulators(self, plan: VectorizationPlan, starts: dict[str, Value]) -> None:
+    def _widen_accumulators(self, plan: VectorizationPlan, starts: dict[str, EmittedValue]) -> None:
         """Give the accumulators of a vector loop a register per part, or a single register if they
         are scanned."""
         if plan.scanned:
@@ -453,7 +479,7 @@ class KernelEmitter(Expressions):
             for name, start in starts.items():
                 self.env[name] = neutral(self, plan.reductions[name], start.type)
 
-    def _fold_accumulators(self, plan: VectorizationPlan, starts: dict[str, Value]) -> None:
+    def _fold_accumulators(self, plan: VectorizationPlan, starts: dict[str, EmittedValue]) -> None:
         """Reduce the accumulators of a vector loop to scalars."""
         if starts:
             for name, start in starts.items():
@@ -464,7 +490,9 @@ class KernelEmitter(Expressions):
             for name in plan.scanned:
                 self.env[name] = of_first_lane(self, self.env[name])
 
-    def _vector_blocks(self, stmt: loops.For, extent: Value, plan: VectorizationPlan) -> Value:
+    def _vector_blocks(
+        self, stmt: loops.For, extent: EmittedValue, plan: VectorizationPlan
+    ) -> EmittedValue:
         """Emit all iterations that vectors compute; return the first remaining iteration."""
         block = plan.lanes * plan.parts
         if plan.merged and (extent.const is None or extent.const > block):
@@ -475,7 +503,7 @@ class KernelEmitter(Expressions):
             self._vector_pass(stmt, constant(0), whole, plan.parts)
             self._static_rest(stmt, extent.const // block * block, extent.const, plan)
             return whole
-        clamped: Value = constant(0)
+        clamped: EmittedValue = constant(0)
         most = bound(stmt.extent)
         if not plan.masked or most is None or most > block or plan.parts > 1:
             name = self.scalar.binary("and", "i64", extent.parts[0], str(-block))
@@ -499,17 +527,24 @@ class KernelEmitter(Expressions):
         self._block(stmt, constant(start), parts)
 
     def _vector_pass(
-        self, stmt: loops.For, start: Value, stop: Value, parts: int, masked: bool = False
+        self,
+        stmt: loops.For,
+        start: EmittedValue,
+        stop: EmittedValue,
+        parts: int,
+        masked: bool = False,
     ) -> None:
         """Emit blocks of `parts` vectors from `start` to `stop`."""
 
-        def emit(counter: Value) -> None:
+        def emit(counter: EmittedValue) -> None:
             self.masks = self._tail_masks(counter, stop, parts) if masked else [None] * parts
             self._block(stmt, counter, parts)
 
         self._counted(stmt, start, stop, parts * self.lanes.w, emit)
 
-    def _tail_masks(self, counter: Value, stop: Value, parts: int) -> list[str | None]:
+    def _tail_masks(
+        self, counter: EmittedValue, stop: EmittedValue, parts: int
+    ) -> list[str | None]:
         """Return, for each part, the mask of the lanes below `stop`."""
         lanes = self.lanes
         remaining = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
@@ -518,7 +553,7 @@ class KernelEmitter(Expressions):
         self.left = few
         return [self.lanes_below(splat, part * lanes.w) for part in range(parts)]
 
-    def _block(self, stmt: loops.For, counter: Value, parts: int) -> None:
+    def _block(self, stmt: loops.For, counter: EmittedValue, parts: int) -> None:
         """Emit one iteration of `parts` vectors beginning at `counter`."""
         loop_parts = self.parts
         full = {name: self.env[name] for name in self.reducing}
@@ -543,7 +578,7 @@ class KernelEmitter(Expressions):
 @functools.cache
 def _emitter_of(kind: type) -> Callable[[KernelEmitter, Any], None]:
     """Return the emitter of a kind of statement; rare ones are imported on first use."""
-    if kind is loops.Scan:
+    if kind is loops.PrefixCombine:
         from weft._engine.codegen.kernel.vector_scan import scan as emit
     elif kind is loops.Interleave:
         from weft._engine.codegen.kernel.register_transpose import interleave as emit
@@ -560,7 +595,7 @@ def _emitter_of(kind: type) -> Callable[[KernelEmitter, Any], None]:
             loops.Let: KernelEmitter.let,
             loops.Init: KernelEmitter.init,
             loops.Accum: KernelEmitter.accum,
-            loops.Store: KernelEmitter.store,
+            loops.StoreElement: KernelEmitter.store,
             loops.For: KernelEmitter.loop,
         }[kind]
     return emit

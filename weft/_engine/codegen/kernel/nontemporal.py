@@ -1,6 +1,6 @@
 """Cache hints of a kernel: nontemporal stores and prefetches.
 
-In:   a streaming `Store` inside a vector loop, or a `Prefetch`, and the emitter of the kernel.
+In:   a streaming `StoreElement` inside a vector loop, or a `Prefetch`, and the emitter of the kernel.
 Out:  nontemporal stores of full vectors if the buffer is aligned, else ordinary stores; prefetches.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._engine.codegen.ir.scalar_types import MEMORY, vector
-from weft._engine.codegen.ir.values import Affine, Uniform, Value, constant
+from weft._engine.codegen.ir.values import Affine, EmittedValue, Uniform, constant
 from weft._engine.codegen.kernel.emission import Emission
-from weft._engine.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Prefetch, Store
+from weft._engine.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Prefetch, StoreElement
 from weft._engine.util.machine_model import MODEL
 
 
@@ -39,7 +39,9 @@ def prefetch(emitter: Emission, stmt: Prefetch) -> None:
         b.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 
 
-def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Affine) -> None:
+def store(
+    emitter: Emission, stmt: StoreElement, type_: str, value: EmittedValue, index: Affine
+) -> None:
     """Emit nontemporal stores of whole vectors if the buffer is aligned at run time, else ordinary
     stores."""
     b, lanes, memory = emitter.b, emitter.lanes, vector(MEMORY[type_], emitter.lanes.w)

@@ -19,15 +19,15 @@ from weft._engine.ir.loops import (
     Expr,
     Init,
     Interleave,
-    Kernel,
     Let,
     Load,
-    Op,
+    LoopsKernel,
     Pack,
-    Ref,
-    Scan,
+    PrefixCombine,
+    ScalarOp,
+    ScalarRef,
     Stmt,
-    Store,
+    StoreElement,
 )
 from weft._engine.ir.registry import functions
 
@@ -41,7 +41,7 @@ _FULL = "f32"
 _ORDER = ("", "bf16", "f16", _FULL)
 
 
-def demands_of(kernel: Kernel) -> dict[int, str]:
+def demands_of(kernel: LoopsKernel) -> dict[int, str]:
     """Return the half type to which each f32 function may be computed, by operation id."""
     if not any(buf.type in HALVES and buf.mode != "in" for buf in kernel.bufs):
         return {}
@@ -61,7 +61,7 @@ def _is_brief(op: str) -> bool:
 class _Demands:
     """Precision demanded of expressions, names and scratch buffers by their readers."""
 
-    def __init__(self, kernel: Kernel):
+    def __init__(self, kernel: LoopsKernel):
         self.scratch = {buf.name for buf in kernel.scratch}
         #: name or scratch buffer -> the expressions that are assigned to it
         self.sources: dict[str, list[Expr]] = {}
@@ -94,7 +94,7 @@ class _Demands:
         elif isinstance(stmt, Accum) and stmt.op in _KEPT_ACROSS_ITERATIONS and stmt.guard is None:
             self.made(stmt.name, stmt.value, stmt.op)
         elif (
-            isinstance(stmt, Store)
+            isinstance(stmt, StoreElement)
             and stmt.buf in self.scratch
             and stmt.guard is None
             and (stmt.accumulate is None or stmt.accumulate in _KEPT_ACROSS_ITERATIONS)
@@ -103,11 +103,11 @@ class _Demands:
             self.made(stmt.buf, stmt.value, stmt.accumulate)
         else:
             self.roots += expressions(stmt)
-            if isinstance(stmt, Scan):
+            if isinstance(stmt, PrefixCombine):
                 self.opaque.update(stmt.accs, stmt.names)
             elif isinstance(stmt, Accum):
                 self.opaque.add(stmt.name)
-            elif isinstance(stmt, Store | Interleave | Pack):
+            elif isinstance(stmt, StoreElement | Interleave | Pack):
                 self.opaque.add(stmt.buf)
         for body in bodies(stmt):
             for child in body:
@@ -123,14 +123,18 @@ class _Demands:
             if (id(expr), multiplied) in seen:
                 continue
             seen.add((id(expr), multiplied))
-            if isinstance(expr, Op):
+            if isinstance(expr, ScalarOp):
                 first = _KEEPS.get(expr.op, len(expr.args))
                 stack += [
                     (arg, multiplied or expr.op in ("mul", "div")) for arg in expr.args[first:]
                 ]
                 continue
             source = (
-                expr.name if isinstance(expr, Ref) else expr.buf if isinstance(expr, Load) else ""
+                expr.name
+                if isinstance(expr, ScalarRef)
+                else expr.buf
+                if isinstance(expr, Load)
+                else ""
             )
             if source == name and multiplied:
                 return True
@@ -150,7 +154,7 @@ class _Demands:
         if _ORDER.index(demand) <= _ORDER.index(self.expressions.get(id(expr), "")):
             return
         self.expressions[id(expr)] = demand
-        if isinstance(expr, Ref):
+        if isinstance(expr, ScalarRef):
             self.ask_name(expr.name, demand)
         elif isinstance(expr, Load):
             for inner in (expr.index, expr.guard):
@@ -160,10 +164,10 @@ class _Demands:
                 self.ask(expr.other, demand)
             if expr.buf in self.scratch:
                 self.ask_name(expr.buf, demand)
-        elif isinstance(expr, Op):
+        elif isinstance(expr, ScalarOp):
             self.ask_arguments(expr, demand)
 
-    def ask_arguments(self, expr: Op, demand: str) -> None:
+    def ask_arguments(self, expr: ScalarOp, demand: str) -> None:
         """Propagate the demand on an operation to its arguments."""
         if _is_brief(expr.op) and expr.type == "f32":
             self.functions.append(id(expr))
@@ -189,7 +193,7 @@ class _Demands:
         """Return whether a value is known to be nonnegative."""
         if isinstance(expr, Const):
             return isinstance(expr.value, int | float) and expr.value >= 0
-        if isinstance(expr, Op):
+        if isinstance(expr, ScalarOp):
             return _is_brief(expr.op) or (
                 expr.op in ("add", "mul", "div", "max") and all(self.positive(x) for x in expr.args)
             )
@@ -197,5 +201,5 @@ class _Demands:
             return expr.buf in self.not_negative and (
                 expr.other is None or self.positive(expr.other)
             )
-        name = expr.name if isinstance(expr, Ref) else None
+        name = expr.name if isinstance(expr, ScalarRef) else None
         return name in self.not_negative

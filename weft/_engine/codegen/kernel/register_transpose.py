@@ -9,10 +9,10 @@ Laws: only the rows of active iterations are accessed.
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import vector
-from weft._engine.codegen.ir.values import Affine, Value, constant
+from weft._engine.codegen.ir.values import Affine, EmittedValue, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.kernel.nontemporal import store_if_aligned
-from weft._engine.ir.loops import COMPLEX, ITEMSIZE, Interleave, Store
+from weft._engine.ir.loops import COMPLEX, ITEMSIZE, Interleave, StoreElement
 
 # thresholds, measured on several machines
 #: shuffles within blocks of this many bytes are the cheapest
@@ -42,10 +42,12 @@ def interleave(emitter: Emission, stmt: Interleave) -> None:
             rows.store_apart()
 
 
-def _one_by_one(emitter: Emission, stmt: Interleave, index: Value, values: list[Value]) -> None:
+def _one_by_one(
+    emitter: Emission, stmt: Interleave, index: EmittedValue, values: list[EmittedValue]
+) -> None:
     for k, value in enumerate(values):
         at = emitter.operate("add", [index, constant(k)], "i64")
-        emitter.store_value(Store(stmt.buf, stmt.index, stmt.values[k]), value, at, None)
+        emitter.store_value(StoreElement(stmt.buf, stmt.index, stmt.values[k]), value, at, None)
 
 
 #: maximum size of a lane in bytes

@@ -1,6 +1,6 @@
-"""Prefix scans in registers: the `Scan` statement.
+"""Prefix scans in registers: the `PrefixCombine` statement.
 
-In:   a `Scan`, inside a vector loop or not, and the emitter of its kernel.
+In:   a `PrefixCombine`, inside a vector loop or not, and the emitter of its kernel.
 Out:  within a vector, log2(lanes) steps that combine each lane with the lane 1, 2, 4, ... before
       it; then each vector is combined with the running total, which all lanes of one register hold.
 Laws: no neutral element is needed: lanes without predecessors stay unchanged. The chain between
@@ -11,12 +11,12 @@ Laws: no neutral element is needed: lanes without predecessors stay unchanged. T
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import REGISTER
-from weft._engine.codegen.ir.values import Uniform, Value, Varying, each
+from weft._engine.codegen.ir.values import EmittedValue, Uniform, Varying, each
 from weft._engine.codegen.kernel.emission import Emission
-from weft._engine.ir.loops import Scan
+from weft._engine.ir.loops import PrefixCombine
 
 
-def scan(emitter: Emission, stmt: Scan) -> None:
+def scan(emitter: Emission, stmt: PrefixCombine) -> None:
     """Emit a running combination; it crosses lanes if its accumulators are declared outside the
     vector loop."""
     values = [emitter.evaluate(value) for value in stmt.values]
@@ -31,14 +31,14 @@ def scan(emitter: Emission, stmt: Scan) -> None:
     emitter.env.update(zip(stmt.names, results))
 
 
-def in_all_lanes(emitter: Emission, value: Value) -> Value:
+def in_all_lanes(emitter: Emission, value: EmittedValue) -> EmittedValue:
     """Return a uniform value as one register with equal lanes, for any number of parts."""
     return each(
         lambda x: Varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value
     )
 
 
-def of_first_lane(emitter: Emission, value: Value) -> Value:
+def of_first_lane(emitter: Emission, value: EmittedValue) -> EmittedValue:
     """Convert a register with equal lanes back to a uniform value."""
     lanes = emitter.lanes
     return each(
@@ -51,8 +51,8 @@ def of_first_lane(emitter: Emission, value: Value) -> Value:
 
 
 def _combined(
-    emitter: Emission, stmt: Scan, earlier: list[Value], later: list[Value]
-) -> list[Value]:
+    emitter: Emission, stmt: PrefixCombine, earlier: list[EmittedValue], later: list[EmittedValue]
+) -> list[EmittedValue]:
     """Apply the statement's `combine` to two groups of values."""
     emitter.env.update(zip(stmt.accs, earlier))
     emitter.env.update(zip(stmt.names, later))
@@ -64,7 +64,7 @@ def _combined(
 
 
 def _across(
-    emitter: Emission, stmt: Scan, totals: list[Value], values: list[Value]
+    emitter: Emission, stmt: PrefixCombine, totals: list[EmittedValue], values: list[EmittedValue]
 ) -> tuple[list, list]:
     """Return the totals after this block, and its running values."""
     step = 1
@@ -98,7 +98,7 @@ def _across(
     ]
 
 
-def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
+def _shuffled(emitter: Emission, x: EmittedValue, order: list[int]) -> EmittedValue:
     """Permute the lanes of each register."""
     return Varying(
         x.type,
@@ -111,13 +111,13 @@ def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
     )
 
 
-def _shifted(emitter: Emission, x: Value, by: int) -> Value:
+def _shifted(emitter: Emission, x: EmittedValue, by: int) -> EmittedValue:
     """Rotate each register by `by` lanes toward the end; the first `by` lanes are not used."""
     width = emitter.lanes.w
     return _shuffled(emitter, x, [(lane - by) % width for lane in range(width)])
 
 
-def _beyond(emitter: Emission, step: int, new: Value, old: Value) -> Value:
+def _beyond(emitter: Emission, step: int, new: EmittedValue, old: EmittedValue) -> EmittedValue:
     """Return `old` in the first `step` lanes and `new` in all others."""
     lanes = emitter.lanes
     mask = (
@@ -131,7 +131,7 @@ def _beyond(emitter: Emission, step: int, new: Value, old: Value) -> Value:
     )
 
 
-def _last(emitter: Emission, x: Value, mask: str | None) -> Value:
+def _last(emitter: Emission, x: EmittedValue, mask: str | None) -> EmittedValue:
     """Broadcast the last lane that a mask selects."""
     lanes, b = emitter.lanes, emitter.b
     if mask is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Sequence
 
-from weft._engine.codegen.toolchain.target import Target
+from weft._engine.codegen.toolchain.target import CpuTarget
 from weft._engine.ir import loops
 from weft._engine.ir.build import HALVES
 from weft._engine.ir.registry import HEAVY
@@ -65,7 +65,7 @@ def assigned(stmt: loops.Stmt) -> list[str]:
             names[inner.name] = None
         elif isinstance(inner, loops.Pack):
             names[inner.acc] = None
-        elif isinstance(inner, loops.Scan):
+        elif isinstance(inner, loops.PrefixCombine):
             names.update(dict.fromkeys(inner.accs))
         for body in bodies(inner):
             for child in body:
@@ -86,7 +86,7 @@ def _parts(expr: loops.Expr) -> Sequence[loops.Expr]:
     """Return the direct operands of an expression."""
     if isinstance(expr, loops.Load):
         return [part for part in (expr.index, expr.guard, expr.other) if part is not None]
-    return expr.args if isinstance(expr, loops.Op) else ()
+    return expr.args if isinstance(expr, loops.ScalarOp) else ()
 
 
 def expressions(stmt: loops.Stmt) -> list[loops.Expr]:
@@ -108,8 +108,8 @@ _EXPRESSIONS = {
     loops.Let: ("value",),
     loops.Init: ("value",),
     loops.Accum: ("value", "guard"),
-    loops.Scan: ("values", "combine"),
-    loops.Store: ("index", "value", "guard"),
+    loops.PrefixCombine: ("values", "combine"),
+    loops.StoreElement: ("index", "value", "guard"),
     loops.Interleave: ("index", "values"),
     loops.Pack: ("value", "guard"),
     loops.Prefetch: ("index",),
@@ -119,7 +119,7 @@ _EXPRESSIONS = {
 }
 
 
-class _LoopFacts:
+class _VectorLoopFacts:
     """Facts about a loop body: element sizes, cost, reductions."""
 
     def __init__(self, buffers: dict[str, loops.Buf], outlined: Container[str]):
@@ -143,7 +143,7 @@ class _LoopFacts:
         if id(expr) in self.seen:
             return
         self.seen.add(id(expr))
-        if isinstance(expr, loops.Op):
+        if isinstance(expr, loops.ScalarOp):
             if expr.type != "i64":
                 self.cost += 20 if expr.op in HEAVY else 1
                 self.calls = self.calls or expr.op in self.outlined
@@ -177,11 +177,11 @@ class _LoopFacts:
             self.note(stmt.value.type)
         elif isinstance(stmt, loops.Accum):
             self.accum(stmt)
-        elif isinstance(stmt, loops.Scan):
+        elif isinstance(stmt, loops.PrefixCombine):
             outside = [acc for acc in stmt.accs if acc not in self.inner]
             self.scanned.update(outside)
             self.cost += len(outside) * _SCAN_STEPS
-        elif isinstance(stmt, loops.Store | loops.Interleave | loops.Pack):
+        elif isinstance(stmt, loops.StoreElement | loops.Interleave | loops.Pack):
             self.write(stmt)
         elif isinstance(stmt, loops.While):
             self.plain = False
@@ -196,14 +196,14 @@ class _LoopFacts:
                 self.plain = False
             self.reductions[stmt.name] = stmt.op
 
-    def write(self, stmt: loops.Store | loops.Interleave | loops.Pack) -> None:
+    def write(self, stmt: loops.StoreElement | loops.Interleave | loops.Pack) -> None:
         stored = self.buffers[stmt.buf].type
         self.memory.add(stored)
-        if isinstance(stmt, loops.Store) and stmt.accumulate:
+        if isinstance(stmt, loops.StoreElement) and stmt.accumulate:
             self.note(stored)
         else:
             self.note_moved(stored)
-        if isinstance(stmt, loops.Store):
+        if isinstance(stmt, loops.StoreElement):
             self.streaming = self.streaming or stmt.streaming
         elif isinstance(stmt, loops.Interleave):
             self.transposed = max(self.transposed, len(stmt.values))
@@ -211,7 +211,7 @@ class _LoopFacts:
             self.packed.add(stmt.acc)
 
 
-def is_brief(kernel: loops.Kernel) -> bool:
+def is_brief(kernel: loops.LoopsKernel) -> bool:
     """Return whether optimizing a kernel takes longer than it saves: no loop has many
     iterations."""
     return iterations(kernel.body) <= BRIEF_ITERATIONS and not repeated_math(kernel.body)
@@ -264,7 +264,7 @@ def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
         if id(expr) in seen:
             return
         seen.add(id(expr))
-        if isinstance(expr, loops.Op):
+        if isinstance(expr, loops.ScalarOp):
             if expr.type != "i64":
                 name = (
                     "complex"
@@ -286,7 +286,7 @@ def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
 
 def bound(extent: loops.Expr | int) -> int | None:
     """Return the upper bound of a computed extent that is a minimum with a constant, else None."""
-    if isinstance(extent, loops.Op) and extent.op == "min":
+    if isinstance(extent, loops.ScalarOp) and extent.op == "min":
         constants = [arg.value for arg in extent.args if isinstance(arg, loops.Const)]
         return int(constants[0]) if constants else None
     return None
@@ -294,7 +294,7 @@ def bound(extent: loops.Expr | int) -> int | None:
 
 def plan_of(
     loop: loops.For,
-    target: Target,
+    target: CpuTarget,
     buffers: dict[str, loops.Buf],
     extent: int | None,
     exact: bool = True,
@@ -304,7 +304,7 @@ def plan_of(
 
     `extent` is the number of iterations, or an upper bound if not `exact`, or None if unknown.
     """
-    facts = _LoopFacts(buffers, outlined)
+    facts = _VectorLoopFacts(buffers, outlined)
     for stmt in loop.body:
         facts.stmt(stmt)
     if not facts.plain or extent == 1:
@@ -338,7 +338,7 @@ def plan_of(
     )
 
 
-def _lanes(facts: _LoopFacts, target: Target, extent: int | None, masked: bool) -> int:
+def _lanes(facts: _VectorLoopFacts, target: CpuTarget, extent: int | None, masked: bool) -> int:
     """Return the number of lanes for the widest element and, if small, for the extent."""
     lanes = target.lanes(max(facts.sizes, default=1))
     if target.vector_bytes <= 16:
@@ -356,7 +356,7 @@ def _lanes(facts: _LoopFacts, target: Target, extent: int | None, masked: bool) 
     return lanes
 
 
-def _fitting_parts(facts: _LoopFacts, lanes: int, extent: int | None, masked: bool) -> int:
+def _fitting_parts(facts: _VectorLoopFacts, lanes: int, extent: int | None, masked: bool) -> int:
     """Return the number of vectors per iteration that registers and the extent allow."""
     parts = _parallel_parts(facts, lanes)
     if facts.types & loops.COMPLEX:
@@ -370,7 +370,7 @@ def _fitting_parts(facts: _LoopFacts, lanes: int, extent: int | None, masked: bo
     return parts
 
 
-def _parallel_parts(facts: _LoopFacts, lanes: int) -> int:
+def _parallel_parts(facts: _VectorLoopFacts, lanes: int) -> int:
     """Return the number of vectors to compute in parallel to hide latencies."""
     if facts.loads >= _MANY_LOADS:
         return 1

@@ -20,8 +20,15 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from weft._engine.codegen.ir.gemm_types import FLOATS, Machine, llvm_type, machine, nbytes, real_of
-from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.gemm_types import (
+    FLOATS,
+    VectorUnit,
+    llvm_type,
+    machine,
+    nbytes,
+    real_of,
+)
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.writer import Declarations, module_of
 from weft._engine.codegen.toolchain.native_library import LibraryModule, link
 from weft._engine.ir.build import TYPE_NAMES
@@ -65,10 +72,10 @@ def combine(op: str, dtype: str) -> dict[str, int]:
     return {kind: addresses[symbol] for kind, symbol in names.items()}
 
 
-def _reduction(name: str, op: str, dtype: str) -> _Reduction:
+def _reduction(name: str, op: str, dtype: str) -> _CombineFunctions:
     small = _small(dtype)
     if small is None:
-        return _Reduction(name, op, TYPE_NAMES[dtype], machine())
+        return _CombineFunctions(name, op, TYPE_NAMES[dtype], machine())
     if "int" in dtype:
         return _NarrowIntegers(
             name,
@@ -80,10 +87,10 @@ def _reduction(name: str, op: str, dtype: str) -> _Reduction:
     return _NarrowFloats(name, op, "u8", machine(), small)
 
 
-class _Reduction:
+class _CombineFunctions:
     """The functions of one reduction over elements of a Loops type."""
 
-    def __init__(self, name: str, op: str, type_: str, machine: Machine):
+    def __init__(self, name: str, op: str, type_: str, machine: VectorUnit):
         self.name, self.machine = name, machine
         self.op = (
             {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(op, op)
@@ -100,8 +107,8 @@ class _Reduction:
             + "\n!0 = !{i32 1}\n"
         )
 
-    def _function(self, decls: Declarations, name: str, arguments: str) -> FunctionWriter:
-        return FunctionWriter(f"void @{name}({arguments})", decls, self.machine, "nounwind")
+    def _function(self, decls: Declarations, name: str, arguments: str) -> LLVMFunctionWriter:
+        return LLVMFunctionWriter(f"void @{name}({arguments})", decls, self.machine, "nounwind")
 
     def _plain(self, decls: Declarations) -> str:
         f = self._function(decls, self.name, "ptr %out, ptr %list, i64 %n, i64 %elements")
@@ -136,7 +143,7 @@ class _Reduction:
         f.do(f"call void @{self.name}(ptr %inout, ptr {both}, i64 2, i64 {count})")
         return f.end()
 
-    def _loops(self, f: FunctionWriter, store: str) -> None:
+    def _loops(self, f: LLVMFunctionWriter, store: str) -> None:
         """Emit loops over whole blocks, stored with the attributes `store`, and over the remaining
         elements."""
         count = f.mul("%elements", self.parts)
@@ -149,7 +156,7 @@ class _Reduction:
             lambda i: self._block(f, i, self.parts, f"align {nbytes(self.type)}"),
         )
 
-    def _block(self, f: FunctionWriter, first: str, lanes: int, store: str) -> None:
+    def _block(self, f: LLVMFunctionWriter, first: str, lanes: int, store: str) -> None:
         """Combine `lanes` numbers of all arrays, from number `first` on."""
         place, memory, register = (
             f.mul(first, nbytes(self.type)),
@@ -169,15 +176,15 @@ class _Reduction:
             f"store <{lanes} x {memory}> {self._narrowed(f, total, lanes)}, ptr {f.at('%out', place)}, {store}"
         )
 
-    def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
+    def _widened(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         """Convert loaded numbers to the accumulator type."""
         return f.convert(value, self.type, self.acc, lanes)
 
-    def _narrowed(self, f: FunctionWriter, value: str, lanes: int) -> str:
+    def _narrowed(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         """Convert accumulators to the type in memory."""
         return f.convert(value, self.acc, self.type, lanes)
 
-    def _combined(self, f: FunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
+    def _combined(self, f: LLVMFunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
         is_float = self.acc in FLOATS
         if self.op == "prod" and self.parts == 2:
             return self._complex_product(f, a, b, vector, lanes)
@@ -198,7 +205,9 @@ class _Reduction:
             )
         return f.let(f"select <{lanes} x i1> {first}, {vector} {a}, {vector} {b}")
 
-    def _complex_product(self, f: FunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
+    def _complex_product(
+        self, f: LLVMFunctionWriter, a: str, b: str, vector: str, lanes: int
+    ) -> str:
         """Multiply pairs of real and imaginary parts: ar br - ai bi and ar bi + ai br."""
         pairs = range(0, lanes, 2)
         pick = lambda value, even, odd: f.shuffle(
@@ -213,15 +222,15 @@ class _Reduction:
         return f.shuffle(less, more, vector, [i + k for i in pairs for k in (0, lanes + 1)])
 
 
-class _NarrowIntegers(_Reduction):
+class _NarrowIntegers(_CombineFunctions):
     """Reductions of integers of fewer than 8 bits, stored in bytes: sign- or zero-extended to 8
     bits, then truncated."""
 
-    def __init__(self, name: str, op: str, type_: str, machine: Machine, bits: int):
+    def __init__(self, name: str, op: str, type_: str, machine: VectorUnit, bits: int):
         super().__init__(name, op, type_, machine)
         self.unused = 8 - bits
 
-    def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
+    def _widened(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         vector, shift = f"<{lanes} x i8>", f.splat(str(self.unused), "i8", lanes)
         up = f.let(f"shl {vector} {value}, {shift}")
         return f.let(f"{'ashr' if self.type == 'i8' else 'lshr'} {vector} {up}, {shift}")
@@ -229,10 +238,10 @@ class _NarrowIntegers(_Reduction):
     _narrowed = _widened
 
 
-class _NarrowFloats(_Reduction):
+class _NarrowFloats(_CombineFunctions):
     """Reductions of floats of at most 8 bits, stored in bytes; one element at a time."""
 
-    def __init__(self, name: str, op: str, type_: str, machine: Machine, dtype: np.dtype):
+    def __init__(self, name: str, op: str, type_: str, machine: VectorUnit, dtype: np.dtype):
         super().__init__(name, op, type_, machine)
         self.acc, self.width, self.dtype = "f32", 1, dtype
 
@@ -261,12 +270,12 @@ class _NarrowFloats(_Reduction):
         f.do(f"call void @{self.name}(ptr %out, ptr %list, i64 %n, i64 %elements)")
         return f.end()
 
-    def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
+    def _widened(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         index = f.let(f"zext i8 {f.let(f'extractelement <1 x i8> {value}, i32 0')} to i64")
         number = f.read("float", f.element("float", "@widen", index), 4)
         return f.let(f"insertelement <1 x float> poison, float {number}, i32 0")
 
-    def _narrowed(self, f: FunctionWriter, value: str, lanes: int) -> str:
+    def _narrowed(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         bits = f.let(f"bitcast float {f.let(f'extractelement <1 x float> {value}, i32 0')} to i32")
         sticky = f.let(f"icmp ne i32 {f.let(f'and i32 {bits}, 65535')}, 0")
         upper = f.let(

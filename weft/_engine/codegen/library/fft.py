@@ -13,7 +13,7 @@ How:  each lane of a vector holds a row, so passes have no shuffles and no remai
 from __future__ import annotations
 
 from weft._engine.codegen.ir.gemm_types import llvm_type, machine, nbytes
-from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.writer import Declarations, module_of
 from weft._engine.codegen.library import fft_load_store, fft_passes
 from weft._engine.codegen.library.fft_passes import float_text
@@ -167,7 +167,7 @@ class _Transform:
 
     def function(self, name: str, decls: Declarations) -> str:
         """Return the text of the function."""
-        f = self.f = FunctionWriter(
+        f = self.f = LLVMFunctionWriter(
             f"void @{name}(ptr %words, i64 %task, i64 %worker)",
             decls,
             machine(),

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 
 from weft._engine.codegen.ir.gemm_types import llvm_type, machine, nbytes
-from weft._engine.codegen.ir.ir_writer import FunctionWriter, const
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, const
 from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.ir.fft import MOST_PRIME, WRITTEN_OUT, twiddle
@@ -53,7 +53,7 @@ class Vectors:
     """Arithmetic on vectors in a function."""
 
     def __init__(self, signature: str, type_: str, decls: Declarations):
-        self.f = FunctionWriter(signature, decls, machine(), "noinline nounwind")
+        self.f = LLVMFunctionWriter(signature, decls, machine(), "noinline nounwind")
         self.part, self.size = llvm_type(type_), nbytes(type_)
         self.lanes = machine().vector_bytes // self.size
         self.bytes = machine().vector_bytes
@@ -199,7 +199,7 @@ def float_text(value: float | str) -> str:
 def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
     """Return the text of a pass."""
     v = Vectors(f"void @{name(radix, type_, real)}({ARGUMENTS})", type_, decls)
-    f, place = v.f, _Places(v, radix, real)
+    f, place = v.f, _ElementOffsets(v, radix, real)
     write = _written_out if radix < WRITTEN_OUT else _sums
 
     def group(p: str) -> None:
@@ -217,7 +217,7 @@ def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
     return f.end()
 
 
-class _Places:
+class _ElementOffsets:
     """Addresses of the elements of a group: p is the number of the group, q the number of the
     element in it."""
 
@@ -236,7 +236,7 @@ class _Places:
         self.first_result = f.at("%target", f.mul(f.mul(p, self.wide), self.result_apart))
         self.factors = f.at("%factors", f.mul(f.mul(p, f.sub(self.radix, 1)), 2 * self.v.size))
 
-    def at(self, q: str) -> _Places:
+    def at(self, q: str) -> _ElementOffsets:
         """Set the current element of the group and return self."""
         self.element = self.v.f.at(self.first, self.v.f.mul(q, self.bytes))
         self.element_result = self.v.f.at(self.first_result, self.v.f.mul(q, 2 * self.v.bytes))
@@ -274,7 +274,7 @@ class _Places:
         return v.times(value, v.factor(self.factors, at), v.factor(self.factors, f.add(at, 1)))
 
 
-def _written_out(v: Vectors, place: _Places, radix: int) -> None:
+def _written_out(v: Vectors, place: _ElementOffsets, radix: int) -> None:
     """Emit a small radix as straight-line code."""
     values = v.transform([place.read(j) for j in range(radix)])
     place.write(values[0], 0)
@@ -301,7 +301,7 @@ def _number(parts: Sequence[str]) -> Number:
     return parts[0], parts[1] if len(parts) == 2 else None
 
 
-def _sums(v: Vectors, place: _Places, radix: int) -> None:
+def _sums(v: Vectors, place: _ElementOffsets, radix: int) -> None:
     """Emit an odd radix as a loop over blocks of frequencies around a loop over pairs.
 
     Radices with the same block size have the same text.

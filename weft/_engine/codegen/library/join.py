@@ -1,6 +1,6 @@
 """Joins: the rows of several arrays are concatenated into the rows of one array.
 
-In:   a `Join` step; `table`, the name of a constant array with `numbers(step)`.
+In:   a `JoinStep` step; `table`, the name of a constant array with `numbers(step)`.
 Out:  `task(step, name, table)`: the text of `void name(ptr places, i64 task, i64 worker)`, where
       `places` holds the addresses of the result and of the parts; `tasks(step)`: the number of
       tasks.
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._engine.codegen.ir.gemm_types import machine
-from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.library.strided_copy import COPY_TASK_BYTES
-from weft._engine.ir.program import Join
+from weft._engine.ir.program import JoinStep
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
@@ -29,12 +29,12 @@ _JOIN_BLOCK_ROWS = 16
 _JOIN_UNROLLED = 4
 
 
-def numbers(step: Join) -> list[int]:
+def numbers(step: JoinStep) -> list[int]:
     """Return, for each part, the bytes of a row and its offset in a row of the result."""
     return [number for _, width, at in step.parts for number in (width, at)]
 
 
-def tasks(step: Join) -> int:
+def tasks(step: JoinStep) -> int:
     """Return the number of tasks of a join."""
     if _is_narrow(step):
         return -(-step.rows // _narrow_share(step)[1])
@@ -42,9 +42,9 @@ def tasks(step: Join) -> int:
     return -(-step.rows * len(step.parts) // share) * pieces
 
 
-def task(step: Join, name: str, table: str) -> str:
+def task(step: JoinStep, name: str, table: str) -> str:
     """Return the text of a function that copies the rows of one task."""
-    f = FunctionWriter(
+    f = LLVMFunctionWriter(
         f"internal void @{name}(ptr %places, i64 %task, i64 %worker)",
         Declarations(),
         machine(),
@@ -57,7 +57,7 @@ def task(step: Join, name: str, table: str) -> str:
     return f.end() + "\n"
 
 
-def _is_narrow(step: Join) -> bool:
+def _is_narrow(step: JoinStep) -> bool:
     width = step.parts[0][1]
     return (
         width <= MODEL.cache_line
@@ -67,13 +67,13 @@ def _is_narrow(step: Join) -> bool:
     )
 
 
-def _pieces(step: Join) -> tuple[int, int]:
+def _pieces(step: JoinStep) -> tuple[int, int]:
     """Return the maximum pieces per row of a part, and the number of part rows per task."""
     widths = [width for _, width, _ in step.parts]
     return -(-max(widths) // COPY_TASK_BYTES), max(COPY_TASK_BYTES * len(widths) // sum(widths), 1)
 
 
-def _runs(f: FunctionWriter, step: Join, table: str) -> None:
+def _runs(f: LLVMFunctionWriter, step: JoinStep, table: str) -> None:
     (pieces, share), count = _pieces(step), len(step.parts)
     first, piece = f.mul(f.div("%task", pieces), share), f.rem("%task", pieces)
 
@@ -101,13 +101,13 @@ def _runs(f: FunctionWriter, step: Join, table: str) -> None:
     f.loop(first, f.min(f.add(first, share), step.rows * count), 1, run)
 
 
-def _narrow_share(step: Join) -> tuple[int, int]:
+def _narrow_share(step: JoinStep) -> tuple[int, int]:
     """Return the rows of a block and the rows of a task."""
     block = max(_JOIN_BLOCK_BYTES // step.pitch, _JOIN_BLOCK_ROWS)
     return block, max(COPY_TASK_BYTES // step.pitch // block, 1) * block
 
 
-def _blocks(f: FunctionWriter, step: Join) -> None:
+def _blocks(f: LLVMFunctionWriter, step: JoinStep) -> None:
     width, (block_rows, share), some = step.parts[0][1], _narrow_share(step), _JOIN_UNROLLED
     kind = f"i{8 * width}" if width <= 8 else f"<{width // 8} x i64>"
     target, first = f.word("%places", 0, "ptr"), f.mul("%task", share)

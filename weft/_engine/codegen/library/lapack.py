@@ -19,7 +19,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from weft._engine.codegen.ir.gemm_types import machine
-from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.library import tiny_lapack
 from weft._engine.codegen.runtime import symbols
@@ -87,7 +87,7 @@ def _touched(step: LibraryCall) -> int:
 
 def task(step: LibraryCall, name: str) -> str:
     """Return the text of a function that computes the problems of one task."""
-    f = FunctionWriter(
+    f = LLVMFunctionWriter(
         f"internal void @{name}(ptr %arrays, i64 %task, i64 %worker)",
         Declarations(),
         machine(),
@@ -102,7 +102,7 @@ def task(step: LibraryCall, name: str) -> str:
 class _TaskWriter:
     """The function of a task that calls the library for each of its problems."""
 
-    def __init__(self, f: FunctionWriter, step: LibraryCall) -> None:
+    def __init__(self, f: LLVMFunctionWriter, step: LibraryCall) -> None:
         self.f, self.step, self.workspace = f, step, _Workspace(step)
         self.scratch = "null"
         if self.workspace.nbytes:
@@ -162,7 +162,7 @@ def _is_constant(value: object) -> TypeGuard[str | float]:
 
 
 def _places(
-    f: FunctionWriter, step: LibraryCall, bases: Mapping[str, str], problem: str
+    f: LLVMFunctionWriter, step: LibraryCall, bases: Mapping[str, str], problem: str
 ) -> dict[str, str]:
     """Return the addresses of one problem's arrays."""
     return {
@@ -171,7 +171,7 @@ def _places(
     }
 
 
-def _write_tiny(f: FunctionWriter, step: LibraryCall) -> None:
+def _write_tiny(f: LLVMFunctionWriter, step: LibraryCall) -> None:
     """Emit the problems of a task without calls of the library."""
     bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
     first = f.mul("%task", _share(step))
@@ -203,7 +203,7 @@ class _Workspace:
             self.nbytes += -(-nbytes // 64) * 64
 
 
-def _constant(f: FunctionWriter, value: str | float, letter: str) -> str:
+def _constant(f: LLVMFunctionWriter, value: str | float, letter: str) -> str:
     """Store a constant argument in memory and return its address."""
     if isinstance(value, str):
         kind, text = "i8", str(ord(value))
@@ -219,7 +219,7 @@ def _constant(f: FunctionWriter, value: str | float, letter: str) -> str:
     return place
 
 
-def _before(f: FunctionWriter, array: str, place: str, wide: str, i: str) -> None:
+def _before(f: LLVMFunctionWriter, array: str, place: str, wide: str, i: str) -> None:
     """Convert input integer i to the library's width; store 0 for an output integer."""
     kind = f"i{8 * lapack.integer_bytes()}"
     value = "0"
@@ -229,7 +229,7 @@ def _before(f: FunctionWriter, array: str, place: str, wide: str, i: str) -> Non
     f.do(f"store {kind} {value}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
 
 
-def _after(f: FunctionWriter, place: str, wide: str, i: str) -> None:
+def _after(f: LLVMFunctionWriter, place: str, wide: str, i: str) -> None:
     """Convert integer i from the library's width."""
     kind = f"i{8 * lapack.integer_bytes()}"
     value = f.let(f"load {kind}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")

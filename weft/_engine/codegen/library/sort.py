@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft._engine.codegen.ir.gemm_types import machine
-from weft._engine.codegen.ir.ir_writer import FunctionWriter, const
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, const
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.runtime.routines import Routines
 from weft._engine.codegen.toolchain.native_library import LibraryModule
@@ -121,10 +121,10 @@ class _Keys:
         self.floating = type_ in _INFINITY
         self.sign = 1 << (self.bits - 1)
 
-    def function(self, signature: str) -> FunctionWriter:
-        return FunctionWriter(signature, self.decls, machine(), "noinline nounwind")
+    def function(self, signature: str) -> LLVMFunctionWriter:
+        return LLVMFunctionWriter(signature, self.decls, machine(), "noinline nounwind")
 
-    def of(self, f: FunctionWriter, raw: str, lanes: int = 0) -> str:
+    def of(self, f: LLVMFunctionWriter, raw: str, lanes: int = 0) -> str:
         """Return the key of an element, whose bits are `raw`."""
         word = f"<{lanes} x {self.word}>" if lanes else self.word
         c = lambda value: const(
@@ -144,7 +144,7 @@ class _Keys:
         key = f.let(f"xor {word} {plain}, {flips}")
         return f.let(f"select {flag} {nan}, {word} {c((1 << self.bits) - 1)}, {word} {key}")
 
-    def back(self, f: FunctionWriter, key: str) -> str:
+    def back(self, f: LLVMFunctionWriter, key: str) -> str:
         """Return the bits of the element with a key; 0 for both zeros, a quiet NaN for all NaNs."""
         word = self.word
         if self.type in ("bool", "u8", "u16", "u32", "u64"):
@@ -161,16 +161,16 @@ class _Keys:
             f"select i1 {nan}, {word} {infinity | (infinity >> 1 & ~infinity)}, {word} {raw}"
         )
 
-    def element(self, f: FunctionWriter, base: str, index: str) -> str:
+    def element(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
         return f.read(self.word, f.at(base, f.mul(index, self.bits // 8)), self.bits // 8)
 
-    def put(self, f: FunctionWriter, base: str, index: str, value: str) -> None:
+    def put(self, f: LLVMFunctionWriter, base: str, index: str, value: str) -> None:
         f.do(
             f"store {self.word} {value}, ptr {f.at(base, f.mul(index, self.bits // 8))}, align {self.bits // 8}"
         )
 
 
-def _words(f: FunctionWriter) -> dict[str, str]:
+def _words(f: LLVMFunctionWriter) -> dict[str, str]:
     """Load the arguments of the function; `Sort` documents them."""
     names = ("source", "previous", "out", "places")
     return {
@@ -193,17 +193,17 @@ class _Radix:
             f"i{self.half}" if self.ordering else self.item
         )  # the part that digits and comparisons read
 
-    def _at(self, f: FunctionWriter, base: str, index: str) -> str:
+    def _at(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
         return f.at(base, f.mul(index, self.bytes))
 
-    def _load(self, f: FunctionWriter, base: str, index: str) -> str:
+    def _load(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
         return f.read(self.item, self._at(f, base, index), min(self.bytes, 8))
 
-    def _head(self, f: FunctionWriter, base: str, index: str) -> str:
+    def _head(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
         """Load the key of an item; it is in the upper half."""
         return f.read(self.head, f.at(self._at(f, base, index), self.half // 8), min(self.bytes, 8))
 
-    def _put(self, f: FunctionWriter, base: str, index: str, item: str) -> None:
+    def _put(self, f: LLVMFunctionWriter, base: str, index: str, item: str) -> None:
         f.do(
             f"store {self.item} {item}, ptr {self._at(f, base, index)}, align {min(self.bytes, 8)}"
         )
@@ -349,7 +349,7 @@ class _Radix:
             self._signed_zeros(f)
         return f.end()
 
-    def _signed_zeros(self, f: FunctionWriter) -> None:
+    def _signed_zeros(self, f: LLVMFunctionWriter) -> None:
         """If the row has a -0, write its zeros again in their original order."""
         keys = self.keys
 
@@ -442,7 +442,7 @@ class _Top:
     def parts(self, name: str) -> list[str]:
         return [self._insert(), self._row(name)]
 
-    def _at(self, f: FunctionWriter, index: str) -> str:
+    def _at(self, f: LLVMFunctionWriter, index: str) -> str:
         return f.at("%kept", f.mul(index, self.bytes))
 
     def _insert(self) -> str:

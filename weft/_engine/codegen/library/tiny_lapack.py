@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.ir.program import LibraryCall
 
@@ -50,7 +50,7 @@ def is_tiny(step: LibraryCall) -> bool:
             return False
 
 
-def write(f: FunctionWriter, step: LibraryCall, places: Mapping[str, str]) -> None:
+def write(f: LLVMFunctionWriter, step: LibraryCall, places: Mapping[str, str]) -> None:
     """Emit the code of one problem."""
     writer = _TinyWriter(f, _TYPES[step.routine[0]])
     match step.routine[1:], step.arguments:
@@ -67,7 +67,7 @@ def write(f: FunctionWriter, step: LibraryCall, places: Mapping[str, str]) -> No
 class _TinyWriter:
     """Arithmetic on a matrix: lists of rows in registers, column-major in memory."""
 
-    def __init__(self, f: FunctionWriter, type: str):
+    def __init__(self, f: LLVMFunctionWriter, type: str):
         self.f, self.type = f, type
         self.nbytes = 4 if type == "float" else 8
         self.suffix = mangle(type)

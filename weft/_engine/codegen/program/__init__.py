@@ -1,6 +1,6 @@
 """Whole programs: one native entry that runs kernels, matmuls, routines and control flow.
 
-In:   an `ir.program.Program`.
+In:   an `ir.program.ScheduledProgram`.
 Out:  `native.NativeProgram`: loaded code, called with one array of addresses.
 Laws: one call runs the whole program; a first call may run unoptimized code with the same bits
       (`tiered_compilation`).

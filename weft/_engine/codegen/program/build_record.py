@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from weft._engine.codegen.kernel import kernel_emitter
 from weft._engine.codegen.toolchain import target
 from weft._engine.ir import loops_text
-from weft._engine.ir.loops import Kernel, check
-from weft._engine.ir.program import Program
+from weft._engine.ir.loops import LoopsKernel, check
+from weft._engine.ir.program import ScheduledProgram
 from weft._engine.util.record import record
 
 
@@ -24,7 +24,7 @@ class CompiledKernel:
 
     symbol: str
     address: int
-    kernel: Kernel
+    kernel: LoopsKernel
     from_disk: bool
     keepalive: object
     stored: str  # cache key of the object that contains it
@@ -36,7 +36,7 @@ class BuildRecord:
     """The parts of a native program. `stored` lists the cache keys of its objects, each after the
     objects it refers to."""
 
-    program: Program
+    program: ScheduledProgram
     compiled_kernels: tuple[CompiledKernel, ...]
     entry_texts: tuple[str, ...]
     stored: tuple[str, ...]
@@ -65,12 +65,12 @@ class BuildRecord:
         return "\n".join([*texts, *[target.assembly(text, machine) for text in self.entry_texts]])
 
 
-def kernel_ir(kernel: Kernel, symbol: str = "kernel") -> str:
+def kernel_ir(kernel: LoopsKernel, symbol: str = "kernel") -> str:
     """Return the LLVM IR of a kernel."""
     return module_ir([(kernel, symbol)], target.current())
 
 
-def module_ir(kernels: Sequence[tuple[Kernel, str]], machine: target.Target) -> str:
+def module_ir(kernels: Sequence[tuple[LoopsKernel, str]], machine: target.CpuTarget) -> str:
 
     if os.environ.get("WEFT_VERIFY") == "1":
         for kernel, _ in kernels:

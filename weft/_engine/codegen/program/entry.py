@@ -19,7 +19,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from weft._engine.codegen.ir.writer import Writer
+from weft._engine.codegen.ir.writer import LLVMBodyWriter
 from weft._engine.codegen.runtime import symbols
 from weft._engine.codegen.toolchain.native_library import text_of
 from weft._engine.ir import program as P
@@ -46,7 +46,7 @@ FACTORIZATION = 8
 TABLE = 8
 
 
-class _Function(Writer):
+class _EntryFunctionWriter(LLVMBodyWriter):
     """The function under construction, and the declarations of its module."""
 
     optimized = False
@@ -89,14 +89,16 @@ class _Function(Writer):
 class EntryEmitter:
     """Emitter of the entry of one program."""
 
-    def __init__(self, program: P.Program, kernel_symbol: Callable, library_symbol: Callable):
+    def __init__(
+        self, program: P.ScheduledProgram, kernel_symbol: Callable, library_symbol: Callable
+    ):
         self.program = program
         self.kernel_symbol = kernel_symbol
         self.library_symbol = library_symbol
-        self.function = _Function()
+        self.function = _EntryFunctionWriter()
         self.parts: list[tuple[str, str]] = []  # (symbol, text)
         self.vars: dict[str, str] = {}
-        self.host_calls: list[P.HostCall] = []
+        self.host_calls: list[P.HostCallStep] = []
         self.routines: dict[str, None] = {}  # BLAS and LAPACK routines that are called
         self.rules_library = False  # True if some steps restrict the library's threads
         self.checks_signals = False
@@ -186,7 +188,7 @@ class EntryEmitter:
         """Emit steps as a separate function, and a call of it."""
         outer, outer_vars = self.function, self.vars
         self.function, self.vars, self.counts_work = (
-            _Function(),
+            _EntryFunctionWriter(),
             {var: f"%v{i}" for i, var in enumerate(outer_vars)},
             True,
         )
@@ -241,7 +243,7 @@ class EntryEmitter:
                 * round(max(size for _, _, size, _ in step.arrays) ** 1.5)
                 // _FLOPS_PER_BYTE
             )
-        if isinstance(step, P.Join):
+        if isinstance(step, P.JoinStep):
             return step.rows * step.pitch
         if isinstance(step, P.Pad):
             return step.rows * step.row
@@ -402,7 +404,7 @@ class EntryEmitter:
         tasks = -(-step.nbytes // _COPY_CHUNK_BYTES)
         self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
 
-    def join(self, step: P.Join) -> None:
+    def join(self, step: P.JoinStep) -> None:
         """Emit a join with several rows per task (see `codegen.library.join`)."""
         from weft._engine.codegen.library import join
 
@@ -429,7 +431,7 @@ class EntryEmitter:
         )
         self._run("@weft_pad", -(-step.rows // share))
 
-    def host_call(self, step: P.HostCall) -> None:
+    def host_call(self, step: P.HostCallStep) -> None:
         """Emit a call of Python. `HostCalls` keeps an error of the function; an interrupt is kept
         like a signal handler's error."""
         self._check_signals()
@@ -496,7 +498,7 @@ class EntryEmitter:
         outer, outer_vars, outer_work = self.function, self.vars, self.work
         symbol = f"weft_tasks_{len(self.parts)}"
         self.function, self.vars, self.work, self.in_task, self.has_tasks = (
-            _Function(),
+            _EntryFunctionWriter(),
             {},
             0,
             True,
@@ -595,7 +597,7 @@ class EntryEmitter:
         self.function.switch(index, [lambda body=body: self._steps(body) for body in step.branches])
 
 
-def _positions(program: P.Program) -> list[int]:
+def _positions(program: P.ScheduledProgram) -> list[int]:
     """Return the position of each slot's address in `slots`; all temporaries have the position of
     the arena, the last."""
     counter = itertools.count()
@@ -642,9 +644,9 @@ _EMIT = {
     P.Fft: EntryEmitter.fft,
     P.LibraryCall: EntryEmitter.library_call,
     P.Copy: EntryEmitter.copy,
-    P.Join: EntryEmitter.join,
+    P.JoinStep: EntryEmitter.join,
     P.Pad: EntryEmitter.pad,
-    P.HostCall: EntryEmitter.host_call,
+    P.HostCallStep: EntryEmitter.host_call,
     P.Loop: EntryEmitter.loop,
     P.WhileLoop: EntryEmitter.while_loop,
     P.Branch: EntryEmitter.branch,

@@ -22,14 +22,14 @@ from weft._engine.codegen.toolchain import loader
 
 if TYPE_CHECKING:
     from weft._engine.codegen.program.build_record import BuildRecord
-    from weft._engine.ir.program import HostCall
+    from weft._engine.ir.program import HostCallStep
 
 
-class HostCalls:
+class HostCallRunner:
     """The Python side of a program's host calls: native code calls `runner`, which this object
     keeps alive."""
 
-    def __init__(self, calls: list[HostCall]):
+    def __init__(self, calls: list[HostCallStep]):
         self.calls = calls
         self.errors: dict[int, BaseException] = {}  # by thread id
         self.runner = self.run if calls else None
@@ -118,7 +118,7 @@ class NativeProgram:
     def __init__(
         self,
         entry: int,
-        host: HostCalls,
+        host: HostCallRunner,
         keepalive: object,
         kernel_count: int,
         from_disk: int,
@@ -160,7 +160,7 @@ def load(image: loader.Image, kernel_count: int, made: Callable[[], BuildRecord]
     code = loader.place(image, symbols.address)
     calls_library = any(name.startswith(symbols.LIBRARY_PREFIX) for name in image.imports)
     return NativeProgram(
-        code[ENTRY], HostCalls([]), code, kernel_count, kernel_count, made, calls_library
+        code[ENTRY], HostCallRunner([]), code, kernel_count, kernel_count, made, calls_library
     )
 
 

@@ -1,6 +1,6 @@
 """Compilation of programs to callable native code.
 
-In:   a `Program` (kernels, matmuls, copies, host calls and control flow over assigned buffers).
+In:   a `ScheduledProgram` (kernels, matmuls, copies, host calls and control flow over assigned buffers).
 Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it;
       `image_of` returns all its code as one image, which another process can load.
 Laws: a kernel is compiled once per process and shared by programs until caches are cleared;
@@ -28,17 +28,17 @@ from weft._engine.codegen.toolchain import loader, objects, target
 from weft._engine.codegen.toolchain.native_library import compile_apart
 from weft._engine.codegen.toolchain.objects import ObjectRequest
 from weft._engine.ir import loops_text
-from weft._engine.ir.loops import Kernel
+from weft._engine.ir.loops import LoopsKernel
 from weft._engine.ir.program import (
     OUTLINED_BYTES,
     OUTLINED_CALL_BYTES,
     Branch,
     Fft,
     Gemm,
-    HostCall,
+    HostCallStep,
     Launch,
     Loop,
-    Program,
+    ScheduledProgram,
     Sort,
     Step,
     WhileLoop,
@@ -74,7 +74,7 @@ _lock = held_over_forks(threading.RLock())
 
 def _link(
     data: bytes, exports: Sequence[str], imports: dict[str, int]
-) -> loader.Loaded | ResourceTracker:
+) -> loader.LinkedObject | ResourceTracker:
     """Load an object, which may call the C library and the thread pool; the pool is created if the
     object refers to it."""
     if any(name.encode() in data for name in symbols.POOL_PREFIXES):
@@ -83,7 +83,7 @@ def _link(
     return target.link(data, exports, imports)
 
 
-def _kernel_name(kernel: Kernel) -> str:
+def _kernel_name(kernel: LoopsKernel) -> str:
     return cache.key(target.current().identity, loops_text.canonical(kernel))
 
 
@@ -96,7 +96,7 @@ def _forget_kernels() -> None:
 
 
 def _provide(
-    kernels: dict[str, Kernel],
+    kernels: dict[str, LoopsKernel],
     quick: Collection[str],
     others: Sequence[ObjectRequest],
     meanwhile: Callable[[], object] | None = None,
@@ -111,14 +111,14 @@ def _provide(
             if not is_loaded(name):
                 _adopt(name, missing)
         uncompiled = [(name, kernel) for name, kernel in missing.items() if not is_loaded(name)]
-        kinds: dict[OptLevel, list[tuple[str, Kernel]]] = {
+        kinds: dict[OptLevel, list[tuple[str, LoopsKernel]]] = {
             "optimized": [],
             "brief": [],
             "draft": [],
         }
         for name, kernel in uncompiled:
             kinds[_opt_level(kernel, name in quick)].append((name, kernel))
-        batches: list[tuple[dict[str, Kernel], OptLevel]] = [
+        batches: list[tuple[dict[str, LoopsKernel], OptLevel]] = [
             (batch, opt_level)
             for opt_level, some in kinds.items()
             for batch in _batches(some, threads)
@@ -130,16 +130,18 @@ def _provide(
         return {name: _kernels.get(name) or _drafts[name] for name in kernels}
 
 
-def _opt_level(kernel: Kernel, is_draft: bool) -> OptLevel:
+def _opt_level(kernel: LoopsKernel, is_draft: bool) -> OptLevel:
     return "brief" if is_brief(kernel) else "draft" if is_draft else "optimized"
 
 
-def _batch_request(batch: dict[str, Kernel], opt_level: OptLevel) -> ObjectRequest:
+def _batch_request(batch: dict[str, LoopsKernel], opt_level: OptLevel) -> ObjectRequest:
     key = cache.key("batch", *batch, *["draft"] * (opt_level == "draft"))
     return ObjectRequest(key, functools.partial(_batch_ir, batch), opt_level != "optimized")
 
 
-def _link_new(batch: dict[str, Kernel], request: ObjectRequest, is_draft: bool = False) -> None:
+def _link_new(
+    batch: dict[str, LoopsKernel], request: ObjectRequest, is_draft: bool = False
+) -> None:
     """Link newly compiled kernels; kernels that are not drafts are indexed on disk by name."""
     _link_batch(batch, request.key, objects.take(request), False, is_draft)
     where = f"{request.key} {' '.join(batch)}".encode()
@@ -147,13 +149,13 @@ def _link_new(batch: dict[str, Kernel], request: ObjectRequest, is_draft: bool =
         cache.later(name, lambda: where)
 
 
-def _batches(kernels: list[tuple[str, Kernel]], threads: int) -> list[dict[str, Kernel]]:
+def _batches(kernels: list[tuple[str, LoopsKernel]], threads: int) -> list[dict[str, LoopsKernel]]:
     """Divide kernels into modules, since a module of one kernel is mostly fixed cost."""
     count = max(-(-len(kernels) // BATCH), min(threads, len(kernels) // 2))
     return [dict(kernels[i::count]) for i in range(count)]
 
 
-def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
+def _adopt(name: str, wanted: dict[str, LoopsKernel]) -> None:
     """Load the object on disk that contains kernel `name`, with all its kernels in `wanted`."""
     where, *contained = (cache.read(name) or b"").decode(errors="replace").split(" ")
     code = cache.read(where) if where else None
@@ -166,17 +168,17 @@ def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
             return
 
 
-def _batch_ir(batch: dict[str, Kernel]) -> str:
+def _batch_ir(batch: dict[str, LoopsKernel]) -> str:
     """Return the text of kernels as one module; the fixed cost of a module is a third of the cost
     of a small kernel."""
     return module_ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
 
 
 def _link_batch(
-    batch: dict[str, Kernel], stored: str, code: bytes, from_disk: bool, is_draft: bool = False
+    batch: dict[str, LoopsKernel], stored: str, code: bytes, from_disk: bool, is_draft: bool = False
 ) -> None:
     tracker = _link(code, [_symbol(name) for name in batch], {})
-    if not isinstance(tracker, loader.Loaded):
+    if not isinstance(tracker, loader.LinkedObject):
         ctypes.pythonapi.Py_IncRef(
             ctypes.py_object(tracker)
         )  # LLVM would unload the code at exit, while threads may run it
@@ -191,7 +193,7 @@ def _symbol(name: str) -> str:
     return f"weft_k_{name}"
 
 
-def compile_program(program: Program, draft: bool = False) -> NativeProgram:
+def compile_program(program: ScheduledProgram, draft: bool = False) -> NativeProgram:
     """Compile a program; a `draft` skips optimizations that take long and gain little."""
     return _ProgramBuild(program, draft).link()
 
@@ -199,12 +201,12 @@ def compile_program(program: Program, draft: bool = False) -> NativeProgram:
 class _ProgramBuild:
     """The build of one program: its kernels, library routines, and the modules of its entry."""
 
-    def __init__(self, program: Program, draft: bool) -> None:
+    def __init__(self, program: ScheduledProgram, draft: bool) -> None:
         self.program, self.steps = program, [*_flat(program.steps)]
         kernels = {id(k): k for k in _launched(program.steps) if k.parallel_extent > 0}
         self.names = {number: _kernel_name(kernel) for number, kernel in kernels.items()}
         self.kernels = {self.names[number]: kernel for number, kernel in kernels.items()}
-        draft = draft and not any(isinstance(step, HostCall) for step, _ in self.steps)
+        draft = draft and not any(isinstance(step, HostCallStep) for step, _ in self.steps)
         drafted = _drafted(self.steps) if draft else []
         self.quick = frozenset([self.names[number] for number in drafted if number in self.names])
         routines = _RoutinesOf(draft and all(times == 1 for _, times in self.steps))
@@ -217,13 +219,13 @@ class _ProgramBuild:
         ]
         self.used = routines.used()
 
-    def _kernel_symbol(self, kernel: Kernel) -> str:
+    def _kernel_symbol(self, kernel: LoopsKernel) -> str:
         return _symbol(self.names[id(kernel)])
 
     def link(self) -> NativeProgram:
         """Compile missing objects, link everything and return the program."""
         kernels = self._compiled_kernels()
-        host = native.HostCalls(self.emitter.host_calls)
+        host = native.HostCallRunner(self.emitter.host_calls)
         imports = self._imports(kernels, host)
         trackers = []
         for (symbol, _), request in zip(self.modules, self.entry_requests):
@@ -259,7 +261,9 @@ class _ProgramBuild:
         compiled = _provide(self.kernels, self.quick, [*requests, *self.entry_requests], meanwhile)
         return [compiled[name] for name in self.kernels]
 
-    def _imports(self, kernels: list[CompiledKernel], host: native.HostCalls) -> dict[str, int]:
+    def _imports(
+        self, kernels: list[CompiledKernel], host: native.HostCallRunner
+    ) -> dict[str, int]:
         """Return the addresses of the symbols that the entry refers to."""
         emitter = self.emitter
         imports = {kernel.symbol: kernel.address for kernel in kernels}
@@ -391,7 +395,7 @@ def _work(traffic: int, times: float) -> float:
     return _WHILE_LOOP_TRIPS * (traffic if traffic < OUTLINED_CALL_BYTES else OUTLINED_BYTES)
 
 
-def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
+def improve(program: ScheduledProgram, is_over: Callable[[], bool]) -> NativeProgram | None:
     """Compile a program that was a draft, optimized; return None if `is_over` becomes true.
 
     Modules are compiled one by one, in parallel to compilations of other threads.
@@ -412,7 +416,7 @@ def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | No
     return None if is_over() else compile_program(program)
 
 
-def _library_requests(program: Program) -> list[ObjectRequest]:
+def _library_requests(program: ScheduledProgram) -> list[ObjectRequest]:
     """Return the objects of the optimized matmuls, sorts and Fourier transforms of a program."""
     routines = _RoutinesOf()
     for step, _ in _flat(program.steps):
@@ -429,11 +433,11 @@ def image_of(made: BuildRecord) -> loader.Image | None:
         return (
             loader.link([data for data in codes if data is not None]) if None not in codes else None
         )
-    except loader.Unsupported:
+    except loader.UnsupportedObjectError:
         return None
 
 
-def _launched(steps: Iterable[Step]) -> list[Kernel]:
+def _launched(steps: Iterable[Step]) -> list[LoopsKernel]:
     """Return all kernels that steps launch, directly or as an epilogue."""
     kernels = [
         step.kernel

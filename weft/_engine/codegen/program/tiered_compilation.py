@@ -24,10 +24,10 @@ from weft._engine.util.user_code import suspended
 
 if TYPE_CHECKING:
     from weft._engine.codegen.program.native import NativeProgram
-    from weft._engine.ir.program import Program
+    from weft._engine.ir.program import ScheduledProgram
 
 
-def compile_draft(program: Program) -> NativeProgram:
+def compile_draft(program: ScheduledProgram) -> NativeProgram:
     """Compile a program for its first call; it has a `draft` if some code is not optimized."""
     with suspended:
         from weft._engine.codegen.program.program import compile_program
@@ -48,7 +48,7 @@ class Draft:
 
     __slots__ = ("then", "was_called", "due", "_program", "_after")
 
-    def __init__(self, program: Callable[[], Program], after: float = 0.0):
+    def __init__(self, program: Callable[[], ScheduledProgram], after: float = 0.0):
         self.then: list[
             Callable[[NativeProgram], None]
         ] = []  # called with the optimized program, in the optimizing thread

@@ -99,7 +99,7 @@ class _MethodDef(ctypes.Structure):
     ]
 
 
-class Places(NamedTuple):
+class DispatchOffsets(NamedTuple):
     """Parameters of the native code: slot offsets by their names in its text, and the classes of
     arrays and buffers."""
 
@@ -118,7 +118,7 @@ class Places(NamedTuple):
         return body
 
 
-def find_places(array: Any, buffer: Any, jitted: Any) -> Places | None:
+def find_places(array: Any, buffer: Any, jitted: Any) -> DispatchOffsets | None:
     """Return the slot offsets of the classes of three sample objects; None if a slot is not where
     it is expected.
 
@@ -145,7 +145,7 @@ def find_places(array: Any, buffer: Any, jitted: Any) -> Places | None:
         if offset is None:
             return None
         offsets[key] = offset
-    return Places(tuple(sorted(offsets.items())), type(array), type(buffer))
+    return DispatchOffsets(tuple(sorted(offsets.items())), type(array), type(buffer))
 
 
 class Dispatcher:
@@ -160,7 +160,7 @@ class Dispatcher:
 
 
 @functools.cache
-def code(places: Places, state_address: int) -> dict[str, int] | None:
+def code(places: DispatchOffsets, state_address: int) -> dict[str, int] | None:
     """Link the native code for these offsets and install its destructor of arrays; return None if
     that is not possible."""
     destructor = layouts.deallocator(places.array)

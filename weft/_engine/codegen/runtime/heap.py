@@ -74,7 +74,7 @@ def _made() -> dict[str, int]:
     return addresses
 
 
-class _Slot(ctypes.Structure):
+class _HeapSlot(ctypes.Structure):
     _fields_ = [("number", ctypes.c_int), ("function", ctypes.c_void_p)]
 
 
@@ -84,7 +84,7 @@ class _Spec(ctypes.Structure):
         ("basic_size", ctypes.c_int),
         ("item_size", ctypes.c_int),
         ("flags", ctypes.c_uint),
-        ("slots", ctypes.POINTER(_Slot)),
+        ("slots", ctypes.POINTER(_HeapSlot)),
     ]
 
 
@@ -103,7 +103,7 @@ def block_types() -> tuple[type, ...]:
 
 
 def _make_type(name: bytes, dealloc: int) -> type:
-    slots = (_Slot * 2)((_TP_DEALLOC, dealloc), (0, None))
+    slots = (_HeapSlot * 2)((_TP_DEALLOC, dealloc), (0, None))
     spec = _Spec(b"weft." + name, object.__basicsize__, 0, _DISALLOW_INSTANTIATION, slots)
     make = ctypes.pythonapi.PyType_FromSpec
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p]

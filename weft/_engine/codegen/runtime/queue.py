@@ -31,7 +31,7 @@ _QUEUE_BYTES = 1 << 29
 _I64, _PTR = ctypes.c_int64, ctypes.c_void_p
 
 
-class Failure:
+class QueuedFailure:
     """The reason why results were not computed.
 
     Blocks refer to failures but are not tracked by the garbage collector. After the first raise
@@ -62,10 +62,10 @@ class Failure:
         self.error = without_frames(self.error)
 
 
-def failure_of(raise_error: Callable[[], NoReturn]) -> Failure:
+def failure_of(raise_error: Callable[[], NoReturn]) -> QueuedFailure:
     """Return the failure of a program, whose error `raise_error` raises."""
     if symbols.runner[1]:
-        return Failure(
+        return QueuedFailure(
             RuntimeError(
                 "The program that computes this array was stopped by a repeated interrupt. Call it again."
             )
@@ -73,19 +73,19 @@ def failure_of(raise_error: Callable[[], NoReturn]) -> Failure:
     try:
         raise_error()
     except BaseException as error:
-        failure = Failure(error)
+        failure = QueuedFailure(error)
     _unseen.append(failure)
     return failure
 
 
 #: the failure of programs that were still queued when the process ended or forked
-STOPPED = Failure(
+STOPPED = QueuedFailure(
     RuntimeError(
         "The program that computes this array was never run: the process ended, or it was forked while the "
         "program was queued."
     )
 )
-_unseen: collections.deque[Failure] = collections.deque(maxlen=16)  # errors not raised yet
+_unseen: collections.deque[QueuedFailure] = collections.deque(maxlen=16)  # errors not raised yet
 _opened: list[Queue] = []
 
 

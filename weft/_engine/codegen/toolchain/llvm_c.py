@@ -1,6 +1,6 @@
 """LLVM's code generator, through the C functions of the library that llvmlite ships.
 
-In:   the text of a module and a `Machine`; every module gets its own context.
+In:   the text of a module and a `LLVMTargetMachine`; every module gets its own context.
 Out:  `emit`: an object or assembly; `host`: LLVM's name of this CPU and its features.
 Laws: the Python package itself is not imported, which would take five times as long as loading the
       library. The GIL is released while LLVM works. A machine is used by one thread at a time.
@@ -130,7 +130,7 @@ def _open(path: str) -> int | None:
     return dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
-class _Words:
+class _LLVMMessage:
     """A string that LLVM allocates: an error message or a result."""
 
     __slots__ = ("pointer",)
@@ -149,7 +149,7 @@ class _Words:
 
 
 def _answer(name: str) -> str:
-    words = _Words()
+    words = _LLVMMessage()
     getattr(library(), name)(words.pointer)
     return words.take()
 
@@ -163,14 +163,14 @@ def host() -> tuple[str, str]:
     return _answer("GetHostCPUName"), ",".join([feature for feature in features if feature])
 
 
-class Machine:
+class LLVMTargetMachine:
     """A code generator for one CPU and optimization level. It holds its tables of the CPU, 0.7 MiB,
     until it is disposed of."""
 
     __slots__ = ("pointer",)
 
     def __init__(self, cpu: str, features: str, level: int):
-        triple, error = _answer("GetDefaultTargetTriple").encode(), _Words()
+        triple, error = _answer("GetDefaultTargetTriple").encode(), _LLVMMessage()
         target = library().GetTargetFromTriple(triple, error.pointer)
         if not target:
             raise RuntimeError(f"LLVM: {error.take()}")
@@ -199,7 +199,7 @@ def ends() -> bool:
     return _ends
 
 
-def emit(ir: str, machine: Machine, assembly: bool = False) -> bytes:
+def emit(ir: str, machine: LLVMTargetMachine, assembly: bool = False) -> bytes:
     """Return the object of a textual module, or its assembly; raise SystemExit in daemon threads at
     interpreter exit."""
     me = threading.get_ident()
@@ -212,8 +212,8 @@ def emit(ir: str, machine: Machine, assembly: bool = False) -> bytes:
         _inside.discard(me)
 
 
-def _translated(ir: str, machine: Machine, assembly: bool) -> bytes:
-    llvm, error = library(), _Words()
+def _translated(ir: str, machine: LLVMTargetMachine, assembly: bool) -> bytes:
+    llvm, error = library(), _LLVMMessage()
     context = llvm.ContextCreate()
     try:
         module = llvm.ParseAssembly(context, ir.encode(), error.pointer)
@@ -230,7 +230,7 @@ def _translated(ir: str, machine: Machine, assembly: bool) -> bytes:
 
 
 def _emitted(
-    llvm: ctypes.CDLL, machine: Machine, module: int, error: _Words, as_object: bool
+    llvm: ctypes.CDLL, machine: LLVMTargetMachine, module: int, error: _LLVMMessage, as_object: bool
 ) -> bytes:
     buffer = llvm.TargetMachineEmitToMemory(machine.pointer, module, int(as_object), error.pointer)
     if not buffer:

@@ -3,13 +3,13 @@
 In:   ELF objects of the large code model, and addresses for the symbols they import.
 Out:  `link(objects)`, an `Image`: all objects laid out from address 0, with a list of the words
       that depend on the final address. An image is plain data and can be stored on disk.
-      `place(image, address)` loads it as `Loaded`: the addresses of its global symbols, valid as
+      `place(image, address)` loads it as `LinkedObject`: the addresses of its global symbols, valid as
       long as this object lives. `load` does both.
 Laws: an imported name refers to the last earlier object that exports it, else to the process. An
-      object with anything but five kinds of relocations raises `Unsupported`, and `target.link`
+      object with anything but five kinds of relocations raises `UnsupportedObjectError`, and `target.link`
       uses LLVM's linker. Code is never writable while it can run; a forked child has its own data.
       Images without writable data share a few mappings (`_Pages`), and their pages are reused once
-      the `Loaded` is gone.
+      the `LinkedObject` is gone.
 
 A process that finds all its objects on disk needs only this file, and does not load LLVM.
 """
@@ -41,11 +41,11 @@ _ABS64, _PC64, _GOTOFF64, _GOT64, _GOTPC64 = 1, 24, 25, 27, 29
 _PAGE, _LINE = mmap.PAGESIZE, 64
 
 
-class Unsupported(Exception):
+class UnsupportedObjectError(Exception):
     """The object contains something that this linker does not support."""
 
 
-class _Section(NamedTuple):
+class _ObjectSection(NamedTuple):
     name: int
     type: int
     flags: int
@@ -58,7 +58,7 @@ class _Section(NamedTuple):
     entry: int
 
 
-class Loaded:
+class LinkedObject:
     """A linked object: `loaded[name]` is the address of a global symbol."""
 
     __slots__ = ("_memory", "_symbols")
@@ -95,7 +95,7 @@ def _system(name: str) -> Callable[..., int]:
 
 def _protect(address: int, size: int, rights: int) -> None:
     if _system("mprotect")(address, size, rights):
-        raise Unsupported("memory cannot be made executable")
+        raise UnsupportedObjectError("memory cannot be made executable")
 
 
 # ---- memory that many images share
@@ -174,12 +174,12 @@ class Image(NamedTuple):
     exports: dict[str, int]
 
 
-def load(data: bytes, imports: Mapping[str, int], shared: Mapping[str, int]) -> Loaded:
+def load(data: bytes, imports: Mapping[str, int], shared: Mapping[str, int]) -> LinkedObject:
     """Link an object; imported symbols are looked up in `imports`, then in `shared`."""
     return place(link([data]), lambda name: imports.get(name) or shared.get(name))
 
 
-def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
+def place(image: Image, address: Callable[[str], int | None]) -> LinkedObject:
     """Load an image into memory; `address` maps imported symbols to addresses."""
     addresses = [0, *map(address, image.imports)]
     if not all(addresses[1:]):
@@ -213,7 +213,7 @@ def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
         memory[:] = at(base)
         if image.code_size:
             _protect(base, image.code_size, mmap.PROT_READ | mmap.PROT_EXEC)
-    return Loaded(memory, {name: base + at for name, at in image.exports.items()})
+    return LinkedObject(memory, {name: base + at for name, at in image.exports.items()})
 
 
 def link(objects: Sequence[bytes]) -> Image:
@@ -251,30 +251,30 @@ class _Object:
 
     def __init__(self, data: bytes):
         if data[:6] != b"\x7fELF\x02\x01" or data[16:20] != b"\x01\x00\x3e\x00":
-            raise Unsupported("not a relocatable x86-64 object")
+            raise UnsupportedObjectError("not a relocatable x86-64 object")
         start, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
         self.data = data
         self.sections = [
-            _Section(*_SECTION.unpack_from(data, start + 64 * i)) for i in range(count)
+            _ObjectSection(*_SECTION.unpack_from(data, start + 64 * i)) for i in range(count)
         ]
         table = next((s for s in self.sections if s.type == _SYMTAB), None)
         if table is None:
-            raise Unsupported("no symbols")
+            raise UnsupportedObjectError("no symbols")
         self.symbols = list(_SYMBOL.iter_unpack(data[table.offset : table.offset + table.size]))
-        self.names = _Names(data, self.sections[table.link])
-        self.titles = _Names(
+        self.names = _SymbolNames(data, self.sections[table.link])
+        self.titles = _SymbolNames(
             data, self.sections[struct.unpack_from("<H", data, 62)[0]]
         )  # of the sections
         self.places: dict[int, int] = {}
 
-    def is_variable(self, s: _Section) -> bool:
+    def is_variable(self, s: _ObjectSection) -> bool:
         """Return whether a section is writable at run time; constants with addresses are writable
         only for the linker."""
         return bool(s.flags & _ALLOC and s.flags & _WRITE and s.size) and not self.titles[
             s.name
         ].startswith(".data.rel.ro")
 
-    def allocated_sections(self, is_code: bool) -> Iterator[tuple[int, _Section]]:
+    def allocated_sections(self, is_code: bool) -> Iterator[tuple[int, _ObjectSection]]:
         """Yield the numbers and headers of nonempty code sections, or of data sections."""
         for i, s in enumerate(self.sections):
             in_memory = s.type in (_PROGBITS, _NOBITS) and s.flags & _ALLOC and s.size
@@ -321,7 +321,7 @@ class _Linked:
         for place, kind, number, addend in one.relocations():
             target = targets[number]
             if target is None:
-                raise Unsupported(
+                raise UnsupportedObjectError(
                     f"symbol {one.names[one.symbols[number][0]]!r} in section {one.symbols[number][3]}"
                 )
             which, at = target
@@ -335,7 +335,7 @@ class _Linked:
             elif kind in (_PC64, _GOTOFF64) and not which:
                 value = at - (place if kind == _PC64 else self.table)
             else:
-                raise Unsupported(f"relocation {kind}")
+                raise UnsupportedObjectError(f"relocation {kind}")
             struct.pack_into("<Q", self.memory, place, (value + addend) & 0xFFFFFFFFFFFFFFFF)
 
     def image(self, code_size: int | None, exports: dict[str, int]) -> Image:
@@ -360,10 +360,10 @@ class _Linked:
         )
 
 
-class _Names(dict):
+class _SymbolNames(dict):
     """The string table: maps the offset of a name to the name."""
 
-    def __init__(self, data: bytes, section: _Section):
+    def __init__(self, data: bytes, section: _ObjectSection):
         super().__init__()
         self.data, self.start = data, section.offset
 

@@ -80,7 +80,7 @@ def image(requests: Sequence[ObjectRequest]) -> loader.Image | None:
         linked = (
             loader.link([take(request) for request in requests]) if loader.works_here() else None
         )
-    except loader.Unsupported:
+    except loader.UnsupportedObjectError:
         return None
     if linked is not None:
         cache.later(key, lambda: marshal.dumps(tuple(linked)))

@@ -2,7 +2,7 @@
 
 In:   the host CPU, or its restriction by WEFT_CPU_FEATURES (`avx512`, `avx512-plain`, `avx2`,
       `generic`).
-Out:  `current()`, one `Target`; `emit_object` and `assembly` turn LLVM IR into machine code; `link`
+Out:  `current()`, one `CpuTarget`; `emit_object` and `assembly` turn LLVM IR into machine code; `link`
       makes it callable.
 Laws: LLVM is loaded on first use only: to compile, not to link objects from disk (`llvm_c`,
       `loader`). Kernels are emitted as explicit vectors, so no LLVM pass pipeline runs: compiling a
@@ -48,7 +48,7 @@ _CODEGEN_LEVEL = 1
 
 
 @record
-class Target:
+class CpuTarget:
     """A CPU with its features. `level` is avx512, avx2, neon or generic; `vector_bytes` is the
     width of its registers."""
 
@@ -103,14 +103,14 @@ def is_new() -> bool:
 
 
 @functools.lru_cache(maxsize=4)
-def _make(level: str | None) -> Target:
+def _make(level: str | None) -> CpuTarget:
     cpu, features = _host()
     if loader.architecture().lower() not in ("x86_64", "amd64"):
         neon = loader.architecture().lower() in ("arm64", "aarch64")
         properties = (
             ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
         )
-        return Target(
+        return CpuTarget(
             cpu,
             features,
             *properties,
@@ -132,7 +132,7 @@ def _make(level: str | None) -> Target:
         features += ",-prefer-256-bit"
     width = {"avx512": 64, "avx2": 32, "generic": 16}[level]
     wide = level != "generic"
-    return Target(
+    return CpuTarget(
         cpu,
         features,
         level,
@@ -144,7 +144,7 @@ def _make(level: str | None) -> Target:
     )
 
 
-def current() -> Target:
+def current() -> CpuTarget:
     """Return the target of this process; WEFT_CPU_FEATURES may restrict it to one of `_LEVELS`."""
     level = os.environ.get("WEFT_CPU_FEATURES") or None
     if level is not None and level not in _LEVELS:
@@ -153,10 +153,12 @@ def current() -> Target:
 
 
 @functools.lru_cache(maxsize=64)
-def _machine(target: Target, level: int = _CODEGEN_LEVEL, number: int = 0) -> llvm_c.Machine:
+def _machine(
+    target: CpuTarget, level: int = _CODEGEN_LEVEL, number: int = 0
+) -> llvm_c.LLVMTargetMachine:
     """Return machine number `number` of several equal machines; concurrent threads need different
     numbers."""
-    return llvm_c.Machine(target.cpu, target.features, level)
+    return llvm_c.LLVMTargetMachine(target.cpu, target.features, level)
 
 
 _lock, _apart = (
@@ -179,7 +181,7 @@ class _Compilations:
         return (cls.count - 1) * cls.most_machines
 
 
-def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
+def emit_object(ir: str, target: CpuTarget, quick: bool = False) -> bytes:
     """Return the machine code (a relocatable object) of one textual LLVM module; `quick` as in
     `objects.ObjectRequest`.
 
@@ -196,8 +198,8 @@ def emit_apart(ir: str, quick: bool = False) -> bytes:
         return _emit_by_new_machine(ir, current(), quick)
 
 
-def _emit_by_new_machine(ir: str, target: Target, quick: bool) -> bytes:
-    machine = llvm_c.Machine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
+def _emit_by_new_machine(ir: str, target: CpuTarget, quick: bool) -> bytes:
+    machine = llvm_c.LLVMTargetMachine(target.cpu, target.features, 0 if quick else _CODEGEN_LEVEL)
     try:
         return llvm_c.emit(ir, machine)
     finally:
@@ -206,7 +208,7 @@ def _emit_by_new_machine(ir: str, target: Target, quick: bool) -> bytes:
 
 def emit_objects(
     modules: Sequence[tuple[Callable[[], str], bool]],
-    target: Target,
+    target: CpuTarget,
     threads: int,
     meanwhile: Callable[[], object] | None = None,
 ) -> list[bytes]:
@@ -294,7 +296,7 @@ def _load_and(work: Callable[[int], None], number: int) -> None:
         work(number)
 
 
-def assembly(ir: str, target: Target) -> str:
+def assembly(ir: str, target: CpuTarget) -> str:
     """Return the assembly of one textual LLVM module."""
     with _lock:
         return llvm_c.emit(ir, _machine(target), assembly=True).decode()
@@ -347,12 +349,12 @@ def share(symbols: Callable[[], Mapping[str, int]]) -> None:
 
 def link(
     data: bytes, exports: Iterable[str], imports: Mapping[str, int]
-) -> loader.Loaded | ResourceTracker:
+) -> loader.LinkedObject | ResourceTracker:
     """Load an object; the result maps exported names to addresses and must be kept alive."""
     if loader.works_here():
         try:
             return loader.load(data, imports, _shared)
-        except loader.Unsupported:
+        except loader.UnsupportedObjectError:
             pass
     return link_by_llvm(data, exports, imports)
 

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import weft._engine.ops  # noqa: F401  (registers the functions)
 from weft._engine.codegen.ir.scoped_writer import ScopedWriter
-from weft._engine.codegen.vector.math_real import Real
+from weft._engine.codegen.vector.math_real import RealFormulas
 from weft._engine.codegen.vector.vector_ops import Lanes
 from weft._engine.ir.loops import ScalarType
-from weft._engine.ir.registry import Function, functions
+from weft._engine.ir.registry import ScalarFunction, functions
 
 
 def call(
-    lanes: Lanes, function: Function, type_: ScalarType, args: list[str], demand: ScalarType = ""
+    lanes: Lanes,
+    function: ScalarFunction,
+    type_: ScalarType,
+    args: list[str],
+    demand: ScalarType = "",
 ) -> str:
     """Emit a function of arguments of one floating type; `demand` is the type of the result if it
     is narrower."""
@@ -30,7 +34,7 @@ def call(
         return y if function.test else lanes.settle(y, type_)
     if type_ not in ("f32", "f64"):
         raise NotImplementedError(f"codegen: {function.name!r} on {type_}")
-    real = Real(lanes, type_, demand)
+    real = RealFormulas(lanes, type_, demand)
     return function.formula(real, *[real.v(arg) for arg in args]).name
 
 

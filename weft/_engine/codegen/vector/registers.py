@@ -15,7 +15,7 @@ import numpy as np
 
 from weft._engine.codegen.ir.scalar_types import BITS, REGISTER, vector
 from weft._engine.codegen.ir.scoped_writer import ScopedWriter
-from weft._engine.codegen.toolchain.target import Target
+from weft._engine.codegen.toolchain.target import CpuTarget
 from weft._engine.ir.loops import FLOATS, SIGNED, UNSIGNED, ScalarType
 
 _ORDERED = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
@@ -71,7 +71,7 @@ def known_integer(operand: str) -> int | None:
 class Registers:
     """Emitter of single instructions on `width` lanes at a time."""
 
-    def __init__(self, builder: ScopedWriter, target: Target, width: int):
+    def __init__(self, builder: ScopedWriter, target: CpuTarget, width: int):
         self.b = builder
         self.target = target
         self.w = width

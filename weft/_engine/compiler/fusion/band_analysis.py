@@ -90,7 +90,7 @@ class _Masks:
         if key not in self.known:
             index = [({d: 1}, 0) for d in range(mask.aval.ndim)]
             self.left = MOST_EQUATIONS
-            self.known[key] = self._holds(mask, wanted, _Place(index, mask.aval.shape))
+            self.known[key] = self._holds(mask, wanted, _MaskPosition(index, mask.aval.shape))
         return self.known[key]
 
     def _maker(self, atom: Atom) -> Eqn | None:
@@ -98,7 +98,7 @@ class _Masks:
         self.left -= 1
         return self.producer.get(atom) if type(atom) is not Literal and self.left >= 0 else None
 
-    def _holds(self, atom: Atom, wanted: bool, place: "_Place") -> Bands:
+    def _holds(self, atom: Atom, wanted: bool, place: "_MaskPosition") -> Bands:
         eqn = self._maker(atom)
         if eqn is None:
             return {}
@@ -116,7 +116,7 @@ class _Masks:
         inner = place.through(eqn)
         return {} if inner is None else self._holds(operands[0], wanted, inner)
 
-    def _compared(self, a: Atom, b: Atom, low: int, high: int, place: "_Place") -> Bands:
+    def _compared(self, a: Atom, b: Atom, low: int, high: int, place: "_MaskPosition") -> Bands:
         """Return the bands of positions where low <= a - b <= high."""
         x, y = (self._position(operand, place.of(operand)) for operand in (a, b))
         if x is None or y is None:
@@ -132,7 +132,7 @@ class _Masks:
         )
         return {(r, c): (max(low, -MOST), min(high, MOST))}
 
-    def _position(self, atom: Atom, place: "_Place") -> Form | None:
+    def _position(self, atom: Atom, place: "_MaskPosition") -> Form | None:
         """Return an integer value as an affine form of indices; None if a step may overflow its type or is not affine."""
         if not is_native_integer(atom.aval.dtype):
             return None
@@ -142,7 +142,7 @@ class _Masks:
         form = None if eqn is None else self._form(eqn, place)
         return form if form is not None and place.fits(form, np.iinfo(atom.aval.dtype)) else None
 
-    def _form(self, eqn: Eqn, place: "_Place") -> Form | None:
+    def _form(self, eqn: Eqn, place: "_MaskPosition") -> Form | None:
         """Return the result of an equation as an affine form of indices, regardless of overflow; None if it is not affine."""
         operation = computes(eqn)
         if moves(eqn) == "iota":
@@ -158,17 +158,17 @@ class _Masks:
         return None if inner is None else self._position(eqn.invars[0], inner)
 
 
-class _Place:
+class _MaskPosition:
     """The index of an examined value, as affine forms of the indices of the mask. `shape` is the mask's shape."""
 
     def __init__(self, index: Sequence[Form], shape: tuple[int, ...]) -> None:
         self.index, self.shape = index, shape
 
-    def of(self, operand: Atom) -> "_Place":
+    def of(self, operand: Atom) -> "_MaskPosition":
         """Return the index of an operand of an elementwise op: the same index, or the empty index of a scalar."""
-        return self if operand.aval.shape else _Place((), self.shape)
+        return self if operand.aval.shape else _MaskPosition((), self.shape)
 
-    def through(self, eqn: Eqn) -> "_Place | None":
+    def through(self, eqn: Eqn) -> "_MaskPosition | None":
         """Return the index in the operand of a layout op; None if the equation is no affine view."""
         view = view_of(eqn)
         if view is None or None in view.maps:
@@ -179,7 +179,7 @@ class _Place:
             for d, coefficient in terms:
                 form = _sum(form, self.index[d], coefficient)
             index.append(form)
-        return _Place(index, self.shape)
+        return _MaskPosition(index, self.shape)
 
     def fits(self, form: Form, limits: np.iinfo) -> bool:
         terms, constant = form

@@ -1,6 +1,6 @@
 """Epilogue fusion: kernels that read a matmul's result once, element by element, become part of the matmul.
 
-In:   a `FusionGraph` and its `Group`s.
+In:   a `FusionGraph` and its `KernelGroup`s.
 Out:  groups whose `dot` is set; `compiler.kernels.kernel_epilogue` lowers them.
 """
 
@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 from weft._engine.compiler.fusion.classify import LoweringKind, is_dense, lowering_kind, view_of
 from weft._engine.compiler.fusion.graph import FusionGraph, FusionRule, decide
-from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Literal, Var
 from weft._engine.ir.program import MOST_EPILOGUE_ARGS
 
 
-class Epilogue(NamedTuple):
+class EpilogueCandidate(NamedTuple):
     """A candidate: a group and the result of the matmul whose epilogue it may become. `late`: results of matmuls with epilogues."""
 
     graph: FusionGraph
-    group: Group
+    group: KernelGroup
     result: Var
     late: set[Var]
 
 
-def _reads_what_is_made_later(epilogue: Epilogue) -> bool:
+def _reads_what_is_made_later(epilogue: EpilogueCandidate) -> bool:
     graph, group, result, late = epilogue
     return any(
         graph.depth[v] >= graph.depth[result] + (v not in late)
@@ -86,7 +86,7 @@ EPILOGUE_RULES: list[FusionRule] = [
 ]
 
 
-def fuse_epilogues(graph: FusionGraph, groups: list[Group]) -> None:
+def fuse_epilogues(graph: FusionGraph, groups: list[KernelGroup]) -> None:
     """Set `dot` of each group that becomes the epilogue of a matmul.
 
     A matmul with an epilogue runs between its own depth and the depth of the epilogue. All other operands of the epilogue must be
@@ -106,7 +106,9 @@ def fuse_epilogues(graph: FusionGraph, groups: list[Group]) -> None:
         result = eqn.outvars[0]
         mine = readers.get(result, ())
         for group in mine:
-            if group is not None and decide(EPILOGUE_RULES, Epilogue(graph, group, result, late)):
+            if group is not None and decide(
+                EPILOGUE_RULES, EpilogueCandidate(graph, group, result, late)
+            ):
                 group.dot = eqn
                 late.add(result)
                 if len(mine) > 1:

@@ -1,7 +1,7 @@
 """The fused program: the kernels of a jaxpr, their equations and their order.
 
 In:   a simplified jaxpr.
-Out:  `Fusion`: kernels (`Group`) and other equations in order, and a key for equal kernels.
+Out:  `Fusion`: kernels (`KernelGroup`) and other equations in order, and a key for equal kernels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 
 from weft._engine.compiler.fusion.epilogue_fusion import fuse_epilogues
 from weft._engine.compiler.fusion.graph import FusionGraph
-from weft._engine.compiler.fusion.groups import Group, groups_of
+from weft._engine.compiler.fusion.groups import KernelGroup, groups_of
 from weft._engine.compiler.fusion.inline_rules import INLINE_RULES
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import params_key
@@ -23,11 +23,11 @@ class Fusion(FusionGraph):
         super().__init__(jaxpr, INLINE_RULES)
         self.items = self._ordered(self._groups())
 
-    def _groups(self) -> list[Group]:
+    def _groups(self) -> list[KernelGroup]:
         """Return the kernels, deepest first, so that the values loaded by a kernel are known when shallower kernels are formed."""
         by_depth: dict[int, list[Var]] = {}
         deepest = max((self.depth[v] for v in self.roots), default=-1)
-        groups: list[Group] = []
+        groups: list[KernelGroup] = []
         for root in self.demanded:
             by_depth.setdefault(self.depth[root], []).append(root)
         for depth in range(deepest, -1, -1):
@@ -44,18 +44,18 @@ class Fusion(FusionGraph):
         fuse_epilogues(self, groups)
         return groups
 
-    def _ordered(self, groups: list[Group]) -> list[Group | Eqn]:
+    def _ordered(self, groups: list[KernelGroup]) -> list[KernelGroup | Eqn]:
         """Return kernels and other equations in program order, except that each follows the items it depends on."""
         inside = {id(g.dot) for g in groups}
-        jobs: list[tuple[int, Group | Eqn]] = [
+        jobs: list[tuple[int, KernelGroup | Eqn]] = [
             (min(self.order[v] for v in g.roots), g) for g in groups
         ]
         jobs += [job for job in self.non_fusible if id(job[1]) not in inside]
         jobs.sort(key=lambda job: job[0])
         items = [job for _, job in jobs]
-        needs = _Needs(self, groups, items)
+        needs = _ItemDependencies(self, groups, items)
         done: set[int] = set()
-        out: list[Group | Eqn] = []
+        out: list[KernelGroup | Eqn] = []
         for item in items:
             stack = [(item, False)]
             while stack:
@@ -70,7 +70,7 @@ class Fusion(FusionGraph):
                     stack.extend((n, False) for n in needs.of(current) if id(n) not in done)
         return out
 
-    def read_by(self, group: Group) -> list[Var]:
+    def read_by(self, group: KernelGroup) -> list[Var]:
         """Return the stored values that a kernel reads, including the operands of its matmul."""
         if group.dot is None:
             return list(group.leaves)
@@ -78,7 +78,7 @@ class Fusion(FusionGraph):
         operands = [self.memory_of(a) for a in group.dot.invars if type(a) is not Literal]
         return [*(v for v in group.leaves if v is not result), *operands]
 
-    def signature(self, group: Group) -> tuple[tuple | None, list[Var]]:
+    def signature(self, group: KernelGroup) -> tuple[tuple | None, list[Var]]:
         """Return a key that is equal for equal kernels of any program, and the leaves in the order of the key.
 
         The key is None if a parameter cannot be compared."""
@@ -122,18 +122,20 @@ class Fusion(FusionGraph):
         return tuple(parts), list(leaves)
 
 
-class _Needs:
+class _ItemDependencies:
     """The dependencies of the items of a program: producers of operands, and the preceding effect."""
 
-    def __init__(self, graph: Fusion, groups: list[Group], items: list[Group | Eqn]) -> None:
+    def __init__(
+        self, graph: Fusion, groups: list[KernelGroup], items: list[KernelGroup | Eqn]
+    ) -> None:
         self.graph = graph
-        self.makers: dict[Var, Group | Eqn] = {**graph.non_fusible_outs}
+        self.makers: dict[Var, KernelGroup | Eqn] = {**graph.non_fusible_outs}
         self.makers.update((v, g) for g in groups for v in g.roots)
         effects = [item for item in items if isinstance(item, Eqn) and item.effects]
         self.previous = {id(later): earlier for earlier, later in itertools.pairwise(effects)}
 
-    def of(self, item: Group | Eqn) -> list[Group | Eqn]:
-        if isinstance(item, Group):
+    def of(self, item: KernelGroup | Eqn) -> list[KernelGroup | Eqn]:
+        if isinstance(item, KernelGroup):
             needed, reads = [], self.graph.read_by(item)
         else:
             previous = self.previous.get(id(item))

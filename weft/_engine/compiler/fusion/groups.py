@@ -1,7 +1,7 @@
 """Groups: the roots of one depth that share a kernel.
 
 In:   a `FusionGraph` and the roots of one depth.
-Out:  `Group`s: roots with the same loop nest and shared inputs, and column reductions that join a kernel over rows.
+Out:  `KernelGroup`s: roots with the same loop nest and shared inputs, and column reductions that join a kernel over rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_ROOTS = 12
 
 
 @record(frozen=False)
-class Group:
+class KernelGroup:
     """The equations of one kernel: the stored values (`roots`), the loaded values (`leaves`) and the shape of the loop nest.
 
     `domain` is the reduction domain, or None without reductions. A group with a `dot` is the epilogue of that matmul, whose result
@@ -46,10 +46,10 @@ class Group:
     parts: int = 0
 
 
-class Join(NamedTuple):
+class JoinCandidate(NamedTuple):
     """A candidate: a group, and the loop nest of a root with shared inputs."""
 
-    group: Group
+    group: KernelGroup
     shape: tuple[int, ...]
     domain: Domain | None
     parts: int
@@ -87,10 +87,10 @@ GROUP_RULES: list[FusionRule] = [
 ]
 
 
-def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
+def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[KernelGroup]:
     """Group the roots of one depth that have the same loop nest and shared inputs."""
-    groups: list[Group] = []
-    owners: dict[tuple, Group] = {}
+    groups: list[KernelGroup] = []
+    owners: dict[tuple, KernelGroup] = {}
     # roots with a reduction domain first, so that others of the same shape may join them
     for root in sorted(roots, key=lambda v: (v not in graph.domain, graph.order[v])):
         domain = graph.domain.get(root)
@@ -104,12 +104,13 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
             (
                 owners[key]
                 for key in large
-                if key in owners and decide(GROUP_RULES, Join(owners[key], shape, domain, parts))
+                if key in owners
+                and decide(GROUP_RULES, JoinCandidate(owners[key], shape, domain, parts))
             ),
             None,
         )
         if owner is None:
-            owner = Group([], shape, domain, depth)
+            owner = KernelGroup([], shape, domain, depth)
             groups.append(owner)
         owner.roots.append(root)
         owner.parts = owner.parts or parts
@@ -122,10 +123,10 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
     return groups
 
 
-def _join_column_reductions(graph: FusionGraph, groups: list[Group]) -> list[Group]:
+def _join_column_reductions(graph: FusionGraph, groups: list[KernelGroup]) -> list[KernelGroup]:
     """Merge groups that consist of column reductions into groups that pass over the same large rows."""
-    merged: list[Group] = []
-    readers: dict[Var, dict[int, Group]] = {}  # the groups that load each value, by number
+    merged: list[KernelGroup] = []
+    readers: dict[Var, dict[int, KernelGroup]] = {}  # the groups that load each value, by number
     for number, group in enumerate(groups):
         for leaf in group.leaves:
             readers.setdefault(leaf, {})[number] = group
@@ -154,7 +155,7 @@ def _join_column_reductions(graph: FusionGraph, groups: list[Group]) -> list[Gro
     return merged
 
 
-def _column_reductions(graph: FusionGraph, group: Group) -> dict[Var, ColumnReduction]:
+def _column_reductions(graph: FusionGraph, group: KernelGroup) -> dict[Var, ColumnReduction]:
     """Return the roots of a group as column reductions; empty unless all of them are."""
     sums: dict[Var, ColumnReduction] = {}
     for root in group.roots:
@@ -165,7 +166,7 @@ def _column_reductions(graph: FusionGraph, group: Group) -> dict[Var, ColumnRedu
     return sums
 
 
-def _column_reduction(graph: FusionGraph, root: Var, group: Group) -> ColumnReduction | None:
+def _column_reduction(graph: FusionGraph, root: Var, group: KernelGroup) -> ColumnReduction | None:
     """Return the root as a column reduction of a value computed from memory only; None if it is not one."""
     eqn = graph.producer[root]
     if (
@@ -185,7 +186,9 @@ def _column_reduction(graph: FusionGraph, root: Var, group: Group) -> ColumnRedu
     )
 
 
-def _domain_for(other: Group, group: Group, sums: dict[Var, ColumnReduction]) -> Domain | None:
+def _domain_for(
+    other: KernelGroup, group: KernelGroup, sums: dict[Var, ColumnReduction]
+) -> Domain | None:
     """Return the reduction domain of `other` if its kernel can also compute `sums`, the roots of `group`; else None."""
     domain = other.domain
     if domain is None or len(other.roots) + len(group.roots) > MOST_ROOTS or not may_follow(domain):

@@ -1,7 +1,7 @@
 """Epilogues of matmuls: elementwise code on the result, as a kernel that runs on tiles of sums while they are in the cache.
 
-In:   a `Group` whose `dot` is a matmul (see `fuse`), and that matmul's `Contraction`.
-Out:  a Loops `Kernel` in the form of `ir.program.Gemm.epilogue`, its buffers, and the outputs that may overwrite inputs.
+In:   a `KernelGroup` whose `dot` is a matmul (see `fuse`), and that matmul's `Contraction`.
+Out:  a Loops `LoopsKernel` in the form of `ir.program.Gemm.epilogue`, its buffers, and the outputs that may overwrite inputs.
 
 The group is lowered at a symbolic row, column and batch element of the matmul. All its values have the same memory layout, so
 the flat position in the result determines every index.
@@ -11,22 +11,24 @@ from __future__ import annotations
 
 from weft._engine.compiler.fusion.classify import flat_index, row_major
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.compiler.kernels.library_calls import Contraction, sum_type
 from weft._engine.compiler.loops.loop_nest import BuiltKernel
 from weft._engine.compiler.lowering.let_placement import Emitter
-from weft._engine.compiler.lowering.lower import Lowering, reachable
+from weft._engine.compiler.lowering.lower import GroupLowering, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import Builder, type_name
 from weft._engine.ir.jaxpr import Var
-from weft._engine.ir.loops import Buf, Expr, Kernel, Load, LoopKind, Store
+from weft._engine.ir.loops import Buf, Expr, Load, LoopKind, LoopsKernel, StoreElement
 from weft._engine.ir.program import PLACE
 
 
-class EpilogueLowering(Lowering):
+class EpilogueLowering(GroupLowering):
     """The lowering of one group to the epilogue of its matmul."""
 
-    def __init__(self, graph: Fusion, group: Group, result: Var, dot: Contraction, accumulate: str):
+    def __init__(
+        self, graph: Fusion, group: KernelGroup, result: Var, dot: Contraction, accumulate: str
+    ):
         super().__init__(graph, group)
         self.dot, self.result = dot, result
         b = self.b
@@ -90,7 +92,7 @@ class EpilogueLowering(Lowering):
         emit.open(2)
         done = emit.compute([substitute(x) for x in (*at, *values)])
         for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots) :]))):
-            emit.append(Store(f"y{i}", index, value))
+            emit.append(StoreElement(f"y{i}", index, value))
         emit.close(
             "c",
             b.imin(word["cols"], self.dot.n),
@@ -106,7 +108,7 @@ class EpilogueLowering(Lowering):
         bufs += [
             Buf(f"y{i}", type_name(v.aval.dtype), v.aval.size, "out") for i, v in enumerate(roots)
         ]
-        kernel = Kernel(tuple(bufs), tuple(emit.scopes[0].body), name=name)
+        kernel = LoopsKernel(tuple(bufs), tuple(emit.scopes[0].body), name=name)
         return BuiltKernel(kernel, leaves, list(roots), self._in_place(roots, at, values, leaves))
 
     def _in_place(

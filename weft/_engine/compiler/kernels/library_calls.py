@@ -12,7 +12,7 @@ from weft._engine.compiler.lowering.let_placement import Emitter
 from weft._engine.core.primitive import CallbackOp
 from weft._engine.ir.build import HALVES, Builder, type_name
 from weft._engine.ir.jaxpr import Eqn, Literal
-from weft._engine.ir.loops import Buf, Expr, Kernel, LoopKind, Prefetch, Store
+from weft._engine.ir.loops import Buf, Expr, LoopKind, LoopsKernel, Prefetch, StoreElement
 from weft._engine.ir.program import BufRef, Gemm
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.threads import allowed_threads, share_work
@@ -27,7 +27,7 @@ _GEMM_FEWEST_COLUMNS = 8
 HOST_PART = 1 << 10
 
 
-def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
+def update_kernel(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel that writes the window of a dynamic_update_slice into a buffer with the operand's values, and the
     numbers of the operands that it reads."""
     operand, update, *starts = eqn.invars
@@ -62,9 +62,9 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
     if names:
         kinds[-1] = LoopKind.VECTOR
     body = loops_around(
-        b, names, extents, kinds, lambda: [Store("y0", target, b.load("x0", source, stored))]
+        b, names, extents, kinds, lambda: [StoreElement("y0", target, b.load("x0", source, stored))]
     )
-    return Kernel(tuple(bufs), body, name="update"), reads
+    return LoopsKernel(tuple(bufs), body, name="update"), reads
 
 
 def loops_around(
@@ -86,7 +86,9 @@ def loops_around(
             emit.append(Prefetch(stmt.buf, next(done)))
             continue
         index, value = next(done), next(done)
-        emit.append(Store(stmt.buf, index, value, stmt.guard and next(done), stmt.accumulate))
+        emit.append(
+            StoreElement(stmt.buf, index, value, stmt.guard and next(done), stmt.accumulate)
+        )
     for name, extent, kind in zip(reversed(names), reversed(extents), reversed(kinds)):
         emit.close(name, extent, kind)
     return tuple(emit.scopes[0].body)

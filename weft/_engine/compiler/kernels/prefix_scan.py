@@ -1,7 +1,7 @@
 """Kernels of prefix scans, such as cumulative sums: all prefixes of one or several arrays along a dim.
 
 In:   an equation whose lowering is a `ScanSpec`.
-Out:  Loops kernels. If the scanned dim is the innermost, the vector runs along it (a `Scan` across lanes); otherwise it runs
+Out:  Loops kernels. If the scanned dim is the innermost, the vector runs along it (a `PrefixCombine` across lanes); otherwise it runs
       along the inner dims, next to a strip of running values.
 Laws: if the other dims are too small to occupy all threads, a long dim is split into blocks, and blocks are grouped into
       segments that stay in the last-level cache. One kernel runs once before the first and once per segment: each task
@@ -28,14 +28,14 @@ from weft._engine.ir.loops import (
     For,
     If,
     Init,
-    Kernel,
     Let,
     LoopKind,
+    LoopsKernel,
     Prefetch,
-    Ref,
-    Scan,
+    PrefixCombine,
+    ScalarRef,
     Stmt,
-    Store,
+    StoreElement,
 )
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
@@ -188,20 +188,20 @@ class PrefixScan:
             for type_ in self.wide
         ]
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> LoopsKernel:
         """Return the kernel from arrays to their prefixes. With blocks, it also takes the segment's number, from -1 on, and the
         buffers of `carried_bytes`."""
-        return _Writer(self).kernel()
+        return _PrefixScanWriter(self).kernel()
 
 
-class _Writer:
+class _PrefixScanWriter:
     def __init__(self, run: PrefixScan):
         self.run, self.b = run, Builder()
         self.count = len(run.types)
         self.strip = run.inner >= _SCAN_REGISTER_VALUES
         self.streaming = [nbytes >= MODEL.stream_bytes for nbytes in run.nbytes]
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> LoopsKernel:
         run, b = self.run, self.b
         cut = run.blocks > 1
         rows = run.outer * run.segment_blocks * run.strips
@@ -240,7 +240,7 @@ class _Writer:
             if self.strip
             else []
         )
-        return Kernel(tuple(bufs), body, tuple(scratch), run.name)
+        return LoopsKernel(tuple(bufs), body, tuple(scratch), run.name)
 
     def row(self, row: Expr) -> tuple[Stmt, ...]:
         """Return the code of one strip of a scan without blocks."""
@@ -362,7 +362,7 @@ class _Writer:
     def stored(self, at: Expr, values: Sequence[Expr]) -> list[Stmt]:
         types = self.run.types
         return [
-            Store(f"y{i}", at, self.b.stored(value, types[i]), streaming=self.streaming[i])
+            StoreElement(f"y{i}", at, self.b.stored(value, types[i]), streaming=self.streaming[i])
             for i, value in enumerate(values)
         ]
 
@@ -379,12 +379,12 @@ class _Writer:
         if self.run.blocks == 1:
             return []
         return [
-            Store(f"{'p' if self.stores else 't'}{i}", self.block_at(self.number), value)
+            StoreElement(f"{'p' if self.stores else 't'}{i}", self.block_at(self.number), value)
             for i, value in enumerate(values)
         ]
 
-    def refs(self, letter: str) -> list[Ref]:
-        return [Ref(f"{letter}{i}", type_) for i, type_ in enumerate(self.run.wide)]
+    def refs(self, letter: str) -> list[ScalarRef]:
+        return [ScalarRef(f"{letter}{i}", type_) for i, type_ in enumerate(self.run.wide)]
 
     def in_registers(self, steps: int | Expr, k: Expr) -> tuple[Stmt, ...]:
         """Return the code of a block with accumulators in scalars, or in lanes of a vector of all inner elements."""
@@ -393,7 +393,7 @@ class _Writer:
         if not self.stores and run.op is not None and run.inner == 1:  # a total in any order
             step: Stmt = Accum(accs[0].name, run.op, *self.values(k))
         else:
-            step = Scan(
+            step = PrefixCombine(
                 tuple([x.name for x in names]),
                 tuple([x.name for x in accs]),
                 tuple(self.values(k)),
@@ -410,7 +410,7 @@ class _Writer:
                     "c",
                     count,
                     (
-                        Scan(
+                        PrefixCombine(
                             tuple([x.name for x in next_]),
                             tuple([x.name for x in priors]),
                             tuple(totals),
@@ -451,7 +451,7 @@ class _Writer:
 
         def keep(values: Sequence[Expr], then: list[Stmt]) -> For:
             lets = [Let(name.name, value) for name, value in zip(names, values)]
-            keeps = [Store(f"s{i}", self.j, name) for i, name in enumerate(names)]
+            keeps = [StoreElement(f"s{i}", self.j, name) for i, name in enumerate(names)]
             return For("j", extent, (*lets, *keeps, *then), LoopKind.VECTOR)
 
         # the hardware prefetcher does not predict the next rows of a strip, which are far apart

@@ -23,7 +23,17 @@ from weft._engine.compiler.kernels.scatters import (
 from weft._engine.core.primitive import registry
 from weft._engine.ir.build import type_name
 from weft._engine.ir.jaxpr import Eqn
-from weft._engine.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, LoopKind, Stmt, Store
+from weft._engine.ir.loops import (
+    INTEGERS,
+    ITEMSIZE,
+    Buf,
+    Expr,
+    For,
+    LoopKind,
+    LoopsKernel,
+    Stmt,
+    StoreElement,
+)
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
@@ -83,7 +93,7 @@ def table_bytes(eqn: Eqn) -> int:
     return _TABLE_TASKS * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
 
 
-def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
     """Return the kernel from indices and updates to the first table of each task, and the numbers of the operands that it reads."""
     s, combine = Scatter(eqn, update_strides), _combine_of(eqn)
     b, n, (apart, copies) = s.b, math.prod(s.shape), _layout(eqn)
@@ -101,9 +111,11 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     k = b.index("k", SCATTER_BLOCK, 2)
     place, inside = s.place(index(b.iadd(start, k)), read_indices)
     mine = s.among(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
-    find = Store("places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32")))
+    find = StoreElement(
+        "places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32"))
+    )
 
-    def update(at: Expr, copy: int) -> Store:
+    def update(at: Expr, copy: int) -> StoreElement:
         place = b.cast(b.load("places", at, "i32"), "i64")
         return s.update(
             b.iadd(b.iadd(table, copy * apart), place), read_updates(index(b.iadd(start, at))), None
@@ -135,7 +147,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
         s.stored,
     )
     stmts: list[Stmt] = [
-        For("j", copies * apart, (Store("y0", b.iadd(table, j), neutral),), LoopKind.VECTOR),
+        For("j", copies * apart, (StoreElement("y0", b.iadd(table, j), neutral),), LoopKind.VECTOR),
         For("block", -(-share // SCATTER_BLOCK), tuple(body)),
     ]
     if copies > 1:
@@ -144,7 +156,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
                 "j",
                 s.operand.size,
                 (
-                    Store(
+                    StoreElement(
                         "y0",
                         b.iadd(table, j),
                         _together(s, combine, "y0", b.iadd(table, j), copies, apart),
@@ -158,10 +170,10 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
         For("t", _TABLE_TASKS, tuple(stmts), LoopKind.PARALLEL),
         Buf("places", "i32", SCATTER_BLOCK),
     )
-    return Kernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
+    return LoopsKernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
 
 
-def combined_tables(eqn: Eqn) -> Kernel:
+def combined_tables(eqn: Eqn) -> LoopsKernel:
     """Return the kernel that combines the first tables of all tasks into a buffer with the operand's values."""
     s, (apart, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
     j, combine = s.b.index("j", s.operand.size), _combine_of(eqn)
@@ -169,10 +181,10 @@ def combined_tables(eqn: Eqn) -> Kernel:
         Buf("x0", s.stored, _TABLE_TASKS * copies * apart),
         Buf("y0", s.stored, s.operand.size, "inout"),
     )
-    stored = Store(
+    stored = StoreElement(
         "y0", j, _together(s, combine, "x0", j, _TABLE_TASKS, copies * apart), None, combine
     )
-    return Kernel(
+    return LoopsKernel(
         bufs, (For("j", s.operand.size, (stored,), LoopKind.VECTOR),), name="combined_tables"
     )
 

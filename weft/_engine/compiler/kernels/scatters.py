@@ -38,15 +38,15 @@ from weft._engine.ir.loops import (
     For,
     If,
     Init,
-    Kernel,
     Let,
     Load,
     LoopKind,
+    LoopsKernel,
     Pack,
     Prefetch,
-    Ref,
+    ScalarRef,
     Stmt,
-    Store,
+    StoreElement,
 )
 from weft._engine.util.machine_model import MODEL
 
@@ -126,18 +126,18 @@ class Scatter:
             owned if inside is None or self.operand.ndim == 1 else self.b.logical_and(inside, owned)
         )
 
-    def update(self, target: Expr, value: Expr, inside: Expr | None) -> tuple[Store, bool]:
+    def update(self, target: Expr, value: Expr, inside: Expr | None) -> tuple[StoreElement, bool]:
         """Return the statement that combines `value` with the element at `target`, and whether it may be vectorized."""
         b, stored = self.b, self.stored
         if (stored in HALVES or stored in ("c64", "c128")) and self.combine is not None:
             old = b.load("y0", target, stored, inside)
-            return Store(
+            return StoreElement(
                 "y0", target, b.stored(b.op(self.combine, old, value), stored), inside
             ), False
-        return Store("y0", target, b.stored(value, stored), inside, self.combine), True
+        return StoreElement("y0", target, b.stored(value, stored), inside, self.combine), True
 
 
-def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel that combines the updates in order into a buffer with the operand's values, and the numbers of the operands
     that it reads. Positions may be equal."""
     s = Scatter(eqn, update_strides)
@@ -177,7 +177,7 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
         kinds[-1] = LoopKind.VECTOR
         body = [*_places_later(s, tuple(index), inner[-1], read_indices), store]
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
-    return Kernel(
+    return LoopsKernel(
         bufs, loops_around(b, names, extents, kinds, lambda: body), name=eqn.primitive.name
     ), s.reads
 
@@ -233,7 +233,7 @@ def has_owners(eqn: Eqn) -> bool:
     )
 
 
-def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel in which each task owns a range of positions, and the numbers of the operands that it reads.
 
     A task collects the numbers of its own updates, block by block, and combines these in order."""
@@ -261,21 +261,21 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
     )
     own = b.cast(b.load("numbers", b.index("q", SCATTER_BLOCK, 0), "i32"), "i64")
 
-    def update(columns: dict[int, Expr]) -> tuple[Store, bool]:
+    def update(columns: dict[int, Expr]) -> tuple[StoreElement, bool]:
         at = index(own, columns)
         return s.update(s.place(at, read_indices)[0], read_updates(at), None)
 
     body = For(
         "block",
         -(-n // SCATTER_BLOCK),
-        (Init("count", zero), find, For("q", Ref("count", "i64"), _over_columns(s, update))),
+        (Init("count", zero), find, For("q", ScalarRef("count", "i64"), _over_columns(s, update))),
     )
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
     tasks, numbers = (
         For("t", SCATTER_OWNERS, (body,), LoopKind.PARALLEL),
         Buf("numbers", "i32", SCATTER_BLOCK),
     )
-    return Kernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads
+    return LoopsKernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads
 
 
 def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
@@ -296,7 +296,7 @@ def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
         emit.open(len(s.inner))
         emit.written = frozenset([store.buf])
         index, value = emit.compute([store.index, store.value])
-        emit.append(Store(store.buf, index, value, None, store.accumulate))
+        emit.append(StoreElement(store.buf, index, value, None, store.accumulate))
         emit.close(
             f"from{start}", size, LoopKind.VECTOR if s.inner and side_by_side else LoopKind.SERIAL
         )
@@ -362,7 +362,7 @@ def has_rows(eqn: Eqn, in_place: bool) -> bool:
     )
 
 
-def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
+def sorted_by_row(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel that sorts the updates in bounds by row: its results are the end of each row's updates, and the numbers of the
     updates. Also return the numbers of the operands that it reads."""
     width, s = row_width(eqn), Scatter(eqn, row_major(eqn.invars[2].aval.shape))
@@ -385,30 +385,34 @@ def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
         [LoopKind.SERIAL] * len(dims),
         lambda: stores,
     )
-    j, total, end = b.index("j", rows, 0), Ref("total", "i32"), b.load("y0", row, "i32", inside)
+    j, total, end = (
+        b.index("j", rows, 0),
+        ScalarRef("total", "i32"),
+        b.load("y0", row, "i32", inside),
+    )
     body = (
-        For("j", rows, (Store("y0", j, b.const(0, "i32")),), LoopKind.VECTOR),
-        *over_updates(Store("y0", row, one, inside, "add")),
+        For("j", rows, (StoreElement("y0", j, b.const(0, "i32")),), LoopKind.VECTOR),
+        *over_updates(StoreElement("y0", row, one, inside, "add")),
         Init("total", b.const(0, "i32")),
         For(
             "j",
             rows,
             (
                 Let("many", b.load("y0", j, "i32")),
-                Store("y0", j, total),
-                Accum("total", "add", Ref("many", "i32")),
+                StoreElement("y0", j, total),
+                Accum("total", "add", ScalarRef("many", "i32")),
             ),
         ),
         *over_updates(
-            Store("y1", b.cast(end, "i64"), b.cast(number, "i32"), inside),
-            Store("y0", row, one, inside, "add"),
+            StoreElement("y1", b.cast(end, "i64"), b.cast(number, "i32"), inside),
+            StoreElement("y0", row, one, inside, "add"),
         ),
     )
     bufs = (*s.bufs, Buf("y0", "i32", rows, "out"), Buf("y1", "i32", count, "out"))
-    return Kernel(bufs, body, name="sorted_by_row"), s.reads
+    return LoopsKernel(bufs, body, name="sorted_by_row"), s.reads
 
 
-def row_by_row(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
+def row_by_row(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
     """Return the kernel from the updates, the operand and the results of `sorted_by_row` to the result, and the numbers of the
     operands that it reads before the latter."""
     s = Scatter(eqn, update_strides)
@@ -425,7 +429,7 @@ class _RowByRow:
         self.wide = "f32" if s.stored in HALVES else s.stored
         self.read_updates = s.reader(2)
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> LoopsKernel:
         s, b, width = self.s, self.b, self.width
         segment = (
             width
@@ -455,7 +459,7 @@ class _RowByRow:
             Buf("y0", s.stored, s.operand.size, "out"),
         )
         body = (For("t", tasks, (For("r", n, self.one_row(operand)),), LoopKind.PARALLEL),)
-        return Kernel(bufs, body, (Buf("row", self.wide, segment),), s.eqn.primitive.name)
+        return LoopsKernel(bufs, body, (Buf("row", self.wide, segment),), s.eqn.primitive.name)
 
     def one_row(self, operand: str) -> tuple[Stmt, ...]:
         """Return the code that combines a row with its updates and stores it. A single update, the most frequent case, is combined
@@ -463,8 +467,8 @@ class _RowByRow:
         s, b, j, stored = self.s, self.b, self.b.index("j"), self.s.stored
         here, first, count = (
             b.iadd(b.imul(self.row, self.width), self.aside),
-            Ref("first", "i64"),
-            Ref("count", "i64"),
+            ScalarRef("first", "i64"),
+            ScalarRef("count", "i64"),
         )
         k = b.iadd(first, b.index("k", self.count, 2))
         row_values, old = (
@@ -472,7 +476,7 @@ class _RowByRow:
             b.cast(b.load(operand, here, stored), self.wide),
         )
         update, later = (
-            self.read_updates(self.index(Ref(name, "i64"))) for name in ("update", "later")
+            self.read_updates(self.index(ScalarRef(name, "i64"))) for name in ("update", "later")
         )
         updated = lambda x: (
             b.cast(update, self.wide)
@@ -482,16 +486,19 @@ class _RowByRow:
         next_row = Prefetch(operand, b.iadd(here, self.prefetch_rows * self.width))
         next_update = [Prefetch(later.buf, later.index)] if isinstance(later, Load) else []
         along = lambda *stmts: For("j", self.extent, stmts, LoopKind.VECTOR)
-        written = lambda x: Store(
+        written = lambda x: StoreElement(
             "y0", here, b.stored(x, stored), streaming=s.operand.nbytes >= MODEL.stream_bytes
         )
         once = (*self.numbers(first), along(next_row, *next_update, written(updated(old))))
         often = (
-            along(next_row, Store("row", j, old)),
+            along(next_row, StoreElement("row", j, old)),
             For(
                 "k",
                 count,
-                (*self.numbers(k), along(*next_update, Store("row", j, updated(row_values)))),
+                (
+                    *self.numbers(k),
+                    along(*next_update, StoreElement("row", j, updated(row_values))),
+                ),
             ),
             along(written(row_values)),
         )

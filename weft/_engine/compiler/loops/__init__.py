@@ -1,6 +1,6 @@
 """Loop nests: the loops of a kernel, the vectorized dim, and the work of one task.
 
-In:   scalar code (`lowering.lower.Lowered`).
+In:   scalar code (`lowering.lower.LoweredGroup`).
 Out:  `loop_nest.build`: a Loops kernel.
 Laws: every size is supported; splitting, tiling and unrolling do not change values. Choices depend on sizes, strides and the
       machine model, never on the name of an operation.

@@ -1,20 +1,20 @@
 """Access analysis of a kernel: its dims, the strides of its memory accesses, and its cost.
 
-In:   `Lowered` scalar code.
+In:   `LoweredGroup` scalar code.
 Out:  `AccessAnalysis`, the facts by which `compiler.loops.loop_nest` and the strategies choose loops.
 """
 
 from __future__ import annotations
 
-from weft._engine.compiler.lowering.lower import Lowered, reachable
+from weft._engine.compiler.lowering.lower import LoweredGroup, reachable
 from weft._engine.ir.build import type_name
-from weft._engine.ir.loops import ITEMSIZE, Expr, Index, Load, Op
+from weft._engine.ir.loops import ITEMSIZE, Expr, Index, Load, ScalarOp
 from weft._engine.ir.registry import HEAVY
 from weft._engine.util.record import field, record
 
 
 @record(frozen=False)
-class Dim:
+class LoopDim:
     """One loop, over the adjacent dims `dims` of the shape. `steps` has its stride in each access."""
 
     dims: list[int]
@@ -45,7 +45,7 @@ class Access:
 class AccessAnalysis:
     """All memory accesses of the code, and the loop variables that are used outside of addresses."""
 
-    def __init__(self, low: Lowered):
+    def __init__(self, low: LoweredGroup):
         self.b = low.builder
         self.accesses: list[Access] = []
         self.loads: list[tuple[Load, Access]] = []
@@ -106,7 +106,7 @@ class AccessAnalysis:
                 self.loads.append((x, self.accesses[-1]))
                 if x.guard is not None:
                     stack.append(x.guard)
-            elif type(x) is Op:
+            elif type(x) is ScalarOp:
                 self.cost += cost_of([x])
                 stack.extend(x.args)
             elif type(x) is Index:
@@ -115,4 +115,6 @@ class AccessAnalysis:
 
 def cost_of(exprs: list[Expr]) -> int:
     """Return the cost of computing `exprs`; addresses are free."""
-    return sum([20 if x.op in HEAVY else 1 for x in exprs if type(x) is Op and x.type != "i64"])
+    return sum(
+        [20 if x.op in HEAVY else 1 for x in exprs if type(x) is ScalarOp and x.type != "i64"]
+    )

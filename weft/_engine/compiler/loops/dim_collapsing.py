@@ -1,6 +1,6 @@
 """Collapsing of two inner dims if the outer index is used in comparisons only, as in windows over pixels of few channels.
 
-In:   `Lowered` code without reductions, whose last dim is short compared with the dim before it.
+In:   `LoweredGroup` code without reductions, whose last dim is short compared with the dim before it.
 Out:  the same code over the collapsed dim: a comparison of the outer index with a constant becomes a comparison of the joint
       index with a multiple of it. The vector loop is then split where comparisons change (`compiler.loops.loop_splitting`),
       so that its segments are long and have no guards.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from weft._engine.compiler.fusion.classify import SPLIT_FROM_BYTES, SPLIT_SEGMENT
 from weft._engine.compiler.loops.loop_splitting import OPEN, holds_of
-from weft._engine.compiler.lowering.lower import Lowered, Output, reachable
+from weft._engine.compiler.lowering.lower import LoweredGroup, Output, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import Builder
 from weft._engine.ir.loops import Expr, Index, Load
@@ -23,7 +23,7 @@ _COLLAPSED_ROW = 512
 _COLLAPSED_LOADS = 32
 
 
-def collapsed(low: Lowered) -> Lowered:
+def collapsed(low: LoweredGroup) -> LoweredGroup:
     """Return the code with its two innermost dims collapsed, if the vector loop can then be split into long segments."""
     dims = _dims_to_collapse(low)
     if dims is None:
@@ -32,7 +32,7 @@ def collapsed(low: Lowered) -> Lowered:
     return _collapse(low, *dims, comparisons) if comparisons else low
 
 
-def _dims_to_collapse(low: Lowered) -> tuple[int, int] | None:
+def _dims_to_collapse(low: LoweredGroup) -> tuple[int, int] | None:
     """Return the two innermost dims, if the inner one is short and the results are long."""
     dims = [d for d, x in enumerate(low.vars) if type(x) is Index]
     has_reductions = low.columns or low.reductions or any(out.combine for out in low.outputs)
@@ -47,7 +47,7 @@ def _dims_to_collapse(low: Lowered) -> tuple[int, int] | None:
 
 
 @record
-class _Comparison:
+class _IndexComparison:
     """A comparison of an index: if `holds`, true in [`first`, `below`) and false elsewhere; otherwise the opposite."""
 
     key: int  # id of the expression
@@ -65,7 +65,7 @@ class _Comparison:
         return inside if self.holds else b.logical_not(inside)
 
 
-def _comparisons(low: Lowered, outer: int) -> list[_Comparison]:
+def _comparisons(low: LoweredGroup, outer: int) -> list[_IndexComparison]:
     """Return the comparisons in guards that depend on the outer index only; none if there are too many loads."""
     exprs = reachable([x for out in low.outputs for x in (out.index, out.value)])
     if sum(type(x) is Load for x in exprs) > _COLLAPSED_LOADS:
@@ -74,11 +74,13 @@ def _comparisons(low: Lowered, outer: int) -> list[_Comparison]:
     for x in reachable([x.guard for x in exprs if type(x) is Load and x.guard is not None]):
         held = holds_of(low.builder, x, low.vars[outer])
         if held is not None and not held[0]:
-            comparisons.append(_Comparison(id(x), *held[1]))
+            comparisons.append(_IndexComparison(id(x), *held[1]))
     return comparisons
 
 
-def _collapse(low: Lowered, outer: int, inner: int, comparisons: list[_Comparison]) -> Lowered:
+def _collapse(
+    low: LoweredGroup, outer: int, inner: int, comparisons: list[_IndexComparison]
+) -> LoweredGroup:
     """Return the code over the joint dim; unchanged if it uses the outer or the inner index separately."""
     b, n = Builder(), low.shape[inner]
     total = low.shape[outer] * n

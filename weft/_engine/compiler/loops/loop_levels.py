@@ -1,6 +1,6 @@
 """The data structures of loop nests: levels, loops, and the nest that the strategies share.
 
-In:   `Lowered` scalar code over the dims of a shape.
+In:   `LoweredGroup` scalar code over the dims of a shape.
 Out:  a `LoopNest`: the dims that form one loop, the vectorized dim, the number of tasks, and the emitter of statements.
 Next: the strategies, each of which adds loops to a nest: `transpose_tiling`, `outer_reduction`, `loop_splitting`; then `loop_nest`.
 
@@ -14,11 +14,11 @@ import enum
 import math
 from collections.abc import Callable
 
-from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, Dim, cost_of
+from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, LoopDim, cost_of
 from weft._engine.compiler.lowering.let_placement import Emitter
-from weft._engine.compiler.lowering.lower import Lowered, Output, Reduction, reachable
+from weft._engine.compiler.lowering.lower import LoweredGroup, LoweredReduction, Output, reachable
 from weft._engine.ir.build import Builder
-from weft._engine.ir.loops import Buf, Const, Expr, Interleave, LoopKind, Store
+from weft._engine.ir.loops import Buf, Const, Expr, Interleave, LoopKind, StoreElement
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import field, record, replace
 
@@ -61,7 +61,7 @@ class LoopPass:
     """One pass over the columns of a row: reductions, outputs and the values of both (`roots`). For later passes, it also stores
     `spills` (buffer, index, value) in scratch and prefetches operands."""
 
-    reductions: list[Reduction]
+    reductions: list[LoweredReduction]
     outputs: list[Output]
     roots: list[Expr]
     spills: list[tuple[str, Expr, Expr]] = field(default_factory=list)
@@ -79,7 +79,7 @@ class LoopNest:
 
     Strategies describe an iteration by `where`, a dict from the id of a Dim to its index expression."""
 
-    def __init__(self, low: Lowered, name: str, along: int | None = None):
+    def __init__(self, low: LoweredGroup, name: str, along: int | None = None):
         self.low, self.name = low, name
         self.analysis = AccessAnalysis(low)
         #: the main code, then the remainders of unrolled dims
@@ -106,11 +106,11 @@ class LoopNest:
             var: f"y{i}" for i, var in enumerate(dict.fromkeys([out.var for out in low.outputs]))
         }
 
-    def _collapse(self) -> list[Dim]:
+    def _collapse(self) -> list[LoopDim]:
         """Return the loops; adjacent dims are one loop if every access of the main code and of all remainders allows it."""
         low = self.low
         pinned = {key for analysis in self.analyses for key in analysis.pinned}
-        dims: list[Dim] = []
+        dims: list[LoopDim] = []
         all_steps: list[int] = []  # strides of the last dim in all accesses
         for d, x in enumerate(low.vars):
             if type(x) is Const:
@@ -128,12 +128,12 @@ class LoopNest:
                 and pinned.isdisjoint((id(x), id(low.vars[last.dims[-1]])))
                 and all(big == small * low.shape[d] for big, small in zip(outer_steps, all_steps))
             ):
-                dims[-1] = Dim([*last.dims, d], last.extent * low.shape[d], column, steps)
+                dims[-1] = LoopDim([*last.dims, d], last.extent * low.shape[d], column, steps)
             else:
-                dims.append(Dim([d], low.shape[d], column, steps))
+                dims.append(LoopDim([d], low.shape[d], column, steps))
         return dims
 
-    def _vector(self) -> Dim | None:
+    def _vector(self) -> LoopDim | None:
         """Return the dim along which most memory traffic is contiguous."""
         low, best, score = self.low, None, -1.0
         columns = {id(low.vars[d]) for d in low.columns}
@@ -154,7 +154,7 @@ class LoopNest:
                 best, score = dim, traffic
         return best
 
-    def _contiguous_traffic(self, dim: Dim, weights: list[float]) -> float:
+    def _contiguous_traffic(self, dim: LoopDim, weights: list[float]) -> float:
         """Return the contiguous traffic along a dim; accesses that are invariant along it count for about half."""
         traffic = 0.0
         own = {id(self.low.vars[d]) for d in dim.dims}
@@ -207,7 +207,9 @@ class LoopNest:
             row = b.iadd(row, r)
         return loops, row, segment
 
-    def split(self, row: Expr, rows: list[Dim], counts: list[int], where: dict[int, Expr]) -> None:
+    def split(
+        self, row: Expr, rows: list[LoopDim], counts: list[int], where: dict[int, Expr]
+    ) -> None:
         b = self.b
         for dim, n in zip(reversed(rows[1:]), reversed(counts[1:])):
             where[id(dim)] = b.irem(row, n)
@@ -215,7 +217,7 @@ class LoopNest:
         if rows:
             where[id(rows[0])] = row
 
-    def step(self, access: Access, dim: Dim) -> int:
+    def step(self, access: Access, dim: LoopDim) -> int:
         return access.terms.get(id(self.low.vars[dim.dims[-1]]), 0)
 
     def vector_step(self, access: Access) -> int:
@@ -252,7 +254,7 @@ class LoopNest:
             stored = (
                 Interleave(name, index, (value, *after), past)
                 if after
-                else Store(name, index, value, guard, out.combine, past)
+                else StoreElement(name, index, value, guard, out.combine, past)
             )
             self.emit.append(stored)
 

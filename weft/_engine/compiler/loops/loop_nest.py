@@ -1,7 +1,7 @@
 """The builder of loop nests: tasks, loops and statements around scalar code.
 
-In:   `Lowered` scalar code over the dims of a shape.
-Out:  a Loops `Kernel`, the values of its buffers, and the pairs of outputs and inputs that may share memory.
+In:   `LoweredGroup` scalar code over the dims of a shape.
+Out:  a Loops `LoopsKernel`, the values of its buffers, and the pairs of outputs and inputs that may share memory.
 
 A strategy may decide the loops; otherwise tasks get equal shares of the rows, or of the vector dim if rows are few.
 """
@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from weft._engine.compiler.fusion.classify import SPLIT_FROM_BYTES, flat_index, row_major
-from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, Dim
+from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, LoopDim
 from weft._engine.compiler.loops.bounds_check_elimination import guarded, stay_inside, unguarded
 from weft._engine.compiler.loops.dim_collapsing import collapsed
 from weft._engine.compiler.loops.loop_levels import (
@@ -27,7 +27,7 @@ from weft._engine.compiler.loops.outer_reduction import outer_reduction_of
 from weft._engine.compiler.loops.prefetch import between_passes, gathered, irregular_rows, streams
 from weft._engine.compiler.loops.transpose_tiling import TILE_STREAM_BYTES, transpose_tiling_of
 from weft._engine.compiler.loops.unroll_by_residue import unrolled_versions
-from weft._engine.compiler.lowering.lower import Lowered, Output, reachable
+from weft._engine.compiler.lowering.lower import LoweredGroup, Output, reachable
 from weft._engine.compiler.lowering.substitution import Replacement, Substitution
 from weft._engine.ir.build import type_name
 from weft._engine.ir.jaxpr import Var
@@ -39,13 +39,13 @@ from weft._engine.ir.loops import (
     Const,
     Expr,
     Init,
-    Kernel,
     Load,
     LoopKind,
-    Op,
+    LoopsKernel,
     Prefetch,
-    Ref,
-    Store,
+    ScalarOp,
+    ScalarRef,
+    StoreElement,
 )
 from weft._engine.ir.registry import HEAVY
 from weft._engine.util.machine_model import MODEL
@@ -63,7 +63,7 @@ _SUM_BLOCK = 4096
 _SUM_TERMS = (128, 16)
 
 
-def _apart_from(columns: Sequence[Dim], vector: Dim | None) -> tuple[int, int] | None:
+def _apart_from(columns: Sequence[LoopDim], vector: LoopDim | None) -> tuple[int, int] | None:
     """Return the position of the column loop in which a long sum has a second accumulator, and the iterations of one of its blocks,
     so that neither accumulator has many terms; None if the sum is short.
 
@@ -93,13 +93,13 @@ def _apart_from(columns: Sequence[Dim], vector: Dim | None) -> tuple[int, int] |
 class BuiltKernel:
     """A kernel, the values of its buffers in order, and (output, input) pairs that may share memory."""
 
-    kernel: Kernel
+    kernel: LoopsKernel
     ins: list[Var]
     outs: list[Var]
     in_place: list[tuple[Var, Var]]
 
 
-def build(low: Lowered, name: str = "kernel") -> BuiltKernel:
+def build(low: LoweredGroup, name: str = "kernel") -> BuiltKernel:
     """Return the kernel that runs `low`."""
     nest = _LoopNestBuilder(collapsed(low), name)
     for unrolled in unrolled_versions(nest.low, nest.analysis, nest.dims, nest.vector):
@@ -140,7 +140,7 @@ class _LoopNestBuilder(LoopNest):
         for loop in reversed(loops):
             self.emit.close(loop.name, loop.extent, loop.kind)
 
-    def _row_nest(self, rows: list[Dim], where: dict[int, Expr]) -> None:
+    def _row_nest(self, rows: list[LoopDim], where: dict[int, Expr]) -> None:
         """Emit tasks and loops over rows; the vector loop is split into segments if its guards or comparisons change."""
         low, vector, splits = self.low, self.vector, None
         loops = self._row_loops(rows, where)
@@ -158,7 +158,7 @@ class _LoopNestBuilder(LoopNest):
         else:
             self._nest(loops[:-1], lambda: self._in_segments(vector, where, splits))
 
-    def _kernel(self) -> Kernel:
+    def _kernel(self) -> LoopsKernel:
         low = self.low
         bufs = [Buf(low.names[v], type_name(v.aval.dtype), v.aval.size) for v in low.leaves]
         bufs += [
@@ -166,9 +166,9 @@ class _LoopNestBuilder(LoopNest):
             for v, name in self.out_names.items()
         ]
         body = tuple(self.emit.scopes[0].body)
-        return Kernel(tuple(bufs), body, tuple(self.scratch), self.name)
+        return LoopsKernel(tuple(bufs), body, tuple(self.scratch), self.name)
 
-    def _row_loops(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+    def _row_loops(self, rows: list[LoopDim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide tasks and loops over rows; fills `where`."""
         b, lanes = self.b, self._row_lanes()
         if lanes is not None and all(
@@ -204,13 +204,13 @@ class _LoopNestBuilder(LoopNest):
             loops.append(self._vector_loop(lanes, segment, chunk, where))
         return loops
 
-    def _row_lanes(self) -> Dim | None:
+    def _row_lanes(self) -> LoopDim | None:
         """Return the vector dim if its lanes are rows."""
         vector = self.vector
         return None if vector is None or vector.column else vector
 
     def _vector_loop(
-        self, vector: Dim, segment: Expr, chunk: int, where: dict[int, Expr]
+        self, vector: LoopDim, segment: Expr, chunk: int, where: dict[int, Expr]
     ) -> LoopLevel:
         """Return the loop over a segment of the vector dim."""
         b = self.b
@@ -221,7 +221,7 @@ class _LoopNestBuilder(LoopNest):
         self.run = start, b.imin(b.iadd(start, chunk), vector.extent), chunk
         return LoopLevel(Level.ROW_VECTOR, "j", extent, LoopKind.VECTOR)
 
-    def _split_of(self, row: Expr, rows: list[Dim], counts: list[int]) -> dict[int, Expr]:
+    def _split_of(self, row: Expr, rows: list[LoopDim], counts: list[int]) -> dict[int, Expr]:
         where: dict[int, Expr] = {}
         self.split(row, rows, counts, where)
         return where
@@ -241,7 +241,7 @@ class _LoopNestBuilder(LoopNest):
                         )
                     ]
                 )
-                emit.append(Store(self.out_names[out.var], at, out.init))
+                emit.append(StoreElement(self.out_names[out.var], at, out.init))
                 emit.close(f"z{columns}", columns, LoopKind.VECTOR)
 
     def _rows(self, where: dict[int, Expr]) -> None:
@@ -277,7 +277,7 @@ class _LoopNestBuilder(LoopNest):
         for (buf, _), index in zip(prefetched, indices):
             self.emit.append(Prefetch(buf, index))
 
-    def _column_loops(self, columns: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+    def _column_loops(self, columns: list[LoopDim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide the loops over the columns of a row, with a loop over blocks in a long sum; fills `where`."""
         b, loops = self.b, []
         for k, dim in enumerate(columns):
@@ -317,7 +317,7 @@ class _LoopNestBuilder(LoopNest):
                 passes.append(LoopPass(reductions, outputs, roots))
         return passes
 
-    def _in_segments(self, vector: Dim, where: dict[int, Expr], splits: Splits | None) -> None:
+    def _in_segments(self, vector: LoopDim, where: dict[int, Expr], splits: Splits | None) -> None:
         """Write the vector loop, split where comparisons of its index change, and the remainders of unrolled dims."""
         b, low, emit = self.b, self.low, self.emit
         start, stop, most = self.run
@@ -392,15 +392,17 @@ class _LoopNestBuilder(LoopNest):
         for r, value in zip(reductions, done):
             emit.append(Accum(apart.get(r.name, r.name), r.op, value))
         for (buf, _, _), index, value in zip(one.spills, done[stored::2], done[stored + 1 :: 2]):
-            emit.append(Store(buf, index, value))
+            emit.append(StoreElement(buf, index, value))
         self._append_prefetches(one.prefetched, done[len(done) - len(one.prefetched) :])
         self.store(outputs, done[len(reductions) : stored])
         for loop in reversed(loops):
             emit.close(loop.name, loop.extent, loop.kind)
             for r in sums if loop.own_sums else ():
-                emit.append(Accum(r.name, r.op, Ref(apart[r.name], r.value.type)))
+                emit.append(Accum(r.name, r.op, ScalarRef(apart[r.name], r.value.type)))
 
-    def _spill(self, passes: list[LoopPass], columns: list[Dim], where: dict[int, Expr]) -> None:
+    def _spill(
+        self, passes: list[LoopPass], columns: list[LoopDim], where: dict[int, Expr]
+    ) -> None:
         """Have the first of several passes that compute a costly value store it in a scratch row for the others."""
         b = self.b
         extents = tuple([dim.extent for dim in columns])
@@ -417,7 +419,7 @@ class _LoopNestBuilder(LoopNest):
                 if (
                     id(x) in first
                     and first[id(x)] < p
-                    and type(x) is Op
+                    and type(x) is ScalarOp
                     and x.op in HEAVY
                     and x.type in FLOATS
                     and size * ITEMSIZE[x.type] <= _SPILL_BYTES

@@ -1,6 +1,6 @@
 """Loop splitting: a vector loop is split where comparisons of its index change, as in concatenations, pads, rolls and stencils.
 
-In:   the accesses of `Lowered` code, the vectorized variable, and its range in a task.
+In:   the accesses of `LoweredGroup` code, the vectorized variable, and its range in a task.
 Out:  `Segment`s of the range. Between two splits the results of all comparisons are constant and the code has no guards; the
       cache lines around a split keep their comparisons, so that segments begin on cache lines and results can be stored
       past the caches.
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from weft._engine.compiler.fusion.classify import SPLIT_PLACES, SPLIT_SEGMENT, flat_index
-from weft._engine.compiler.lowering.lower import Lowered, reachable
+from weft._engine.compiler.lowering.lower import LoweredGroup, reachable
 from weft._engine.ir.build import Builder, type_name
-from weft._engine.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, Op
+from weft._engine.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, ScalarOp
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
@@ -63,7 +63,7 @@ class Splits:
 
 
 def splits_of(
-    low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: int
+    low: LoweredGroup, loads: Iterable[Load], var: Expr, extent: int, least: int
 ) -> Splits | None:
     """Return the splits of the loop over `var`; None if there are none or if a result has fewer than `least` bytes."""
     if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
@@ -94,7 +94,7 @@ def splits_of(
 
 def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int, int, bool]] | None:
     """Return the term and the range of a comparison of `var` plus a term with a constant (see `Splits`); None for other expressions."""
-    if type(x) is not Op or x.op not in COMPARISONS or x.args[0].type != "i64":
+    if type(x) is not ScalarOp or x.op not in COMPARISONS or x.args[0].type != "i64":
         return None
     form = b.affine(b.isub(*x.args))
     if form is None:

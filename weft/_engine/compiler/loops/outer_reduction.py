@@ -19,12 +19,22 @@ from weft._engine.compiler.fusion.reduction_domain import (
     REDUCTION_STRIP,
     strip_width,
 )
-from weft._engine.compiler.loops.access_analysis import Dim
+from weft._engine.compiler.loops.access_analysis import LoopDim
 from weft._engine.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, segment_length
 from weft._engine.compiler.loops.prefetch import fetched
-from weft._engine.compiler.lowering.lower import Output, Reduction, reachable
+from weft._engine.compiler.lowering.lower import LoweredReduction, Output, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
-from weft._engine.ir.loops import FLOATS, Buf, Const, Expr, LoopKind, Op, Prefetch, Ref, Store
+from weft._engine.ir.loops import (
+    FLOATS,
+    Buf,
+    Const,
+    Expr,
+    LoopKind,
+    Prefetch,
+    ScalarOp,
+    ScalarRef,
+    StoreElement,
+)
 from weft._engine.util.record import record, replace
 
 # thresholds, measured on several machines
@@ -71,21 +81,21 @@ class OnlineSum:
     unfinished sum NaN. `sum` is the reduction with `near`.
     """
 
-    top: Reduction
-    sum: Reduction
+    top: LoweredReduction
+    sum: LoweredReduction
     shift: Expr
     near: Expr
 
 
 def _follows_maximum(shift: Expr) -> bool:
     """Return whether a shift is the maximum, or a select of the maximum where it is finite and a constant elsewhere."""
-    if type(shift) is not Op or shift.op != "select":
-        return type(shift) is Ref
+    if type(shift) is not ScalarOp or shift.op != "select":
+        return type(shift) is ScalarRef
     condition, finite, otherwise = shift.args
     return (
-        type(finite) is Ref
+        type(finite) is ScalarRef
         and type(otherwise) is Const
-        and type(condition) is Op
+        and type(condition) is ScalarOp
         and condition.op == "is_finite"
         and condition.args[0] is finite
     )
@@ -94,7 +104,7 @@ def _follows_maximum(shift: Expr) -> bool:
 class OuterReduction:
     """The writer of the loops of one kernel."""
 
-    def __init__(self, nest: LoopNest, vector: Dim, column: Dim):
+    def __init__(self, nest: LoopNest, vector: LoopDim, column: LoopDim):
         self.nest, self.vector, self.column = nest, vector, column
         self.low, self.b = nest.low, nest.b
         self.kept: dict[str, str] = {}
@@ -131,14 +141,14 @@ class OuterReduction:
             x = r.value
             if (
                 r.op != "add"
-                or type(x) is not Op
+                or type(x) is not ScalarOp
                 or x.op != "exp"
-                or type(x.args[0]) is not Op
+                or type(x.args[0]) is not ScalarOp
                 or x.args[0].op != "sub"
             ):
                 continue
             of, shift = x.args[0].args
-            names = {y.name for y in reachable([shift]) if type(y) is Ref}
+            names = {y.name for y in reachable([shift]) if type(y) is ScalarRef}
             top = tops.get(next(iter(names), ""))
             # the terms of a partial sum are in [0, 1] only if x never exceeds the running maximum
             if (
@@ -157,7 +167,7 @@ class OuterReduction:
             )
         return sums
 
-    def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+    def tasks(self, rows: list[LoopDim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide the loop over strips; fills `where`."""
         nest, b, n = self.nest, self.b, self.vector.extent
         chunk = segment_length(n, -(-n // self.width))
@@ -203,21 +213,21 @@ class OuterReduction:
             nest.store(final, nest.emit.compute(roots))
             nest.emit.close("j", self.extent, LoopKind.VECTOR)
 
-    def _begin(self, reductions: list[Reduction]) -> None:
+    def _begin(self, reductions: list[LoweredReduction]) -> None:
         emit, b, j = self.nest.emit, self.b, self.b.index("j")
         if not reductions:
             return
         emit.open(_VECTOR)
         for r in reductions:
-            emit.append(Store(self.kept[r.name], j, r.init))
+            emit.append(StoreElement(self.kept[r.name], j, r.init))
             place = self.placed.get(r.name)
             if place is not None:
                 # until a better value comes, the first of equal values is at position 0
-                emit.append(Store(self.kept[place.name], j, b.const(0, place.init.type)))
+                emit.append(StoreElement(self.kept[place.name], j, b.const(0, place.init.type)))
         emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _over_rows(
-        self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]
+        self, where: dict[int, Expr], reductions: list[LoweredReduction], outputs: list[Output]
     ) -> None:
         emit, b, extent = self.nest.emit, self.b, self.column.extent
         # several rows share the loads and stores of the accumulators if their code is short
@@ -235,7 +245,10 @@ class OuterReduction:
                 emit.close(var, count, LoopKind.SERIAL)
 
     def _over_blocks(
-        self, where: dict[int, Expr], reductions: list[Reduction], online_sums: list[OnlineSum]
+        self,
+        where: dict[int, Expr],
+        reductions: list[LoweredReduction],
+        online_sums: list[OnlineSum],
     ) -> None:
         """Write the loop over blocks of rows: update the maxima and other reductions, rescale the online sums, add the block's rows."""
         emit, b, start = self.nest.emit, self.b, 0
@@ -272,7 +285,7 @@ class OuterReduction:
         for online_sum, value in zip(
             online_sums, emit.compute([b.op("mul", x, y) for x, y in zip(sums, scales)])
         ):
-            emit.append(Store(self.kept[online_sum.sum.name], b.index("j"), value))
+            emit.append(StoreElement(self.kept[online_sum.sum.name], b.index("j"), value))
         emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _scaled(self, online_sum: OnlineSum, where: dict[int, Expr], top: Expr) -> Expr:
@@ -304,7 +317,7 @@ class OuterReduction:
     def _pass(
         self,
         where: dict[int, Expr],
-        reductions: list[Reduction],
+        reductions: list[LoweredReduction],
         outputs: list[Output],
         rows: list[Expr],
         online_sums: Sequence[OnlineSum] = (),
@@ -340,14 +353,14 @@ class OuterReduction:
         for (buf, _), index in zip(prefetched, done[len(roots) + len(stored) :]):
             emit.append(Prefetch(buf, index))
         for (name, op), value in zip(targets, emit.before_stores(done[: len(roots)])):
-            emit.append(Store(name, b.index("j"), value, None, op))
+            emit.append(StoreElement(name, b.index("j"), value, None, op))
         self.nest.store(outputs * len(rows), done[len(roots) : len(roots) + len(stored)])
         emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _row_values(
         self,
         where: dict[int, Expr],
-        reductions: list[Reduction],
+        reductions: list[LoweredReduction],
         outputs: list[Output],
         rows: list[Expr],
     ) -> tuple[dict[str, list[Expr]], list[Expr]]:
@@ -386,7 +399,7 @@ class OuterReduction:
         return terms[0]
 
     def _first_extreme(
-        self, r: Reduction, place: Reduction, values: list[Expr], places: list[Expr]
+        self, r: LoweredReduction, place: LoweredReduction, values: list[Expr], places: list[Expr]
     ) -> tuple[Expr, Expr]:
         """Return the extreme value and its position after some further rows: a better value or the first NaN replaces it."""
         b, j = self.b, self.b.index("j")

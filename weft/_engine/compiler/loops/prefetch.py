@@ -7,7 +7,7 @@ Out:  buffers and indices for `Prefetch` statements.
 from __future__ import annotations
 
 from weft._engine.compiler.fusion.classify import flat_index
-from weft._engine.compiler.loops.access_analysis import Dim
+from weft._engine.compiler.loops.access_analysis import LoopDim
 from weft._engine.compiler.loops.loop_levels import LoopNest, LoopPass
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.loops import Const, Expr
@@ -175,7 +175,9 @@ def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, 
     return list(found.values())
 
 
-def fetched(nest: LoopNest, along: list[Dim], substitute: Substitution) -> list[tuple[str, Expr]]:
+def fetched(
+    nest: LoopNest, along: list[LoopDim], substitute: Substitution
+) -> list[tuple[str, Expr]]:
     """Return the buffers and indices of contiguous reads that vary along the dims, of operands larger than the caches near a core."""
     prefetches: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.analysis.loads:

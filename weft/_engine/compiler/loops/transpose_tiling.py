@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from weft._engine.compiler.fusion.classify import TILE_LEAST_SIDE
-from weft._engine.compiler.loops.access_analysis import Access, Dim
+from weft._engine.compiler.loops.access_analysis import Access, LoopDim
 from weft._engine.compiler.loops.loop_levels import LoopLevel, LoopNest, segment_length
 from weft._engine.compiler.loops.prefetch import PREFETCH_FROM_BYTES
 from weft._engine.compiler.lowering.substitution import Substitution
@@ -75,9 +75,9 @@ def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
     return None
 
 
-def _line_of(dims: list[Dim], access: int) -> list[Dim]:
+def _line_of(dims: list[LoopDim], access: int) -> list[LoopDim]:
     """Return the dim along which an access is contiguous; if it is short, preceded by the dims that continue the access."""
-    line: list[Dim] = []
+    line: list[LoopDim] = []
     extent = 1
     while extent < TILE_LEAST_SIDE:
         dim = next((d for d in dims if d.steps[access] == extent and d.extent > 1), None)
@@ -94,10 +94,10 @@ class TransposeTiling:
     `line`: the dims along which operands are contiguous. `past`: results are stored past the caches. `twice`: tiles overlap and
     some elements are computed twice, so results must not overwrite operands."""
 
-    def __init__(self, nest: LoopNest, vector: Dim, line: list[Dim], past: bool):
+    def __init__(self, nest: LoopNest, vector: LoopDim, line: list[LoopDim], past: bool):
         self.nest, self.b, self.vector, self.line = nest, nest.b, vector, line
         self.counts = [d.extent for d in line]
-        self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
+        self.dim = dim = LoopDim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
         step = nest.step
         self.across = self._loads_across()
         weights = [a.weight for _, a in self.across]
@@ -158,7 +158,7 @@ class TransposeTiling:
             and any(s > 1 and s * first.weight % MODEL.cache_line for s in steps)
         )
 
-    def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
+    def loops(self, rows: list[LoopDim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide tasks and loops; fills `where`."""
         nest, b, vector, dim, size = self.nest, self.b, self.vector, self.dim, self.size
         tall, cols, group, run = size * self.high, size * self.wide, self.rows, self.run

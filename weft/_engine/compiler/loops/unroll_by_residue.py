@@ -1,6 +1,6 @@
 """Unrolling by residue: adjacent elements are computed in one iteration because they share work or their residues become constant.
 
-In:   `Lowered` code whose results have a short innermost dim, or dims whose index is tested modulo a small number, as by interior
+In:   `LoweredGroup` code whose results have a short innermost dim, or dims whose index is tested modulo a small number, as by interior
       padding: gradients of strided slices, pools and strided windows.
 Out:  the code of an unrolled iteration: one output per row, with the values of adjacent elements. The residues are constants, so
       the tests are decided at compile time and shared work is done once.
@@ -18,11 +18,11 @@ from weft._engine.compiler.fusion.classify import (
     VECTOR_OUTER_ITERATIONS,
     index_variables,
 )
-from weft._engine.compiler.loops.access_analysis import AccessAnalysis, Dim
-from weft._engine.compiler.lowering.lower import Lowered, Output, Remainder, reachable
+from weft._engine.compiler.loops.access_analysis import AccessAnalysis, LoopDim
+from weft._engine.compiler.lowering.lower import LoweredGroup, Output, Remainder, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import Builder
-from weft._engine.ir.loops import Const, Expr, Index, Op
+from weft._engine.ir.loops import Const, Expr, Index, ScalarOp
 from weft._engine.util.dtypes import is_complex
 from weft._engine.util.record import record, replace
 
@@ -39,13 +39,13 @@ _UNROLLED_SHORT_COST = 64
 class Unrolled:
     """The code of an unrolled iteration, and the dim to vectorize; unless `settled`, use it only if that dim has most memory traffic."""
 
-    low: Lowered
+    low: LoweredGroup
     along: int
     settled: bool
 
 
 def unrolled_versions(
-    low: Lowered, analysis: AccessAnalysis, dims: list[Dim], vector: Dim | None
+    low: LoweredGroup, analysis: AccessAnalysis, dims: list[LoopDim], vector: LoopDim | None
 ) -> Iterator[Unrolled]:
     """Yield the unrolled versions of the code. `dims` are its present loops, `vector` the vectorized one."""
     if vector is None or low.reductions or low.columns or low.parts:
@@ -67,7 +67,7 @@ def unrolled_versions(
 
 
 def _versions(
-    low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...], along: int, settled: bool
+    low: LoweredGroup, counts: dict[int, int], adjacent: tuple[int, ...], along: int, settled: bool
 ) -> Iterator[Unrolled]:
     """Yield the code unrolled by `counts` unless it is too long."""
     rows = [n for d, n in counts.items() if d not in adjacent or n < low.shape[d]]
@@ -77,16 +77,16 @@ def _versions(
             yield Unrolled(unrolled, along, settled)
 
 
-def _divided(low: Lowered) -> dict[int, int]:
+def _divided(low: LoweredGroup) -> dict[int, int]:
     """Return the common multiple of the divisors of each index whose remainders are compared, by id of Index."""
     found: dict[int, int] = {}
     for x in reachable([x for out in low.outputs for x in out.exprs]):
-        if type(x) is Op and x.op == "eq":
+        if type(x) is ScalarOp and x.op == "eq":
             division = next(
                 (
                     (a.args[0], divisor.value)
                     for a in x.args
-                    if type(a) is Op and a.op == "rem" and type(divisor := a.args[1]) is Const
+                    if type(a) is ScalarOp and a.op == "rem" and type(divisor := a.args[1]) is Const
                 ),
                 None,
             )
@@ -97,7 +97,7 @@ def _divided(low: Lowered) -> dict[int, int]:
     return found
 
 
-def _may_follow(low: Lowered, d: int, count: int) -> bool:
+def _may_follow(low: LoweredGroup, d: int, count: int) -> bool:
     """Return whether elements along a dim are adjacent in all results and numerous enough."""
     forms = [low.builder.affine(out.index) for out in low.outputs]
     return (
@@ -108,7 +108,7 @@ def _may_follow(low: Lowered, d: int, count: int) -> bool:
 
 
 def _short(
-    low: Lowered, analysis: AccessAnalysis, dims: list[Dim], vector: Dim
+    low: LoweredGroup, analysis: AccessAnalysis, dims: list[LoopDim], vector: LoopDim
 ) -> tuple[tuple[int, ...], int]:
     """Return the short innermost dims of all results and the dim just outside them, to be vectorized; no dims if they are too long."""
     outs = [i for i, access in enumerate(analysis.accesses) if access.buf.startswith("out ")]
@@ -129,7 +129,7 @@ def _short(
     return (), 0
 
 
-def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -> Lowered:
+def _unrolled(low: LoweredGroup, counts: dict[int, int], adjacent: tuple[int, ...]) -> LoweredGroup:
     """Return the code with `counts[d]` elements along dim d in one iteration; those along `adjacent` dims are stored together."""
     b = Builder()
     shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])
@@ -173,7 +173,7 @@ def _choices_of_ends(rows: list[int], left: dict[int, list[Expr]]) -> Iterator[d
 
 
 def _outputs(
-    low: Lowered,
+    low: LoweredGroup,
     b: Builder,
     fresh: list[Expr],
     rows: dict[int, list[Expr]],

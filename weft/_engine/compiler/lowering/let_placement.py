@@ -6,12 +6,23 @@ import operator
 
 from weft._engine.compiler.lowering.lower import children, parts_first
 from weft._engine.ir.build import Builder
-from weft._engine.ir.loops import Const, Expr, For, Index, Let, Load, LoopKind, Op, Ref, Stmt
+from weft._engine.ir.loops import (
+    Const,
+    Expr,
+    For,
+    Index,
+    Let,
+    Load,
+    LoopKind,
+    ScalarOp,
+    ScalarRef,
+    Stmt,
+)
 from weft._engine.util.record import field, record
 
 
 @record(frozen=False)
-class Scope:
+class LetScope:
     """The body of a loop under construction, and the ids of expressions that are bound in it."""
 
     level: int
@@ -24,7 +35,7 @@ class Emitter:
 
     def __init__(self, builder: Builder):
         self.b = builder
-        self.scopes = [Scope(0)]
+        self.scopes = [LetScope(0)]
         self.env: dict[int, Expr] = {}
         self.level_of: dict[int, int] = {}
         self.ref_levels: dict[str, int] = {}
@@ -36,7 +47,7 @@ class Emitter:
 
     def open(self, level: int) -> None:
         """Begin the body of a loop."""
-        self.scopes.append(Scope(level))
+        self.scopes.append(LetScope(level))
 
     def close(self, var: str, extent: int | Expr, kind: LoopKind) -> None:
         """End the body of a loop and put the loop into the enclosing body."""
@@ -54,7 +65,7 @@ class Emitter:
         for x in parts_first(expr, levels):
             if type(x) is Index:
                 levels[id(x)] = self.b.levels[id(x)]
-            elif type(x) is Ref:
+            elif type(x) is ScalarRef:
                 levels[id(x)] = self.ref_levels.get(x.name, 0)
             elif type(x) is Load and x.buf in self.written:
                 levels[id(x)] = self.scopes[-1].level
@@ -114,7 +125,7 @@ class Emitter:
         return best
 
     def _binds(self, x: Expr, here: int, uses: int, deepest: int, mine: int) -> bool:
-        if type(x) in (Const, Index, Ref):
+        if type(x) in (Const, Index, ScalarRef):
             return False
         if mine < here and deepest > mine:
             return True
@@ -136,15 +147,15 @@ class Emitter:
         """Bind all but the first of several values that are stored in turn, because a store may overwrite memory that another value
         reads; return the values."""
         return [
-            v if not i or type(v) in (Const, Index, Ref) else self._let(v, self.scopes[-1])
+            v if not i or type(v) in (Const, Index, ScalarRef) else self._let(v, self.scopes[-1])
             for i, v in enumerate(values)
         ]
 
-    def _let(self, value: Expr, scope: Scope) -> Ref:
+    def _let(self, value: Expr, scope: LetScope) -> ScalarRef:
         name = f"v{self.count}"
         self.count += 1
         scope.body.append(Let(name, value))
-        return Ref(name, value.type)
+        return ScalarRef(name, value.type)
 
     def _got(self, x: Expr, built: dict[int, Expr]) -> Expr:
         bound = self.env.get(id(x))
@@ -160,4 +171,4 @@ class Emitter:
         if type(x) is Load:
             guard = fresh[1] if x.guard is not None else None
             return Load(x.buf, fresh[0], x.type, guard, x.other)
-        return Op(x.op, fresh, x.type) if type(x) is Op else x
+        return ScalarOp(x.op, fresh, x.type) if type(x) is ScalarOp else x

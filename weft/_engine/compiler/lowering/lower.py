@@ -1,7 +1,7 @@
 """Lowering of a fused group to scalar code, by evaluating the `lower` rules of its equations at symbolic indices.
 
-In:   a `Group` and its `Fusion`.
-Out:  `Lowered`: expressions at a symbolic position, without loops; `compiler.loops.loop_nest` builds the loops.
+In:   a `KernelGroup` and its `Fusion`.
+Out:  `LoweredGroup`: expressions at a symbolic position, without loops; `compiler.loops.loop_nest` builds the loops.
 
 Results are functions of the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction becomes a reference to
 an accumulator that a pass over the columns fills. A pass runs after the passes that fill the accumulators it reads.
@@ -24,19 +24,19 @@ from weft._engine.compiler.fusion.classify import (
     row_major,
 )
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims
 from weft._engine.core.primitive import ElementwiseOp, IndexOp
 from weft._engine.ir.build import HALVES, Builder, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
-from weft._engine.ir.loops import FLOATS, Expr, Load, Op, Ref
+from weft._engine.ir.loops import FLOATS, Expr, Load, ScalarOp, ScalarRef
 from weft._engine.util.record import field, record
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 
 
 @record(frozen=False)
-class Reduction:
+class LoweredReduction:
     """An accumulator, filled by pass `level` over the columns.
 
     For the position of an extreme value, `extreme` is the name of the accumulator of the extreme value and `at` the current
@@ -85,7 +85,7 @@ class Remainder:
 
 
 @record(frozen=False)
-class Lowered:
+class LoweredGroup:
     """The scalar program of a kernel.
 
     `vars[d]` is the index expression of dim d of `shape`. `part` is the index expression of a task's part of the rows, one of
@@ -95,7 +95,7 @@ class Lowered:
     shape: tuple[int, ...]
     columns: tuple[int, ...]
     vars: list[Expr]
-    reductions: list[Reduction]
+    reductions: list[LoweredReduction]
     outputs: list[Output]
     leaves: list[Var]
     names: dict[Var, str] = field(default_factory=dict)
@@ -104,20 +104,20 @@ class Lowered:
     remainders: list[Remainder] = field(default_factory=list)
 
 
-class Lowering:
+class GroupLowering:
     """The lowering of one group: each value is computed from its index, starting at the roots."""
 
-    def __init__(self, graph: Fusion, group: Group):
+    def __init__(self, graph: Fusion, group: KernelGroup):
         self.graph, self.group = graph, group
         self.b = Builder()
         self.memo: dict = {}
         self.multi: dict = {}
         self.names: dict[Var, str] = {}
-        self.reductions: list[Reduction] = []
+        self.reductions: list[LoweredReduction] = []
         self.levels: dict[int, int] = {}
         self.flat = False
 
-    def run(self) -> Lowered:
+    def run(self) -> LoweredGroup:
         shape, domain = self.group.shape, self.group.domain
         columns = () if domain is None else domain[1]
         self.flat = domain is None and len(shape) > 1 and self._is_plain()
@@ -133,7 +133,7 @@ class Lowering:
             else self._output(root, columns, strides)
             for root in self.group.roots
         ]
-        return Lowered(
+        return LoweredGroup(
             b,
             shape,
             columns,
@@ -334,7 +334,7 @@ class Lowering:
             if self.level(rest) < self.level(value):
                 value, factors = rest, outside
         name = f"a{len(self.reductions)}"
-        self.reductions.append(Reduction(name, op, init, value, self.level(value), axes))
+        self.reductions.append(LoweredReduction(name, op, init, value, self.level(value), axes))
         total = self.b.ref(name, value.type)
         for name, others in factors:
             total = self.b.op(name, total, *others)
@@ -345,7 +345,7 @@ class Lowering:
 
         A sum can be multiplied by the invariant factors afterwards, so that it does not wait for accumulators in them. Of a product
         of two varying factors only one is split, so that the square of a scaled value stays scaled."""
-        if type(x) is not Op:
+        if type(x) is not ScalarOp:
             return x, []
         if x.op == "neg":
             rest, factors = self._factored(x.args[0], columns)
@@ -380,7 +380,7 @@ class Lowering:
         """Return the first pass in which all accumulators that `expr` reads are complete."""
         levels = self.levels
         for x in parts_first(expr, levels):
-            if isinstance(x, Ref):
+            if isinstance(x, ScalarRef):
                 levels[id(x)] = {r.name: r.level for r in self.reductions}[x.name] + 1
             else:
                 levels[id(x)] = max((levels[id(k)] for k in children(x)), default=0)
@@ -398,7 +398,7 @@ def combining_operation(combine: str | None, type_: str) -> str | None:
 
 def children(x: Expr) -> tuple[Expr, ...]:
     """Return the direct subexpressions of an expression."""
-    if type(x) is Op:
+    if type(x) is ScalarOp:
         return x.args
     if type(x) is Load:
         return (x.index,) if x.guard is None else (x.index, x.guard)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft._engine.compiler.fusion.classify import flat_index
 from weft._engine.compiler.lowering.lower import children, parts_first
 from weft._engine.ir.build import Builder
-from weft._engine.ir.loops import Const, Expr, Load, Op, Ref
+from weft._engine.ir.loops import Const, Expr, Load, ScalarOp, ScalarRef
 
 
 class Substitution:
@@ -37,7 +37,7 @@ class Substitution:
             return flat_index(new, [rewritten[key] for key in form[0]], form[0].values(), form[1])
         if type(x) is Const:
             return new.const(x.value, x.type)
-        if type(x) is Ref:
+        if type(x) is ScalarRef:
             return new.ref(x.name, x.type)
         if type(x) is Load:
             load = new.load(
@@ -49,7 +49,7 @@ class Substitution:
             if id(x) in self.old.zeros:
                 new.zeros.add(id(load))
             return load
-        if type(x) is Op:
+        if type(x) is ScalarOp:
             return new.same(x, tuple([rewritten[id(a)] for a in x.args]), self.old)
         raise KeyError(x.name)  # a loop variable that the mapping lacks
 
@@ -64,7 +64,7 @@ class Replacement(Substitution):
         return None
 
     def _rewrite(self, x: Expr, form) -> Expr:
-        if type(x) is Op:
+        if type(x) is ScalarOp:
             args = tuple([self.made[id(a)] for a in x.args])
             return (
                 x if all(a is b for a, b in zip(args, x.args)) else self.new.same(x, args, self.old)

@@ -37,7 +37,7 @@ def lift_products(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program with products hoisted out of its scans."""
     eqns = []
     for eqn in jaxpr.eqns:
-        eqns += _Scan(eqn).lifted() if _is_scan(eqn) else [eqn]
+        eqns += _HoistableScan(eqn).lifted() if _is_scan(eqn) else [eqn]
     return jaxpr if len(eqns) == len(jaxpr.eqns) else jaxpr.replace(eqns=eqns)
 
 
@@ -46,7 +46,7 @@ def _is_scan(eqn: Eqn) -> bool:
     return loop is not None and loop.counted and eqn.params["length"] > 1
 
 
-class _Scan:
+class _HoistableScan:
     """One scan under transformation: its constants, carries, scanned inputs and stacked results, by variable of the body."""
 
     def __init__(self, eqn: Eqn):

@@ -1,6 +1,6 @@
 """Arena allocation: temporary buffers with live ranges are packed into one arena.
 
-In:   `Buffer`s, each with its first and last step.
+In:   `ArenaBuffer`s, each with its first and last step.
 Out:  the offsets of temporaries (aligned to 64 bytes; buffers of at least 2 MiB to 2 MiB), and the size of the arena.
 Laws: buffers that are live at the same step do not overlap, unless one overwrites the other in place.
 """
@@ -19,7 +19,7 @@ from weft._engine.util.record import field, record
 
 
 @record(frozen=False, eq=False)
-class Buffer:
+class ArenaBuffer:
     """The memory of one value. `kind` is the kind of its slot; `forward` is set if it is a part of another buffer."""
 
     nbytes: int
@@ -29,8 +29,8 @@ class Buffer:
     first: int = 1 << 60
     last: int = -1
     offset: int = 0
-    forward: "Ref | None" = None
-    takes_over: "Buffer | None" = (
+    forward: "ArenaRef | None" = None
+    takes_over: "ArenaBuffer | None" = (
         None  # the buffer that the first writer of this one reads last, and overwrites in place
     )
 
@@ -46,10 +46,10 @@ class Buffer:
 
 
 @record
-class Ref:
+class ArenaRef:
     """An address: `offset` bytes from the start of a buffer, plus strides in bytes times loop variables."""
 
-    buffer: Buffer
+    buffer: ArenaBuffer
     offset: int = 0
     strides: tuple[tuple[str, int], ...] = ()
 
@@ -58,15 +58,15 @@ class Ref:
         """True if this is the start of a buffer in all iterations."""
         return not self.offset and not self.strides
 
-    def moved(self, nbytes: int) -> "Ref":
-        return Ref(self.buffer, self.offset + nbytes, self.strides) if nbytes else self
+    def moved(self, nbytes: int) -> "ArenaRef":
+        return ArenaRef(self.buffer, self.offset + nbytes, self.strides) if nbytes else self
 
-    def final(self) -> "Ref":
+    def final(self) -> "ArenaRef":
         """Return the same address in the buffer that contains this one after following `forward`."""
         ref = self
         while ref.buffer.forward is not None:
             base = ref.buffer.forward
-            ref = Ref(base.buffer, base.offset + ref.offset, base.strides + ref.strides)
+            ref = ArenaRef(base.buffer, base.offset + ref.offset, base.strides + ref.strides)
         return ref
 
 
@@ -77,7 +77,7 @@ class Region:
     The iterations of a loop with `tasks` run in parallel, each with `own_bytes` of private memory."""
 
     parent: "Region | None"
-    touched: set[Buffer] = field(default_factory=set)
+    touched: set[ArenaBuffer] = field(default_factory=set)
     tasks: bool = False
     own_bytes: int = 0
 
@@ -89,7 +89,7 @@ class Region:
         return region
 
 
-def place(buffers: Iterable[Buffer]) -> int:
+def place(buffers: Iterable[ArenaBuffer]) -> int:
     """Assign offsets to temporary buffers; return the size of the arena.
 
     A buffer is placed in the narrowest gap that fits, the lowest of equal gaps, or otherwise after all live buffers.
@@ -98,8 +98,8 @@ def place(buffers: Iterable[Buffer]) -> int:
     temps.sort(key=lambda b: (b.first, -b.nbytes))
     if config.check and config.checks.memory:
         return _place_apart(temps)
-    owners: dict[Buffer, int] = {}  # live buffer -> the end of its memory
-    expiring: list[tuple[int, int, Buffer]] = []  # (last, order, owner), a heap
+    owners: dict[ArenaBuffer, int] = {}  # live buffer -> the end of its memory
+    expiring: list[tuple[int, int, ArenaBuffer]] = []  # (last, order, owner), a heap
     gaps = _Gaps()
     for order, buffer in enumerate(temps):
         while expiring and expiring[0][0] < buffer.first:
@@ -127,12 +127,12 @@ def place(buffers: Iterable[Buffer]) -> int:
 GUARD = 4096
 
 
-def _place_apart(temps: Iterable[Buffer]) -> int:
+def _place_apart(temps: Iterable[ArenaBuffer]) -> int:
     """Assign separate memory to each buffer, with guards around it; return the size of the arena.
 
     Only buffers that overwrite each other in place share memory."""
     top = GUARD
-    placed: set[Buffer] = set()
+    placed: set[ArenaBuffer] = set()
     for buffer in temps:
         previous = buffer.takes_over
         if previous is not None and previous in placed:

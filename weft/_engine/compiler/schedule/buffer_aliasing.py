@@ -9,15 +9,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from weft._engine.compiler.schedule.arena import Buffer
+from weft._engine.compiler.schedule.arena import ArenaBuffer
 from weft._engine.compiler.schedule.liveness import PendingStep, ProgramBuilder
 
 
 def donate(
     plan: ProgramBuilder,
     donated: Sequence[int],
-    ins: list[Buffer],
-    outs: list[Buffer],
+    ins: list[ArenaBuffer],
+    outs: list[ArenaBuffer],
     are_alike: Callable[[int, int], bool],
 ) -> dict[int, int]:
     """Return the donated input that each aliased output overwrites, by output number.
@@ -37,7 +37,7 @@ def donate(
 
 
 def _write_into(
-    plan: ProgramBuilder, writer: PendingStep | None, out: Buffer, source: Buffer
+    plan: ProgramBuilder, writer: PendingStep | None, out: ArenaBuffer, source: ArenaBuffer
 ) -> bool:
     """Return whether an output can overwrite an input of its size because the input is dead or the kernel works in place.
 
@@ -59,7 +59,7 @@ def _write_into(
     return True
 
 
-def pair_of(writer: PendingStep | None, out: Buffer, source: Buffer) -> tuple | None:
+def pair_of(writer: PendingStep | None, out: ArenaBuffer, source: ArenaBuffer) -> tuple | None:
     """Return the entry of `in_place` that permits a launch to write result `out` over operand `source`; None if there is none."""
     pairs = () if writer is None else (writer.in_place or {}).get(out, ())
     return next((pair for pair in pairs if pair[0] is source), None)
@@ -67,7 +67,7 @@ def pair_of(writer: PendingStep | None, out: Buffer, source: Buffer) -> tuple | 
 
 def share_dead(plan: ProgramBuilder) -> None:
     """Have large temporary results overwrite an operand of their kernel at its last use."""
-    overwritten: set[Buffer] = set()
+    overwritten: set[ArenaBuffer] = set()
     for pending in plan.launches:
         for out, pairs in (pending.in_place or {}).items():
             if (

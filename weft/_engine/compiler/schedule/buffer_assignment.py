@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from weft._engine.compiler.fusion.classify import LoweringKind, loop_of, lowering_kind, row_major
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.groups import Group
-from weft._engine.compiler.schedule.arena import Ref
+from weft._engine.compiler.fusion.groups import KernelGroup
+from weft._engine.compiler.schedule.arena import ArenaRef
 from weft._engine.compiler.schedule.liveness import ProgramBuilder
 from weft._engine.core.primitive import ExchangeOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
@@ -39,12 +39,12 @@ class BufferAssignment:
         self,
         plan: ProgramBuilder,
         jaxpr: Jaxpr,
-        ins: Sequence[Ref],
-        outs: Sequence[Ref | None],
+        ins: Sequence[ArenaRef],
+        outs: Sequence[ArenaRef | None],
         owned: Sequence[bool] = (),
     ):
         self.plan, self.jaxpr = plan, jaxpr
-        self.env: dict[Var, Ref] = dict(zip(jaxpr.invars, ins))
+        self.env: dict[Var, ArenaRef] = dict(zip(jaxpr.invars, ins))
         for var, value in zip(jaxpr.constvars, jaxpr.consts):
             self.env[var] = plan.const(value, var.aval.dtype)
         self.outs = outs
@@ -55,9 +55,11 @@ class BufferAssignment:
             from weft._engine.compiler.schedule.overlap import overlapped  # rarely needed
 
             self.items = overlapped(self.graph)
-        self.targets: dict[Var, Ref] = {}
+        self.targets: dict[Var, ArenaRef] = {}
         self.last_read: dict[Var, int] = {}
-        self.requests: dict[Atom, Ref] = {}  # requests of exchanges in flight, by their results
+        self.requests: dict[
+            Atom, ArenaRef
+        ] = {}  # requests of exchanges in flight, by their results
         self.now = 0  # the position of the item whose step is being created
 
     def assign_targets(self) -> set[int]:
@@ -69,7 +71,7 @@ class BufferAssignment:
         for i, item in enumerate(self.items):
             reads = (
                 self.graph.read_by(item)
-                if isinstance(item, Group)
+                if isinstance(item, KernelGroup)
                 else [a for a in item.invars if type(a) is not Literal]
             )
             for var in reads:
@@ -106,7 +108,7 @@ class BufferAssignment:
         """Have initial values of updates and loops computed in the memory of the results, if they have no other use."""
         for i in reversed(range(len(self.items))):
             item = self.items[i]
-            if isinstance(item, Group):
+            if isinstance(item, KernelGroup):
                 continue
             if lowering_kind(item) in (
                 LoweringKind.SCATTER,
@@ -149,7 +151,7 @@ class BufferAssignment:
                 self.targets[var] = self.plan.temp(var.aval)
             self.targets[base] = self.targets[var].moved(at or 0)
 
-    def ref(self, atom: Atom) -> Ref:
+    def ref(self, atom: Atom) -> ArenaRef:
         """Return the address of a value, which must be dense."""
         if type(atom) is Literal:
             return self.plan.const(atom.val, atom.aval.dtype)
@@ -160,12 +162,12 @@ class BufferAssignment:
             address = self.env[atom] = self.ref(base).moved(view.offset * atom.aval.dtype.itemsize)
         return address
 
-    def result(self, var: Var) -> Ref:
+    def result(self, var: Var) -> ArenaRef:
         """Assign memory to a result of the current step; return its address."""
         address = self.env[var] = self.targets.get(var) or self.plan.temp(var.aval)
         return address
 
-    def operand(self, atom: Atom) -> tuple[Ref, tuple[int, ...]]:
+    def operand(self, atom: Atom) -> tuple[ArenaRef, tuple[int, ...]]:
         """Return the address and strides of an operand that need not be dense: transposes, broadcasts and slices are strides only."""
         if type(atom) is not Literal and atom not in self.env:
             base, view = self.graph.resolve(atom)
@@ -173,7 +175,7 @@ class BufferAssignment:
                 return self.ref(base).moved(view.offset * atom.aval.dtype.itemsize), view.strides
         return self.ref(atom), row_major(atom.aval.shape)
 
-    def overwritten(self, eqn: Eqn) -> Ref:
+    def overwritten(self, eqn: Eqn) -> ArenaRef:
         """Return memory for the result that holds the values of the first operand: the operand's memory at its last use, or a copy."""
         operand, out = eqn.invars[0], eqn.outvars[0]
         source = self.ref(operand)

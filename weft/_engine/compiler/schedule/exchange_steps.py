@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft._engine.compiler.schedule.arena import Ref
+from weft._engine.compiler.schedule.arena import ArenaRef
 from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment
 from weft._engine.compiler.schedule.liveness import ProgramBuilder
 from weft._engine.ir import program as P
@@ -53,7 +53,7 @@ def lower(body: BufferAssignment, eqn: Eqn) -> None:
             what,
         ),
     )
-    words, request = _words(plan), Ref(plan.new(8))
+    words, request = _words(plan), ArenaRef(plan.new(8))
     title = f"{params['kind']}{' ' + params['op'] if params['op'] else ''} of {aval.str_short()}"
     plan.step(
         lambda at: P.Start(title, word, at(words), at(source), at(out), at(request)),
@@ -63,11 +63,11 @@ def lower(body: BufferAssignment, eqn: Eqn) -> None:
     body.requests[eqn.outvars[0]] = request
 
 
-def _words(plan: ProgramBuilder) -> Ref:
+def _words(plan: ProgramBuilder) -> ArenaRef:
     """Return the address of the words, a constant that each process fills in."""
     if plan.words_at is None:
         saved, plan.region = plan.region, None
-        plan.words_at = Ref(plan.new(8 * P.FIRST_WORD, P.SlotKind.CONSTANT, len(plan.consts)))
+        plan.words_at = ArenaRef(plan.new(8 * P.FIRST_WORD, P.SlotKind.CONSTANT, len(plan.consts)))
         plan.region = saved
         plan.consts.append(np.zeros(P.FIRST_WORD, np.int64))
         plan.words += [("start",), ("wait",)]

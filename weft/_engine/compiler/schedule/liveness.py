@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from weft._engine.compiler.schedule.arena import Buffer, Ref, Region
+from weft._engine.compiler.schedule.arena import ArenaBuffer, ArenaRef, Region
 from weft._engine.ir import program as P
 from weft._engine.ir.jaxpr import Var
-from weft._engine.ir.loops import Kernel
+from weft._engine.ir.loops import LoopsKernel
 from weft._engine.util.record import record, replace
 from weft._engine.util.threads import Background
 
@@ -24,9 +24,9 @@ class PendingStep:
 
     make: Callable
     time: int
-    in_place: dict[Buffer, list[tuple[Buffer, str, str]]] | None = None
+    in_place: dict[ArenaBuffer, list[tuple[ArenaBuffer, str, str]]] | None = None
     aliases: list[tuple[str, str]] | None = None
-    copied: tuple[Buffer, Buffer] | None = (
+    copied: tuple[ArenaBuffer, ArenaBuffer] | None = (
         None  # (target, source) if the step only copies a whole buffer
     )
     dropped: bool = False
@@ -44,48 +44,48 @@ class ProgramBuilder:
         self.donated = donated
         self.clock = 0
         self.region: Region | None = None
-        self.buffers: list[Buffer] = []
+        self.buffers: list[ArenaBuffer] = []
         self.consts: list[np.ndarray] = []
         self.const_makers: list[Background] = []  # background jobs that compute constants
-        self.const_refs: dict[object, Ref] = {}
+        self.const_refs: dict[object, ArenaRef] = {}
         self.steps: list[PendingStep] = []
         self.loops = 0
         self.launches: list[PendingStep] = []  # the steps that run kernels
         self.copies: list[PendingStep] = []
         self.gemms = 0
-        self.last_read: dict[Buffer, int] = {}
+        self.last_read: dict[ArenaBuffer, int] = {}
         self.task_regions: list[Region] = []  # bodies of loops whose iterations run in parallel
         self.words: list = []  # values that depend on the process (`schedule.exchange_steps`)
-        self.words_at: Ref | None = None  # the constant that holds them
+        self.words_at: ArenaRef | None = None  # the constant that holds them
         self.check_kernel: Callable[..., None] | None = None  # see `schedule.KernelCheck`
 
     # ---- buffers and time
 
-    def new(self, nbytes: int, kind: P.SlotKind = P.SlotKind.TEMP, number: int = -1) -> Buffer:
+    def new(self, nbytes: int, kind: P.SlotKind = P.SlotKind.TEMP, number: int = -1) -> ArenaBuffer:
         """Create a buffer of the current region."""
-        buffer = Buffer(nbytes, kind, number, self.region)
+        buffer = ArenaBuffer(nbytes, kind, number, self.region)
         self.buffers.append(buffer)
         return buffer
 
-    def temp(self, aval) -> Ref:
+    def temp(self, aval) -> ArenaRef:
         """Allocate memory for a value of type `aval`."""
-        return Ref(self.new(aval.nbytes))
+        return ArenaRef(self.new(aval.nbytes))
 
-    def const(self, value, dtype) -> Ref:
+    def const(self, value, dtype) -> ArenaRef:
         """Return the address of a constant of the program; equal small constants share memory."""
         array = np.ascontiguousarray(np.asarray(value, dtype))
         key = (array.dtype, array.shape, array.tobytes()) if array.nbytes <= 64 else id(value)
         ref = self.const_refs.get(key)
         if ref is None:
             saved, self.region = self.region, None
-            ref = self.const_refs[key] = Ref(
+            ref = self.const_refs[key] = ArenaRef(
                 self.new(array.nbytes, P.SlotKind.CONSTANT, len(self.consts))
             )
             self.region = saved
             self.consts.append(array)
         return ref
 
-    def touch(self, ref: Ref) -> None:
+    def touch(self, ref: ArenaRef) -> None:
         """Extend the live range of the buffer at `ref` to the current time."""
         buffer = ref.final().buffer
         buffer.first = min(buffer.first, self.clock)
@@ -94,7 +94,9 @@ class ProgramBuilder:
         if region is not None and buffer.region is not region:
             region.touched.add(buffer)
 
-    def step(self, make: Callable, reads: Sequence[Ref], writes: Sequence[Ref]) -> PendingStep:
+    def step(
+        self, make: Callable, reads: Sequence[ArenaRef], writes: Sequence[ArenaRef]
+    ) -> PendingStep:
         """Add a step that reads and writes the given addresses."""
         for ref in reads:
             self.touch(ref)
@@ -106,7 +108,7 @@ class ProgramBuilder:
         self.steps.append(pending)
         return pending
 
-    def copy(self, target: Ref, source: Ref, nbytes: int) -> None:
+    def copy(self, target: ArenaRef, source: ArenaRef, nbytes: int) -> None:
         """Add a copy, unless source and target are the same."""
         if nbytes and target.final() != source.final():
             step = self.step(lambda at: P.Copy(at(target), at(source), nbytes), [source], [target])
@@ -117,10 +119,10 @@ class ProgramBuilder:
 
     def launch(
         self,
-        kernel: Kernel,
-        reads: Sequence[Ref],
-        writes: Sequence[Ref],
-        operands: Sequence[Ref] = (),
+        kernel: LoopsKernel,
+        reads: Sequence[ArenaRef],
+        writes: Sequence[ArenaRef],
+        operands: Sequence[ArenaRef] = (),
         step: Callable = lambda kernel, args, operands: P.Launch(kernel, args),
     ) -> PendingStep:
         """Add a step that runs `kernel` on `reads` and `writes`; a matmul with an epilogue also reads `operands`."""
@@ -148,7 +150,7 @@ class ProgramBuilder:
         steps, region = self.steps, self.region
         self.steps, self.region = outer_steps, outer_region
         for buffer in region.touched:
-            buffer = Ref(buffer).final().buffer
+            buffer = ArenaRef(buffer).final().buffer
             buffer.last = max(buffer.last, self.clock)
             if outer_region is not None and buffer.region is not outer_region:
                 outer_region.touched.add(buffer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from weft._engine.compiler.fusion.classify import loop_of
-from weft._engine.compiler.schedule.arena import Buffer, Ref
+from weft._engine.compiler.schedule.arena import ArenaBuffer, ArenaRef
 from weft._engine.compiler.schedule.buffer_aliasing import alias, pair_of
 from weft._engine.compiler.schedule.liveness import ProgramBuilder
 from weft._engine.ir.jaxpr import Eqn, Var
@@ -37,7 +37,7 @@ def stacked_carries(eqn: Eqn, targets: Collection[Var]) -> dict[int, list[tuple[
 
 
 def update_carries(
-    plan: ProgramBuilder, carries: list[Ref], fresh: list[Ref], avals: Sequence
+    plan: ProgramBuilder, carries: list[ArenaRef], fresh: list[ArenaRef], avals: Sequence
 ) -> None:
     """Move the new values, at the end of a loop body, into the memory of the carries."""
     ends = [r.final() for r in fresh]
@@ -60,7 +60,11 @@ def update_carries(
 
 
 def _write_in_place(
-    plan: ProgramBuilder, carry: Ref, new: Ref, ends: list[Ref], carried: set[Buffer]
+    plan: ProgramBuilder,
+    carry: ArenaRef,
+    new: ArenaRef,
+    ends: list[ArenaRef],
+    carried: set[ArenaBuffer],
 ) -> bool:
     """Have the step that computes a new value write it into the carry if the old value is dead by then; return whether it does."""
     buffer = new.buffer

@@ -40,7 +40,9 @@ def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
     )
 
 
-def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tuple[P.Step, ...]:
+def _rewritten(
+    program: P.ScheduledProgram, uses: Counter, steps: Sequence[P.Step]
+) -> tuple[P.Step, ...]:
     rewritten: list[P.Step] = []
     for step in steps:
         if isinstance(step, P.Loop | P.WhileLoop):
@@ -58,7 +60,7 @@ def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tu
     return tuple(rewritten)
 
 
-def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.Step:
+def _whole(program: P.ScheduledProgram, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.Step:
     """Return a loop as a kernel. The kernel is written twice: first to find the buffers that can be registers."""
     mine = Counter(ref.slot for ref in P.refs_of(loop))
     private = {
@@ -71,9 +73,9 @@ def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.S
         for launch in _launches(loop)
         for buf, ref in zip(launch.kernel.bufs, launch.args)
     }
-    draft = _Writer(private, types, frozenset())
+    draft = _OutlinedLoopWriter(private, types, frozenset())
     draft.written(loop)
-    return _Writer(private, types, draft.registers()).written(loop)
+    return _OutlinedLoopWriter(private, types, draft.registers()).written(loop)
 
 
 def _launches(step: object) -> Iterator[P.Launch]:
@@ -94,7 +96,7 @@ class _NotOutlined(Exception):
 
 
 @record(frozen=False)
-class _Memory:
+class _OutlinedBuffer:
     """A buffer of the new kernel.
 
     `outer`: strides of its address along loops outside of the kernel. `reach`: the end of its used elements. `places`: the constant
@@ -115,17 +117,19 @@ class _Memory:
     places: dict[int, None] = field(default_factory=dict)
 
 
-class _Writer:
+class _OutlinedLoopWriter:
     def __init__(self, private: set[int], types: dict[int, str], registers: frozenset[str]):
         self.private, self.types, self.register_names = private, types, registers
         self.b = Builder()
-        self.memory: dict[int | str, _Memory] = {}  # by slot; scratch of inner kernels by name
+        self.memory: dict[
+            int | str, _OutlinedBuffer
+        ] = {}  # by slot; scratch of inner kernels by name
         self.vars: dict[
             str, tuple[loops.Expr, int]
         ] = {}  # loop variables in the kernel: index of the iteration, number of iterations
         self.names: dict[str, loops.Expr] = {}
         self.bufs: dict[
-            str, tuple[_Memory, loops.Expr]
+            str, tuple[_OutlinedBuffer, loops.Expr]
         ] = {}  # buffers of the kernel being copied: memory and first element
         self.memo: dict[int, loops.Expr] = {}
         self.count = self.work = 0
@@ -181,7 +185,7 @@ class _Writer:
                 if m.private and not m.in_registers
             ]
         )
-        kernel = loops.Kernel(bufs, tuple(body), scratch, "loop")
+        kernel = loops.LoopsKernel(bufs, tuple(body), scratch, "loop")
         launch = P.Launch(kernel, tuple([P.BufRef(slot, 0, m.outer) for slot, m in used]), total)
         return launch if isinstance(loop, P.Loop) else P.WhileLoop((launch,), loop.cond, ())
 
@@ -217,9 +221,11 @@ class _Writer:
         body = self._inner(self._steps, loop.body)
         again = self._steps(loop.cond_body)
         most = max(1, OUTLINED_CALL_BYTES // self.work)
-        iterations = loops.Ref("iterations", "i64")
-        continues = loops.Op(
-            "and", (cond, loops.Op("lt", (iterations, loops.Const(most, "i64")), "bool")), "bool"
+        iterations = loops.ScalarRef("iterations", "i64")
+        continues = loops.ScalarOp(
+            "and",
+            (cond, loops.ScalarOp("lt", (iterations, loops.Const(most, "i64")), "bool")),
+            "bool",
         )
         iteration = [
             *self._inits(private=True),
@@ -253,7 +259,9 @@ class _Writer:
     def _ended(self) -> list[loops.Stmt]:
         """Return the stores, after the loop, of registers whose values are read outside."""
         return [
-            loops.Store(m.name, loops.Const(at, "i64"), loops.Ref(_register(m, at), m.type))
+            loops.StoreElement(
+                m.name, loops.Const(at, "i64"), loops.ScalarRef(_register(m, at), m.type)
+            )
             for m in self.memory.values()
             if m.in_registers and not m.private
             for at in m.places
@@ -289,7 +297,7 @@ class _Writer:
             self.bufs[buf.name] = self._place(ref, buf.type)
         for buf in kernel.scratch:
             name = self._fresh("s")
-            memory = self.memory[name] = _Memory(
+            memory = self.memory[name] = _OutlinedBuffer(
                 name,
                 buf.type,
                 reach=buf.size,
@@ -316,7 +324,7 @@ class _Writer:
                 loops.For(
                     "j",
                     count,
-                    (loops.Store("y", at, loops.Load("x", at, type_)),),
+                    (loops.StoreElement("y", at, loops.Load("x", at, type_)),),
                     loops.LoopKind.VECTOR,
                 ),
             )
@@ -336,7 +344,9 @@ class _Writer:
         for i in reversed(range(len(bodies) - 1)):
             chosen = (
                 loops.If(
-                    loops.Op("le", (loops.Ref(name, "i32"), loops.Const(i, "i32")), "bool"),
+                    loops.ScalarOp(
+                        "le", (loops.ScalarRef(name, "i32"), loops.Const(i, "i32")), "bool"
+                    ),
                     bodies[i],
                     chosen,
                 ),
@@ -351,7 +361,7 @@ class _Writer:
         outer = tuple([(var, stride) for var, stride in ref.strides if var not in self.vars])
         if memory is None:
             name = f"m{ref.slot}"
-            memory = self.memory[ref.slot] = _Memory(
+            memory = self.memory[ref.slot] = _OutlinedBuffer(
                 name,
                 type_,
                 outer,
@@ -372,7 +382,7 @@ class _Writer:
         )
         memory.reach = max(memory.reach, end)
 
-    def _place(self, ref: P.BufRef, type_: str) -> tuple[_Memory, loops.Expr]:
+    def _place(self, ref: P.BufRef, type_: str) -> tuple[_OutlinedBuffer, loops.Expr]:
         """Return the memory of an address, and the index of its element."""
         b, size = self.b, loops.ITEMSIZE[type_]
         at = b.const(ref.offset // size, "i64")
@@ -392,7 +402,7 @@ class _Writer:
     def _bound(self, name: str, type_: str) -> str:
         """Return a unique name for the value that a kernel calls `name`."""
         fresh = self._fresh("v")
-        self.names[name] = loops.Ref(fresh, type_)
+        self.names[name] = loops.ScalarRef(fresh, type_)
         return fresh
 
     def _body(self, stmts: Sequence[loops.Stmt]) -> list[loops.Stmt]:
@@ -420,9 +430,9 @@ class _Writer:
             case loops.Accum():
                 name, value = self._name(stmt.name), self._expr(stmt.value)
                 return [replace(stmt, name=name, value=value, guard=self._maybe(stmt.guard))]
-            case loops.Scan():
+            case loops.PrefixCombine():
                 return [self._scan(stmt)]
-            case loops.Store():
+            case loops.StoreElement():
                 return self._store(stmt)
             case loops.Interleave():
                 memory, index = self._element(stmt.buf, stmt.index)
@@ -448,12 +458,14 @@ class _Writer:
             return []
         return [type(stmt)(self._bound(stmt.name, value.type), value)]
 
-    def _scan(self, stmt: loops.Scan) -> loops.Scan:
+    def _scan(self, stmt: loops.PrefixCombine) -> loops.PrefixCombine:
         values = tuple([self._expr(x) for x in stmt.values])
         names = tuple([self._bound(name, x.type) for name, x in zip(stmt.names, values)])
         self.memo = {}
         accs = tuple(map(self._name, stmt.accs))
-        return loops.Scan(names, accs, values, tuple([self._expr(x) for x in stmt.combine]))
+        return loops.PrefixCombine(
+            names, accs, values, tuple([self._expr(x) for x in stmt.combine])
+        )
 
     def _pack(self, stmt: loops.Pack) -> loops.Pack:
         memory, first = self.bufs[stmt.buf]
@@ -466,7 +478,7 @@ class _Writer:
 
     def _name(self, name: str) -> str:
         named = self.names[name]
-        if not isinstance(named, loops.Ref | loops.Index):
+        if not isinstance(named, loops.ScalarRef | loops.Index):
             raise _NotOutlined
         return named.name
 
@@ -500,20 +512,20 @@ class _Writer:
         self.copies = saved
         return stmts
 
-    def _element(self, buf: str, index: loops.Expr) -> tuple[_Memory, loops.Expr]:
+    def _element(self, buf: str, index: loops.Expr) -> tuple[_OutlinedBuffer, loops.Expr]:
         """Return the memory of a kernel's buffer, and the index of the element in it."""
         memory, first = self.bufs[buf]
         return memory, self.b.iadd(first, self._expr(index))
 
     @staticmethod
-    def _noted(memory: _Memory, at: loops.Expr) -> None:
+    def _noted(memory: _OutlinedBuffer, at: loops.Expr) -> None:
         """Record an index: a constant index is a candidate for a register."""
         if isinstance(at, loops.Const):
             memory.places[at.value] = None
         else:
             memory.constant = False
 
-    def _store(self, stmt: loops.Store) -> list[loops.Stmt]:
+    def _store(self, stmt: loops.StoreElement) -> list[loops.Stmt]:
         memory, at = self._element(stmt.buf, stmt.index)
         value, guard = self._expr(stmt.value), self._maybe(stmt.guard)
         if isinstance(guard, loops.Const):
@@ -524,17 +536,17 @@ class _Writer:
         if memory.in_registers:
             return [loops.Accum(_register_at(memory, at), stmt.accumulate or "set", value, guard)]
         if self.in_vector or guard is not None or stmt.accumulate or memory.type in HALVES:
-            return [loops.Store(memory.name, at, value, guard, stmt.accumulate)]
+            return [loops.StoreElement(memory.name, at, value, guard, stmt.accumulate)]
         name = self._fresh("v")
-        stored = value if isinstance(value, loops.Const) else loops.Ref(name, memory.type)
+        stored = value if isinstance(value, loops.Const) else loops.ScalarRef(name, memory.type)
         self.known[memory.name, id(at)] = at, stored
         return (
-            [loops.Store(memory.name, at, value)]
+            [loops.StoreElement(memory.name, at, value)]
             if stored is value
-            else [loops.Let(name, value), loops.Store(memory.name, at, stored)]
+            else [loops.Let(name, value), loops.StoreElement(memory.name, at, stored)]
         )
 
-    def _stored(self, memory: _Memory, at: loops.Expr) -> None:
+    def _stored(self, memory: _OutlinedBuffer, at: loops.Expr) -> None:
         """Record a store; known values at indices that may be equal are forgotten."""
         memory.stored = True
         self._noted(memory, at)
@@ -552,7 +564,10 @@ class _Writer:
     # ---- expressions
 
     def _load(
-        self, place: tuple[_Memory, loops.Expr], guard: loops.Expr | None, other: loops.Expr | None
+        self,
+        place: tuple[_OutlinedBuffer, loops.Expr],
+        guard: loops.Expr | None,
+        other: loops.Expr | None,
     ) -> loops.Expr:
         memory, at = place
         zero = loops.Const(_zero(memory.type), memory.type)
@@ -566,11 +581,11 @@ class _Writer:
             if guard is None and (memory.name, id(at)) in self.known:
                 return self.known[memory.name, id(at)][1]
             return loops.Load(memory.name, at, memory.type, guard, other)
-        value = loops.Ref(_register_at(memory, at), memory.type)
+        value = loops.ScalarRef(_register_at(memory, at), memory.type)
         return (
             value
             if guard is None
-            else loops.Op("select", (guard, value, other or zero), memory.type)
+            else loops.ScalarOp("select", (guard, value, other or zero), memory.type)
         )
 
     def _expr(self, expr: loops.Expr) -> loops.Expr:
@@ -582,7 +597,7 @@ class _Writer:
     def _expression(self, expr: loops.Expr) -> loops.Expr:
         if isinstance(expr, loops.Const):
             return self.b.const(expr.value, "i64") if expr.type == "i64" else expr
-        if isinstance(expr, loops.Index | loops.Ref):
+        if isinstance(expr, loops.Index | loops.ScalarRef):
             return self.names[expr.name]
         if isinstance(expr, loops.Load):
             return self._load(
@@ -595,7 +610,7 @@ class _Writer:
             return args[1] if args[0].value else args[2]
         if all(kind in ("i64", "bool") for kind in (expr.type, *(a.type for a in args))):
             return self.b.op(expr.op, *args, type=expr.type)
-        return loops.Op(expr.op, args, expr.type)
+        return loops.ScalarOp(expr.op, args, expr.type)
 
 
 def _cost(part: object, seen: set[int]) -> int:
@@ -606,18 +621,22 @@ def _cost(part: object, seen: set[int]) -> int:
     if isinstance(part, tuple):
         return sum([_cost(inner, seen) for inner in part])
     own = (
-        0 if not isinstance(part, loops.Op) or part.type == "i64" else 20 if part.op in HEAVY else 1
+        0
+        if not isinstance(part, loops.ScalarOp) or part.type == "i64"
+        else 20
+        if part.op in HEAVY
+        else 1
     )
     return own + sum(
         [_cost(getattr(part, name), seen) for name in getattr(type(part), "__slots__", ())]
     )
 
 
-def _register(memory: _Memory, at: int) -> str:
+def _register(memory: _OutlinedBuffer, at: int) -> str:
     return f"{memory.name}_{at}"
 
 
-def _register_at(memory: _Memory, at: loops.Expr) -> str:
+def _register_at(memory: _OutlinedBuffer, at: loops.Expr) -> str:
     """Return the register of an element of a memory in registers, whose index must be a constant."""
     if not isinstance(at, loops.Const):
         raise _NotOutlined

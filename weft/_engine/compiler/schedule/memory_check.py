@@ -23,12 +23,12 @@ class MemoryPlanError(AssertionError):
     """An error in the memory plan of a compiled program, that is, in the compiler."""
 
 
-def check_memory(program: P.Program, aliases: Mapping[int, int] | None = None) -> None:
+def check_memory(program: P.ScheduledProgram, aliases: Mapping[int, int] | None = None) -> None:
     """Check every access of a program's steps. `aliases` maps numbers of outputs to numbers of inputs whose memory they take.
 
     Raise MemoryPlanError for the first access that leaves its buffer, reads unwritten bytes, or overlaps another access.
     """
-    memory = _Memory(program, aliases or {})
+    memory = _ByteOwners(program, aliases or {})
     memory.follow(program.steps, {}, True)
 
 
@@ -45,10 +45,10 @@ class _Location:
         return self.space == other.space and self.start < other.end and other.start < self.end
 
 
-class _Memory:
+class _ByteOwners:
     """The owners of all bytes at one point of the simulation."""
 
-    def __init__(self, program: P.Program, aliases: Mapping[int, int]):
+    def __init__(self, program: P.ScheduledProgram, aliases: Mapping[int, int]):
         self.slots = program.slots
         ins = [i for i, slot in enumerate(program.slots) if slot.is_input]
         outs = [i for i, slot in enumerate(program.slots) if slot.is_output]
@@ -161,7 +161,7 @@ class _Memory:
     ) -> None:
         """Raise MemoryPlanError if buffers of one step overlap and one is written, unless the kernel declares an alias or the step
         works in place."""
-        if isinstance(step, P.HostCall | P.LibraryCall | P.Fft | P.Start | P.Wait):
+        if isinstance(step, P.HostCallStep | P.LibraryCall | P.Fft | P.Start | P.Wait):
             return
         aliased = _aliased_refs(step)
         for n, (access, location) in enumerate(located):
@@ -174,7 +174,7 @@ class _Memory:
                     and access.nbytes == other.nbytes
                 ):
                     continue
-                if isinstance(step, P.Join) and access.writes and other.writes:
+                if isinstance(step, P.JoinStep) and access.writes and other.writes:
                     continue
                 if (
                     isinstance(step, P.Gemm | P.Launch)

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.ir.jaxpr import Eqn, Literal, Var, subjaxprs
 from weft._engine.ops.exchange import exchange_done_p, role_of
 
@@ -26,7 +26,7 @@ WINDOW = 2
 ITEMS_AHEAD = 4
 
 
-def overlapped(graph: Fusion) -> list[Group | Eqn]:
+def overlapped(graph: Fusion) -> list[KernelGroup | Eqn]:
     """Return the items in an order that overlaps exchanges, with a `done` equation before the first reader of each result."""
     return _OverlapScheduler(graph).run()
 
@@ -56,9 +56,9 @@ class _OverlapScheduler:
         self.computed = 0  # of these items so far
         self.unread: set[int] = set()  # bounded gathers that no item has read
         self.under_way: dict[int, Eqn] = {}
-        self.out: list[Group | Eqn] = []
+        self.out: list[KernelGroup | Eqn] = []
 
-    def run(self) -> list[Group | Eqn]:
+    def run(self) -> list[KernelGroup | Eqn]:
         missing = [len(needed) for needed in self.needs]
         ready = {i for i, count in enumerate(missing) if not count}
         while ready:
@@ -139,7 +139,7 @@ def _fits(nbytes: Mapping[int, int], held: Iterable[int], other: int) -> bool:
     return sum(nbytes[n] for n in held) + nbytes[other] <= WINDOW * max(nbytes.values())
 
 
-def is_exchange(item: Group | Eqn) -> bool:
+def is_exchange(item: KernelGroup | Eqn) -> bool:
     """Return whether an item starts an exchange."""
     return type(item) is Eqn and role_of(item) == "exchange" and item.outvars[0].aval.size > 0
 
@@ -152,13 +152,13 @@ def _needs(graph: Fusion) -> list[set[int]]:
     needs: list[set[int]] = []
     effect = inside = -1
     for i, item in enumerate(graph.items):
-        if isinstance(item, Group):
+        if isinstance(item, KernelGroup):
             reads, makes = graph.read_by(item), item.roots
         else:
             reads = [graph.memory_of(a) for a in item.invars if type(a) is not Literal]
             makes = item.outvars
         mine = {makers[v] for v in reads if v in makers}
-        if not isinstance(item, Group):
+        if not isinstance(item, KernelGroup):
             if item.effects:
                 mine |= {effect} - {-1}
                 effect = i

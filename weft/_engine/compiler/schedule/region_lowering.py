@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft._engine.compiler.fusion.classify import LoweringKind, lowering_kind
-from weft._engine.compiler.schedule.arena import Ref, Region
+from weft._engine.compiler.schedule.arena import ArenaRef, Region
 from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment
 from weft._engine.compiler.schedule.liveness import PendingStep, finalized
 from weft._engine.compiler.schedule.loop_carries import stacked_carries, update_carries
@@ -25,7 +25,7 @@ _TASK_LOOP_ITERATIONS = 8
 
 #: a function that adds the steps of a body, given the addresses of inputs, the required addresses of results (or None) and flags of
 #: inputs that may be overwritten; it returns the addresses of the results
-Lower = Callable[..., list[Ref]]
+Lower = Callable[..., list[ArenaRef]]
 
 
 def lower_region(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
@@ -44,7 +44,9 @@ def lower_region(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
 # ---- carried values
 
 
-def _carries(body: BufferAssignment, atoms: Sequence[Atom], outvars: Sequence[Var]) -> list[Ref]:
+def _carries(
+    body: BufferAssignment, atoms: Sequence[Atom], outvars: Sequence[Var]
+) -> list[ArenaRef]:
     """Return the memory of the carries of a loop, and add copies of the initial values into it."""
     carries = []
     for atom, var in zip(atoms, outvars):
@@ -57,7 +59,7 @@ def _carries(body: BufferAssignment, atoms: Sequence[Atom], outvars: Sequence[Va
 
 def _history(
     body: BufferAssignment, eqn: Eqn, n: int, stacks: list[tuple[Var, bool]]
-) -> tuple[Ref, Ref]:
+) -> tuple[ArenaRef, ArenaRef]:
     """Allocate memory for a carry in all iterations; return its address at the beginning and at the end of the first iteration.
 
     The carry at the end of an iteration is the carry at the beginning of the next, so both stacks share the memory, shifted by one
@@ -69,7 +71,7 @@ def _history(
         bool(params.get("reverse", False)),
     )
     nbytes, last = first.aval.nbytes, eqn.outvars[n]
-    history = Ref(body.plan.new((length + 1) * nbytes))
+    history = ArenaRef(body.plan.new((length + 1) * nbytes))
     begins, ends = history.moved(back * nbytes), history.moved((not back) * nbytes)
     body.plan.copy(history.moved(back * length * nbytes), body.ref(first), nbytes)
     for var, of_ends in stacks:
@@ -83,7 +85,7 @@ def _history(
 
 
 def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
-    scan = _Scan(body, eqn)
+    scan = _LoopMemory(body, eqn)
     if not scan.length:
         return
     plan, region = body.plan, scan.region()
@@ -105,7 +107,7 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     scan.copy_results()
 
 
-class _Scan:
+class _LoopMemory:
     """The memory of a counted loop: constants, carries, histories of stacked carries, scanned inputs and stacked results."""
 
     def __init__(self, body: BufferAssignment, eqn: Eqn) -> None:
@@ -147,9 +149,9 @@ class _Scan:
         begins = [begin for begin, _ in self.histories.values()]
         for ref in (*self.carries, *self.ys, *begins):
             self.plan.touch(ref)
-        ins: list[Ref | None] = [*self.consts, *([None] * nk)]
+        ins: list[ArenaRef | None] = [*self.consts, *([None] * nk)]
         ins += [self._along(r, v.aval) for r, v in zip(self.xs, inner.invars[nc + nk :])]
-        outs: list[Ref | None] = [None] * nk
+        outs: list[ArenaRef | None] = [None] * nk
         outs += [self._along(r, a.aval) for r, a in zip(self.ys, inner.outvars[nk:])]
         for n, carry in zip(moving, self.carries):
             ins[nc + n] = carry
@@ -161,9 +163,9 @@ class _Scan:
         avals = [self.eqn.outvars[n].aval for n in moving]
         update_carries(self.plan, self.carries, [fresh[n] for n in moving], avals)
 
-    def _along(self, ref: Ref, aval: ShapedArray) -> Ref:
+    def _along(self, ref: ArenaRef, aval: ShapedArray) -> ArenaRef:
         """Return the address of the current iteration's element of a stack."""
-        return Ref(ref.buffer, ref.offset, (*ref.strides, (self.var, aval.nbytes)))
+        return ArenaRef(ref.buffer, ref.offset, (*ref.strides, (self.var, aval.nbytes)))
 
     def copy_results(self) -> None:
         """Copy the last values of histories to results that already have memory."""

@@ -14,18 +14,18 @@ import numpy as np
 
 from weft._engine.compiler.fusion.classify import LoweringKind, computes, lowering_kind, moves
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.groups import Group
+from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.compiler.loops.loop_nest import BuiltKernel, build
-from weft._engine.compiler.lowering.lower import Lowering
+from weft._engine.compiler.lowering.lower import GroupLowering
 from weft._engine.compiler.rewrite.decompose import expand
-from weft._engine.compiler.schedule.arena import Buffer, Ref, place
+from weft._engine.compiler.schedule.arena import ArenaBuffer, ArenaRef, place
 from weft._engine.compiler.schedule.buffer_aliasing import donate, share_dead
 from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment, joined_rows
 from weft._engine.compiler.schedule.liveness import PendingStep, ProgramBuilder, finalized
 from weft._engine.ir import program as P
 from weft._engine.ir.build import type_name
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
-from weft._engine.ir.loops import Kernel
+from weft._engine.ir.loops import LoopsKernel
 from weft._engine.util import dtypes
 from weft._engine.util.record import record, replace
 from weft._engine.util.state import clearing
@@ -53,7 +53,7 @@ class Scheduled:
     `aliases` maps numbers of outputs to numbers of donated inputs whose memory they take. `consts` are complete when the jobs in
     `const_makers` have finished."""
 
-    program: P.Program
+    program: P.ScheduledProgram
     consts: list[np.ndarray]
     gemm_count: int
     aliases: dict[int, int]
@@ -63,7 +63,7 @@ class Scheduled:
     const_makers: Sequence[Background] = ()
 
     @property
-    def kernels(self) -> list[Kernel]:
+    def kernels(self) -> list[LoopsKernel]:
         """The kernels in the order of execution, one entry per launch, without epilogues of matmuls."""
         return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
 
@@ -79,7 +79,7 @@ class Scheduled:
         return any(isinstance(s, P.Loop | P.WhileLoop) for s in walk(self.program.steps))
 
     @property
-    def epilogues(self) -> list[Kernel]:
+    def epilogues(self) -> list[LoopsKernel]:
         """The epilogues of matmuls in the order of execution."""
         return [
             s.epilogue
@@ -107,7 +107,7 @@ def walk(steps) -> list:
 
 
 #: a function that raises if the kernel built for a group does not implement it
-KernelCheck = Callable[[Fusion, Group, BuiltKernel], None]
+KernelCheck = Callable[[Fusion, KernelGroup, BuiltKernel], None]
 
 
 _ORDER_OF_SLOTS = {kind: i for i, kind in enumerate(P.SlotKind)}
@@ -122,7 +122,7 @@ def schedule(
     plan.check_kernel = check_kernel
     ins = [plan.new(v.aval.nbytes, P.SlotKind.INPUT, i) for i, v in enumerate(jaxpr.invars)]
     outs = [plan.new(v.aval.nbytes, P.SlotKind.OUTPUT, i) for i, v in enumerate(jaxpr.outvars)]
-    Body(plan, jaxpr, [Ref(b) for b in ins], [Ref(b) for b in outs]).run()
+    StepScheduler(plan, jaxpr, [ArenaRef(b) for b in ins], [ArenaRef(b) for b in outs]).run()
     of_type = lambda v: (v.aval.shape, v.aval.dtype)
     aliases = donate(
         plan,
@@ -138,13 +138,13 @@ def schedule(
     buffers.sort(key=lambda b: (_ORDER_OF_SLOTS[b.kind], b.number))
     numbers = {b: i for i, b in enumerate(buffers)}
 
-    def address(ref: Ref) -> P.BufRef:
+    def address(ref: ArenaRef) -> P.BufRef:
         ref = ref.final()
         return P.BufRef(numbers[ref.buffer], ref.offset, ref.strides)
 
     slots = tuple(P.Slot(b.kind, b.nbytes, b.offset, b in own) for b in buffers)
     steps = finalized(plan.steps, address)
-    program = P.Program(slots, steps, arena, jaxpr.name or "program")
+    program = P.ScheduledProgram(slots, steps, arena, jaxpr.name or "program")
     aliased = sum(ins[i].nbytes for i in aliases.values())
     peak = arena + sum(b.nbytes for b in buffers if not b.is_temp) - aliased
     scheduled = Scheduled(
@@ -155,18 +155,18 @@ def schedule(
     return replace(scheduled, words=tuple(plan.words), words_at=plan.words_at.buffer.number)
 
 
-def _place_own(plan: ProgramBuilder) -> set[Buffer]:
+def _place_own(plan: ProgramBuilder) -> set[ArenaBuffer]:
     """Assign offsets to the private buffers of tasks, and return these buffers.
 
     A loop whose iterations need too much private memory runs them one after another."""
-    of_loops: dict[int, list[Buffer]] = {id(region): [] for region in plan.task_regions}
+    of_loops: dict[int, list[ArenaBuffer]] = {id(region): [] for region in plan.task_regions}
     for buffer in plan.buffers if of_loops else ():
         if buffer.region is None or not buffer.is_temp:
             continue
         region = buffer.region.of_tasks()
         if region is not None:
             of_loops[id(region)].append(buffer)
-    own: set[Buffer] = set()
+    own: set[ArenaBuffer] = set()
     for region in plan.task_regions:
         region.own_bytes = place(of_loops[id(region)])
         if region.own_bytes > _TASK_LOOP_BYTES:
@@ -176,17 +176,17 @@ def _place_own(plan: ProgramBuilder) -> set[Buffer]:
     return own
 
 
-class Body(BufferAssignment):
+class StepScheduler(BufferAssignment):
     """The steps of one jaxpr: of the program, or of the body of a loop or branch."""
 
     bands: dict | None = None  # bands within which values are read, computed on first use
 
-    def run(self) -> list[Ref]:
+    def run(self) -> list[ArenaRef]:
         """Add the steps; return the addresses of the results."""
         copied = self.assign_targets()
         for i, item in enumerate(self.items):
             self.now = i
-            if isinstance(item, Group):
+            if isinstance(item, KernelGroup):
                 self._group(item)
             else:
                 self._non_fusible(item)
@@ -203,16 +203,16 @@ class Body(BufferAssignment):
     def within(
         self,
         jaxpr: Jaxpr,
-        ins: Sequence[Ref],
-        outs: Sequence[Ref | None],
+        ins: Sequence[ArenaRef],
+        outs: Sequence[ArenaRef | None],
         owned: Sequence[bool] = (),
-    ) -> list[Ref]:
+    ) -> list[ArenaRef]:
         """Add the steps of a jaxpr inside this one, with results at the addresses `outs` unless they are None; return the addresses."""
-        return Body(self.plan, jaxpr, ins, outs, owned).run()
+        return StepScheduler(self.plan, jaxpr, ins, outs, owned).run()
 
     # ---- kernels
 
-    def _group(self, group: Group) -> None:
+    def _group(self, group: KernelGroup) -> None:
         group.roots = [v for v in group.roots if v in self.graph.stored]
         if all(v.aval.size == 0 for v in group.roots):
             for var in group.roots:
@@ -230,7 +230,7 @@ class Body(BufferAssignment):
         writes = [self.result(v) for v in group.roots]
         self._allow_in_place(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
 
-    def _pad(self, group: Group) -> bool:
+    def _pad(self, group: KernelGroup) -> bool:
         """Add a padding by copies if the group only pads a value in memory with zeros; return whether it does."""
         eqn = self.graph.producer.get(group.roots[0])
         if eqn is None or moves(eqn) != "pad" or len(group.roots) > 1:
@@ -254,8 +254,8 @@ class Body(BufferAssignment):
         self.plan.step(lambda at: P.Pad(at(target), at(source), **sizes), [source], [target])
         return True
 
-    def _lowered(self, group: Group) -> BuiltKernel:
-        built = build(Lowering(self.graph, group).run(), self._name(group))
+    def _lowered(self, group: KernelGroup) -> BuiltKernel:
+        built = build(GroupLowering(self.graph, group).run(), self._name(group))
         if self.plan.check_kernel is not None:
             self.plan.check_kernel(self.graph, group, built)
         return built
@@ -264,14 +264,14 @@ class Body(BufferAssignment):
         self,
         pending: PendingStep,
         in_place: Sequence[tuple],
-        reads: list[Ref],
-        writes: list[Ref],
-        operands: Sequence[Ref] = (),
+        reads: list[ArenaRef],
+        writes: list[ArenaRef],
+        operands: Sequence[ArenaRef] = (),
     ) -> None:
         """Record the results of a kernel that may overwrite inputs in place.
 
         The `operands` of a matmul are excluded, because they are read in a different order."""
-        pairs: dict[Buffer, list] = {}
+        pairs: dict[ArenaBuffer, list] = {}
         excluded = [r.buffer for r in operands]
         for out, source, name in in_place:
             target, operand = writes[out], reads[source]
@@ -282,7 +282,7 @@ class Body(BufferAssignment):
                 pairs.setdefault(target.buffer, []).append((operand.buffer, f"y{out}", name))
         pending.in_place = pairs
 
-    def _kernel(self, signature: tuple, lower: Callable) -> tuple[Kernel, list[Var], tuple]:
+    def _kernel(self, signature: tuple, lower: Callable) -> tuple[LoopsKernel, list[Var], tuple]:
         """Return the kernel, its inputs, and the (result, operand, operand's name) triples that may share memory.
 
         Kernels with equal signatures are lowered once."""
@@ -304,7 +304,7 @@ class Body(BufferAssignment):
         kernel, order, in_place = cached
         return kernel, [leaves[i] for i in order], in_place
 
-    def _name(self, group: Group) -> str:
+    def _name(self, group: KernelGroup) -> str:
         fused = [v for v in group.roots if v in self.graph.producer]  # not the result of a matmul
         name = self.graph.producer[fused[-1]].primitive.name
         return f"fused_{name}" if len(self.graph.producer) > 1 else name
@@ -341,7 +341,7 @@ class Body(BufferAssignment):
         ]
         if copied:
             self.plan.step(
-                lambda at: P.Join(
+                lambda at: P.JoinStep(
                     at(target),
                     rows,
                     pitch,
@@ -360,7 +360,10 @@ class Body(BufferAssignment):
         if run.launches == 1:
             plan.launch(run.kernel(), xs, ys)
             return
-        var, carried = plan.loop_variable(), [Ref(plan.new(nbytes)) for nbytes in run.carried_bytes]
+        var, carried = (
+            plan.loop_variable(),
+            [ArenaRef(plan.new(nbytes)) for nbytes in run.carried_bytes],
+        )
         numbers = np.arange(-1, run.launches - 1, dtype=np.int64)
         number = replace(plan.const(numbers, np.int64), strides=((var, numbers.itemsize),))
         for ref in carried:
@@ -376,7 +379,7 @@ class Body(BufferAssignment):
         function = library_calls.host_function(eqn)
         fix = lambda at, items: tuple((at(r), shape, name) for r, shape, name in items)
         self.plan.step(
-            lambda at: P.HostCall(function, fix(at, ins), fix(at, outs)),
+            lambda at: P.HostCallStep(function, fix(at, ins), fix(at, outs)),
             [r for r, _, _ in ins],
             [r for r, _, _ in outs],
         )
@@ -422,7 +425,7 @@ class Body(BufferAssignment):
         }
         for stage in stages:
             if stage.out not in places:
-                places[stage.out] = Ref(self.plan.new(stage.nbytes(part)))
+                places[stage.out] = ArenaRef(self.plan.new(stage.nbytes(part)))
             refs = [places[stage.source], places[stage.out]]
             for factors in (
                 fft_plan.tables(stage, part),
@@ -493,7 +496,9 @@ class Body(BufferAssignment):
                 else scatters.in_order
             )
             kernel, reads = build_kernel(eqn, strides)
-            filled = Ref(self.plan.new(privatized_scatter.table_bytes(eqn))) if apart else target
+            filled = (
+                ArenaRef(self.plan.new(privatized_scatter.table_bytes(eqn))) if apart else target
+            )
             self.plan.launch(
                 kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [filled]
             )
@@ -507,7 +512,7 @@ class Body(BufferAssignment):
         updates, strides = self.operand(eqn.invars[2])
         operand, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
         kernel, reads = scatters.sorted_by_row(eqn)
-        order = [Ref(self.plan.new(4 * b.size)) for b in kernel.bufs[-2:]]
+        order = [ArenaRef(self.plan.new(4 * b.size)) for b in kernel.bufs[-2:]]
         self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], order)
         kernel, reads = scatters.row_by_row(eqn, strides)
         sources = [updates if i == 2 else operand for i in reads] + order
@@ -540,7 +545,7 @@ class Body(BufferAssignment):
             self.bands = band_analysis.read(self.jaxpr)
         return dot.band(result.aval.shape, self.bands.get(result, {}))
 
-    def _contract(self, eqn: Eqn, group: Group | None = None) -> None:
+    def _contract(self, eqn: Eqn, group: KernelGroup | None = None) -> None:
         """Add a matmul with the group that is its epilogue, if any."""
         from weft._engine.compiler.kernels import library_calls
 

@@ -19,8 +19,8 @@ from weft._engine.ir.program import (
     Copy,
     Fft,
     Gemm,
-    HostCall,
-    Join,
+    HostCallStep,
+    JoinStep,
     Launch,
     LibraryCall,
     Pad,
@@ -192,7 +192,7 @@ def _copy(step: Copy) -> list[StepAccess]:
 
 
 @_accesses.register
-def _join(step: Join) -> list[StepAccess]:
+def _join(step: JoinStep) -> list[StepAccess]:
     reads = [StepAccess(ref, step.rows * width) for ref, width, _ in step.parts]
     out = step.out
     return [
@@ -219,7 +219,7 @@ def _pad(step: Pad) -> list[StepAccess]:
 
 
 @_accesses.register
-def _host_call(step: HostCall) -> list[StepAccess]:
+def _host_call(step: HostCallStep) -> list[StepAccess]:
     def access(operand: tuple, writes: bool) -> StepAccess:
         ref, shape, dtype = operand
         return StepAccess(ref, math.prod(shape) * np.dtype(dtype).itemsize, writes=writes)

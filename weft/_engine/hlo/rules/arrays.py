@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft._engine.hlo.lowering import result_types, rule
-from weft._engine.hlo.ops import Block, Value, array_type, is_static
+from weft._engine.hlo.ops import HloBlock, HloValue, array_type, is_static
 from weft._engine.hlo.rules.reductions import of_combine, widened
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.windows import GatherDimensionNumbers, GatherScatterMode, window_of_scatter
@@ -16,32 +16,32 @@ from weft._engine.ops.windows import GatherDimensionNumbers, GatherScatterMode, 
 
 
 @rule("broadcast_in_dim")
-def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
+def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return b.broadcast(x, eqn.params["shape"], eqn.params["broadcast_dimensions"])
 
 
 @rule("reshape", "squeeze")
-def _reshape(b: Block, eqn: Eqn, x: Value) -> Value:
+def _reshape(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return b.reshape(x, eqn.outvars[0].aval.shape)
 
 
 @rule("transpose")
-def _transpose(b: Block, eqn: Eqn, x: Value) -> Value:
+def _transpose(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return b.transpose(x, eqn.params["permutation"])
 
 
 @rule("rev")
-def _rev(b: Block, eqn: Eqn, x: Value) -> Value:
+def _rev(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return b.op("reverse", x, dims=tuple(eqn.params["dimensions"]))
 
 
 @rule("iota")
-def _iota(b: Block, eqn: Eqn) -> Value:
+def _iota(b: HloBlock, eqn: Eqn) -> HloValue:
     return b.iota(eqn.params["shape"], eqn.params["dtype"], eqn.params["dimension"])
 
 
 @rule("dim_as_value")
-def _dim_as_value(b: Block, eqn: Eqn) -> Value:
+def _dim_as_value(b: HloBlock, eqn: Eqn) -> HloValue:
     return b.size(eqn.params["size"], result_types(eqn)[0].dtype)
 
 
@@ -49,13 +49,13 @@ def _dim_as_value(b: Block, eqn: Eqn) -> Value:
 
 
 @rule("slice")
-def _slice(b: Block, eqn: Eqn, x: Value) -> Value:
+def _slice(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     p = eqn.params
     return b.slice(x, p["start_indices"], p["limit_indices"], p["strides"])
 
 
 @rule("pad")
-def _pad(b: Block, eqn: Eqn, x: Value, value: Value) -> Value:
+def _pad(b: HloBlock, eqn: Eqn, x: HloValue, value: HloValue) -> HloValue:
     low, high, interior = zip(*eqn.params["padding_config"]) if x.ndim else ((), (), ())
     if not is_static((*low, *high)):
         amounts = [b.size_vector(sizes) for sizes in (low, high, interior)]
@@ -64,11 +64,11 @@ def _pad(b: Block, eqn: Eqn, x: Value, value: Value) -> Value:
 
 
 @rule("concatenate")
-def _concatenate(b: Block, eqn: Eqn, *xs: Value) -> Value:
+def _concatenate(b: HloBlock, eqn: Eqn, *xs: HloValue) -> HloValue:
     return b.op("concatenate", *xs, type=result_types(eqn)[0], dim=eqn.params["dimension"])
 
 
-def _starts(b: Block, starts: Sequence[Value]) -> list[Value]:
+def _starts(b: HloBlock, starts: Sequence[HloValue]) -> list[HloValue]:
     """Return start indices of one common type."""
     dtype = (
         np.result_type(*[s.dtype for s in starts], np.int32)
@@ -79,11 +79,13 @@ def _starts(b: Block, starts: Sequence[Value]) -> list[Value]:
 
 
 @rule("dynamic_slice")
-def _dynamic_slice(b: Block, eqn: Eqn, x: Value, *starts: Value) -> Value:
+def _dynamic_slice(b: HloBlock, eqn: Eqn, x: HloValue, *starts: HloValue) -> HloValue:
     return dynamic_slice(b, x, _starts(b, starts), eqn.params["slice_sizes"])
 
 
-def dynamic_slice(b: Block, x: Value, starts: Sequence[Value], sizes: Sequence[int]) -> Value:
+def dynamic_slice(
+    b: HloBlock, x: HloValue, starts: Sequence[HloValue], sizes: Sequence[int]
+) -> HloValue:
     """Slice `x` at computed positions."""
     type_ = array_type(sizes, x.dtype)
     if is_static(sizes):
@@ -98,14 +100,16 @@ def dynamic_slice(b: Block, x: Value, starts: Sequence[Value], sizes: Sequence[i
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update_slice(b: Block, eqn: Eqn, x: Value, update: Value, *starts: Value) -> Value:
+def _dynamic_update_slice(
+    b: HloBlock, eqn: Eqn, x: HloValue, update: HloValue, *starts: HloValue
+) -> HloValue:
     return b.op("dynamic_update_slice", x, update, *_starts(b, starts))
 
 
 # --- windows of convolutions, which the compiler introduces
 
 
-def _along(b: Block, x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
+def _along(b: HloBlock, x: HloValue, dim: int, start: int, count: int, step: int = 1) -> HloValue:
     """Return `count` elements of a dim, `step` apart."""
     end = start + (count - 1) * step + 1 if count else start
     at = lambda whole, value: [value if d == dim else w for d, w in enumerate(whole)]
@@ -113,7 +117,7 @@ def _along(b: Block, x: Value, dim: int, start: int, count: int, step: int = 1) 
 
 
 @rule("windows")
-def _windows(b: Block, eqn: Eqn, x: Value) -> Value:
+def _windows(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Return the windows of a convolution as an array.
 
     For each dim, the positions that each tap reads are sliced and stacked along a new last dim.
@@ -128,7 +132,7 @@ def _windows(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 @rule("shifted")
-def _shifted(b: Block, eqn: Eqn, x: Value) -> Value:
+def _shifted(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     p = eqn.params
     for d, t, n, step in zip(p["dims"], p["along"], p["places"], p["dilation"]):
         x = _joined(
@@ -137,7 +141,7 @@ def _shifted(b: Block, eqn: Eqn, x: Value) -> Value:
     return x
 
 
-def _joined(b: Block, xs: Sequence[Value], dim: int) -> Value:
+def _joined(b: HloBlock, xs: Sequence[HloValue], dim: int) -> HloValue:
     shape = [sum(x.shape[dim] for x in xs) if d == dim else n for d, n in enumerate(xs[0].shape)]
     return (
         xs[0]
@@ -149,7 +153,7 @@ def _joined(b: Block, xs: Sequence[Value], dim: int) -> Value:
 # --- gather and scatters ----------------------------------------------------------------------------------------------
 
 
-def _indices(b: Block, indices: Value) -> Value:
+def _indices(b: HloBlock, indices: HloValue) -> HloValue:
     """Return indices in a type that can hold any position."""
     return indices if indices.dtype.itemsize >= 4 else b.convert(indices, np.int32)
 
@@ -167,16 +171,16 @@ def _sorted_numbers(n: GatherDimensionNumbers) -> GatherDimensionNumbers:
 
 
 def _last_starts(
-    b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]
-) -> Value:
+    b: HloBlock, x: HloValue, indices: HloValue, n: GatherDimensionNumbers, sizes: Sequence[int]
+) -> HloValue:
     """Return the greatest in-bounds start of a window, for each component of an index."""
     last = [x.shape[d] - sizes[d] for d in n.start_index_map]
     return b.broadcast(b.size_vector(last, indices.dtype), indices.shape)
 
 
 def _clipped(
-    b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]
-) -> Value:
+    b: HloBlock, x: HloValue, indices: HloValue, n: GatherDimensionNumbers, sizes: Sequence[int]
+) -> HloValue:
     return b.op(
         "clamp",
         b.like(indices, 0),
@@ -187,7 +191,7 @@ def _clipped(
 
 
 @rule("gather")
-def _gather(b: Block, eqn: Eqn, x: Value, indices: Value) -> Value:
+def _gather(b: HloBlock, eqn: Eqn, x: HloValue, indices: HloValue) -> HloValue:
     p, (out,) = eqn.params, result_types(eqn)
     if out.size == 0:  # the windows may be larger than an empty operand
         return b.full(out.shape, 0, out.dtype)
@@ -227,7 +231,7 @@ def _gather(b: Block, eqn: Eqn, x: Value, indices: Value) -> Value:
 
 
 @rule("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
-def _scatter(b: Block, eqn: Eqn, x: Value, indices: Value, updates: Value) -> Value:
+def _scatter(b: HloBlock, eqn: Eqn, x: HloValue, indices: HloValue, updates: HloValue) -> HloValue:
     p, combine = eqn.params, eqn.primitive.lower.combine
     if not updates.type.size:
         return x
@@ -247,7 +251,7 @@ def _scatter(b: Block, eqn: Eqn, x: Value, indices: Value, updates: Value) -> Va
         )
     apply = (lambda r, old, new: new) if combine is None else of_combine(combine)
 
-    def write(x: Value, updates: Value) -> Value:
+    def write(x: HloValue, updates: HloValue) -> HloValue:
         element = array_type((), x.dtype)
         return b.emit(
             "scatter",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.hlo.lowering import result_types
-from weft._engine.hlo.ops import Block, Value
+from weft._engine.hlo.ops import HloBlock, HloValue
 from weft._engine.hlo.replicas import plugin_rule
 from weft._engine.hlo.rules.elementwise import spread
 from weft._engine.hlo.rules.formulas import apply_formula
@@ -35,7 +35,7 @@ def _formula(name: str) -> Callable:
 
     def register(formula: Callable) -> Callable:
         @plugin_rule(name)
-        def rule(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+        def rule(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
             (out,) = result_types(eqn)
             type_ = "f64" if out.dtype == np.float64 else "f32"
             write = lambda block, *xs: [

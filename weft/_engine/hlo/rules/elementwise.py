@@ -14,11 +14,11 @@ import numpy as np
 
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.hlo.lowering import Rule, result_types, rule
-from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
+from weft._engine.hlo.ops import HloBlock, HloValue, array_type, dtype_kind
 from weft._engine.hlo.rules.formulas import NAMED, apply
 from weft._engine.ir.build import HALVES, KERNEL_DTYPES, Builder, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Var
-from weft._engine.ir.loops import COMPARISONS, Const, Expr, Index, Op, Ref
+from weft._engine.ir.loops import COMPARISONS, Const, Expr, Index, ScalarOp, ScalarRef
 from weft._engine.ir.registry import functions
 from weft._engine.util import dtypes
 
@@ -81,14 +81,14 @@ _WIDE = {"f": np.dtype(np.float32), "i": np.dtype(np.int8), "u": np.dtype(np.uin
 _MANY = 12
 
 
-def spread(b: Block, args: Sequence[Value]) -> list[Value]:
+def spread(b: HloBlock, args: Sequence[HloValue]) -> list[HloValue]:
     """Return the operands of an elementwise operation, broadcast to one shape."""
     shape = next((x.shape for x in args if x.ndim), ())
     return [b.broadcast(x, shape) for x in args]
 
 
 @rule(ElementwiseOp)
-def _elementwise(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
+def _elementwise(b: HloBlock, eqn: Eqn, *args: HloValue) -> HloValue | list[HloValue]:
     name, types = eqn.primitive.name, result_types(eqn)
     direct = _direct(b, name)
     if direct:
@@ -96,42 +96,42 @@ def _elementwise(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     return _scalar_code(b, eqn, *args)
 
 
-def _direct(b: Block, name: str) -> str | None:
+def _direct(b: HloBlock, name: str) -> str | None:
     """Return the XLA operation that computes a primitive, or None."""
     op = DIRECT.get(name) or NAMED.get(name)
     return op if op and b.context.has(op) else None
 
 
 @rule("eq", "ne", "lt", "le", "gt", "ge")
-def _comparison(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+def _comparison(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
     return b.compare(_COMPARED[eqn.primitive.name], *spread(b, (x, y)))
 
 
 @rule("copy", "name", "stop_gradient")
-def _same(b: Block, eqn: Eqn, x: Value) -> Value:
+def _same(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return x
 
 
 @rule("xla_metadata_value")
-def _tagged(b: Block, eqn: Eqn, x: Value) -> Value:
+def _tagged(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     b.tag(x, eqn.params["xla_metadata_kvs"])
     return x
 
 
 @rule("layout_constraint")
-def _layout_constraint(b: Block, eqn: Eqn, x: Value) -> Value:
+def _layout_constraint(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return b.op(
         "custom_call", x, target="LayoutConstraint", backend_config={}, has_side_effect=False
     )
 
 
 @rule("convert_element_type")
-def _convert(b: Block, eqn: Eqn, x: Value) -> Value:
+def _convert(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return b.convert(x, result_types(eqn)[0].dtype)
 
 
 @rule("bitcast_convert_type")
-def _bitcast(b: Block, eqn: Eqn, x: Value) -> Value:
+def _bitcast(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return (
         x
         if x.dtype == result_types(eqn)[0].dtype
@@ -140,12 +140,12 @@ def _bitcast(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 @rule("reduce_precision")
-def _reduce_precision(b: Block, eqn: Eqn, x: Value) -> Value:
+def _reduce_precision(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return b.op("reduce_precision", x, **eqn.params)
 
 
 @rule("sign", "abs")
-def _sized(b: Block, eqn: Eqn, x: Value) -> Value:
+def _sized(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Write `sign` or `abs`; XLA lacks both for unsigned integers."""
     name = eqn.primitive.name
     if dtype_kind(x.dtype) != "u":
@@ -154,17 +154,17 @@ def _sized(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 @rule("round")
-def _round(b: Block, eqn: Eqn, x: Value) -> Value:
+def _round(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return b.op("round_nearest_even" if eqn.params["rounding_method"] else "round_nearest_afz", x)
 
 
 @rule("clamp")
-def _clamp(b: Block, eqn: Eqn, low: Value, x: Value, high: Value) -> Value:
+def _clamp(b: HloBlock, eqn: Eqn, low: HloValue, x: HloValue, high: HloValue) -> HloValue:
     return b.op("clamp", *spread(b, (low, x, high)), type=result_types(eqn)[0])
 
 
 @rule("select_n")
-def _select(b: Block, eqn: Eqn, which: Value, *cases: Value) -> Value:
+def _select(b: HloBlock, eqn: Eqn, which: HloValue, *cases: HloValue) -> HloValue:
     which, *arrays = spread(b, (which, *cases))
     if dtype_kind(which.dtype) == "b":
         return b.op("select", which, arrays[-1], arrays[0], type=arrays[0].type)
@@ -175,17 +175,17 @@ def _select(b: Block, eqn: Eqn, which: Value, *cases: Value) -> Value:
 
 
 @rule("pow")
-def _pow(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+def _pow(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
     return b.op("power", *spread(b, (x, b.convert(y, x.dtype))), type=result_types(eqn)[0])
 
 
 @rule("exp2")
-def _exp2(b: Block, eqn: Eqn, x: Value) -> Value:
+def _exp2(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return b.op("power", b.like(x, 2), x)
 
 
 @rule("logaddexp")
-def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+def _logaddexp(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
     x, y = spread(b, (x, y))
     top, gap = b.op("maximum", x, y), b.op("abs", b.op("subtract", x, y))
     rest = b.op("log_plus_one", b.op("exponential", b.op("negate", gap)))
@@ -197,7 +197,7 @@ def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
 # --- by scalar code
 
 
-def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _scalar_code(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write the scalar code of a kernel element, applied to whole arrays.
 
     Dtypes that kernels do not have are computed in wider types.
@@ -213,7 +213,8 @@ def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     )
     code = list(code) if isinstance(code, (list, tuple)) else [code]
     write = lambda inner, *xs: [
-        inner.convert(y, t.dtype) for y, t in zip(_Code(inner, shape, xs).values(code), types)
+        inner.convert(y, t.dtype)
+        for y, t in zip(_TensorEvaluator(inner, shape, xs).values(code), types)
     ]
     if sum(1 for _ in _operations(code)) < _MANY and not any(
         _is_formula(b, op) for op in _operations(code)
@@ -223,7 +224,7 @@ def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     return b.context.shared(b, eqn.primitive.name, key, args, write)
 
 
-def in_wide_types(b: Block, eqn: Eqn, args: Sequence[Value], write: Rule) -> list[Value]:
+def in_wide_types(b: HloBlock, eqn: Eqn, args: Sequence[HloValue], write: Rule) -> list[HloValue]:
     """Write an equation with `write`, computed with narrow floats as 32-bit and narrow integers as
     8-bit.
 
@@ -233,7 +234,7 @@ def in_wide_types(b: Block, eqn: Eqn, args: Sequence[Value], write: Rule) -> lis
         invars=[_widened(a) for a in eqn.invars], outvars=[_widened(v) for v in eqn.outvars]
     )
     results = write(b, wide, *[b.convert(x, v.aval.dtype) for x, v in zip(args, wide.invars)])
-    results = [results] if isinstance(results, Value) else results
+    results = [results] if isinstance(results, HloValue) else results
     return [b.convert(y, t.dtype) for y, t in zip(results, result_types(eqn))]
 
 
@@ -258,50 +259,50 @@ def _operations(exprs: Sequence[Expr]) -> Any:
     seen, rest = set(), list(exprs)
     while rest:
         expr = rest.pop()
-        if isinstance(expr, Op) and id(expr) not in seen:
+        if isinstance(expr, ScalarOp) and id(expr) not in seen:
             seen.add(id(expr))
             rest += expr.args
             yield expr
 
 
-def _is_formula(b: Block, op: Op) -> bool:
+def _is_formula(b: HloBlock, op: ScalarOp) -> bool:
     return functions[op.op] is not None and not _direct(b, op.op)
 
 
-class _Code:
+class _TensorEvaluator:
     """An evaluator of Loops expressions on whole arrays."""
 
-    def __init__(self, b: Block, shape: Sequence[int], operands: Sequence[Value]):
+    def __init__(self, b: HloBlock, shape: Sequence[int], operands: Sequence[HloValue]):
         self.b, self.shape = b, tuple(shape)
         self.operands = [b.broadcast(x, shape) for x in operands]
-        self.memo: dict[int, Value] = {}
+        self.memo: dict[int, HloValue] = {}
 
-    def values(self, exprs: Sequence[Expr]) -> list[Value]:
+    def values(self, exprs: Sequence[Expr]) -> list[HloValue]:
         """Return the values of expressions; shared subexpressions are computed once."""
         return [self.value(e) for e in exprs]
 
-    def value(self, expr: Expr) -> Value:
+    def value(self, expr: Expr) -> HloValue:
         """Return the value of an expression."""
         if id(expr) not in self.memo:
             self.memo[id(expr)] = self.made(expr)
         return self.memo[id(expr)]
 
-    def made(self, expr: Expr) -> Value:
+    def made(self, expr: Expr) -> HloValue:
         """Compute the value of an expression."""
         b = self.b
         if isinstance(expr, Const):
             return b.full(self.shape, expr.value, _dtype(expr.type))
-        if isinstance(expr, Ref):
+        if isinstance(expr, ScalarRef):
             return self.operands[int(expr.name[1:])]
         if isinstance(expr, Index):
             return b.iota(self.shape, np.int64, int(expr.name[1:]))
-        if not isinstance(expr, Op):
+        if not isinstance(expr, ScalarOp):
             raise NotImplementedError(
                 f"as_text: scalar code reads memory by {type(expr).__name__}."
             )
         return self.operation(expr.op, expr.type, [self.value(a) for a in expr.args])
 
-    def operation(self, op: str, type_: str, args: list[Value]) -> Value:
+    def operation(self, op: str, type_: str, args: list[HloValue]) -> HloValue:
         """Write an operation of Loops."""
         b, out = self.b, array_type(self.shape, _dtype(type_))
         if op in COMPARISONS:

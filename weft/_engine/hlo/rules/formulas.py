@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.codegen.vector.math_tables import TABLE
-from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
+from weft._engine.hlo.ops import HloBlock, HloValue, array_type, dtype_kind
 from weft._engine.ir.formulas import Formulas
 from weft._engine.ir.registry import functions
 from weft._engine.ops.functions import gammas
@@ -62,7 +62,7 @@ NAMED = {
 }
 
 
-def apply(b: Block, name: str, args: Sequence[Value], type_: str) -> Value:
+def apply(b: HloBlock, name: str, args: Sequence[HloValue], type_: str) -> HloValue:
     """Return the function `name` of arrays, accurate enough to be rounded to `type_`."""
     if dtype_kind(args[0].dtype) == "c":
         raise NotImplementedError(
@@ -74,34 +74,36 @@ def apply(b: Block, name: str, args: Sequence[Value], type_: str) -> Value:
 
 
 def apply_formula(
-    b: Block, formula: Callable, args: Sequence[Value], type_: str, type_inside: str = "f64"
-) -> Value:
+    b: HloBlock, formula: Callable, args: Sequence[HloValue], type_: str, type_inside: str = "f64"
+) -> HloValue:
     """Evaluate a formula on arrays in `type_inside`, accurately enough to be rounded to `type_`."""
     f = Tensors(b, args[0].shape, type_inside, type_)
-    return formula(f, *[V(f, b.convert(x, f.dtype)) for x in args]).value
+    return formula(f, *[TensorValue(f, b.convert(x, f.dtype)) for x in args]).value
 
 
-def _operator(op: str, swap: bool = False) -> Callable[[V, Any], V]:
+def _operator(op: str, swap: bool = False) -> Callable[[TensorValue, Any], TensorValue]:
     """Return an operator of arrays."""
 
-    def apply(x: V, other: V | float) -> V:
+    def apply(x: TensorValue, other: TensorValue | float) -> TensorValue:
         a, b = x.value, x.f.raw(other, x.value)
-        return V(x.f, x.f.b.op(op, *((b, a) if swap else (a, b))))
+        return TensorValue(x.f, x.f.b.op(op, *((b, a) if swap else (a, b))))
 
     return apply
 
 
-def _comparison(direction: str) -> Callable[[V, Any], V]:
+def _comparison(direction: str) -> Callable[[TensorValue, Any], TensorValue]:
     """Return a comparison of arrays."""
-    return lambda x, other: V(x.f, x.f.b.compare(direction, x.value, x.f.raw(other, x.value)))
+    return lambda x, other: TensorValue(
+        x.f, x.f.b.compare(direction, x.value, x.f.raw(other, x.value))
+    )
 
 
-class V:
+class TensorValue:
     """An array of floats, of integers of the same size, or of bools, with Python's operators."""
 
     __slots__ = ("f", "value")
 
-    def __init__(self, f: Tensors, value: Value):
+    def __init__(self, f: Tensors, value: HloValue):
         self.f, self.value = f, value
 
     __add__, __radd__ = _operator("add"), _operator("add", swap=True)
@@ -112,21 +114,21 @@ class V:
     __lshift__, __rshift__ = _operator("shift_left"), _operator("shift_right_arithmetic")
     __lt__, __le__, __gt__, __ge__, same = map(_comparison, ("LT", "LE", "GT", "GE", "EQ"))
 
-    def __neg__(self) -> V:
-        return V(self.f, self.f.b.op("negate", self.value))
+    def __neg__(self) -> TensorValue:
+        return TensorValue(self.f, self.f.b.op("negate", self.value))
 
-    def __invert__(self) -> V:
-        return V(self.f, self.f.b.op("not", self.value))
+    def __invert__(self) -> TensorValue:
+        return TensorValue(self.f, self.f.b.op("not", self.value))
 
-    def is_nan(self) -> V:
+    def is_nan(self) -> TensorValue:
         """Return a mask of the NaNs."""
-        return V(self.f, self.f.b.compare("NE", self.value, self.value))
+        return TensorValue(self.f, self.f.b.compare("NE", self.value, self.value))
 
 
 class Tensors(Formulas):
     """The backend interface of formulas, on arrays of one shape in one floating type."""
 
-    def __init__(self, b: Block, shape: Sequence[int], type_: str, demand: str):
+    def __init__(self, b: HloBlock, shape: Sequence[int], type_: str, demand: str):
         super().__init__(type_, demand)
         self.b, self.shape, self.short, self.brief, self.has_fma = (
             b,
@@ -137,15 +139,15 @@ class Tensors(Formulas):
         )
         self.dtype, self.int_dtype = np.dtype(f"f{self.bits // 8}"), np.dtype(f"i{self.bits // 8}")
 
-    def __getattr__(self, name: str) -> Callable[..., V]:
+    def __getattr__(self, name: str) -> Callable[..., TensorValue]:
         op = NAMED.get(name)
         if op and self.b.context.has(op):
-            return lambda *args: V(self, self.b.op(op, *[self.raw(a) for a in args]))
+            return lambda *args: TensorValue(self, self.b.op(op, *[self.raw(a) for a in args]))
         return super().__getattr__(name)
 
-    def raw(self, x: V | float, like: Value | None = None) -> Value:
+    def raw(self, x: TensorValue | float, like: HloValue | None = None) -> HloValue:
         """Return an array; a number is broadcast, by default in the dtype of the formulas."""
-        if isinstance(x, V):
+        if isinstance(x, TensorValue):
             return x.value
         array = self.b.full(self.shape, x, self.dtype if like is None else like.dtype)
         # adding this constant rounds; a barrier keeps its subtraction from being simplified away
@@ -155,60 +157,64 @@ class Tensors(Formulas):
             else array
         )
 
-    def c(self, value: float) -> V:
+    def c(self, value: float) -> TensorValue:
         """Return a constant."""
-        return V(self, self.raw(value))
+        return TensorValue(self, self.raw(value))
 
-    def op(self, name: str, *args: V | float) -> V:
+    def op(self, name: str, *args: TensorValue | float) -> TensorValue:
         """Write an operation on floats."""
-        return V(self, self.b.op(name, *[self.raw(a) for a in args]))
+        return TensorValue(self, self.b.op(name, *[self.raw(a) for a in args]))
 
-    def fma(self, x: V | float, y: V | float, z: V | float) -> V:
+    def fma(
+        self, x: TensorValue | float, y: TensorValue | float, z: TensorValue | float
+    ) -> TensorValue:
         """Return x * y + z."""
         return self.op("add", self.op("multiply", x, y), z)
 
     exact_fma = fma
 
-    def select(self, cond: V, x: V | float, y: V | float) -> V:
+    def select(
+        self, cond: TensorValue, x: TensorValue | float, y: TensorValue | float
+    ) -> TensorValue:
         """Return `x` where `cond` holds, else `y`."""
-        like = next((a.value for a in (x, y) if isinstance(a, V)), None)
+        like = next((a.value for a in (x, y) if isinstance(a, TensorValue)), None)
         a, b = self.raw(x, like), self.raw(y, like)
-        return V(self, self.b.op("select", cond.value, a, b, type=a.type))
+        return TensorValue(self, self.b.op("select", cond.value, a, b, type=a.type))
 
-    def intrinsic(self, name: str, *args: V) -> V:
+    def intrinsic(self, name: str, *args: TensorValue) -> TensorValue:
         """Write a function that is an XLA operation."""
         return self.op(name, *args)
 
-    def abs(self, x: V) -> V:
+    def abs(self, x: TensorValue) -> TensorValue:
         return self.op("abs", x)
 
-    def max(self, x: V, y: V) -> V:
+    def max(self, x: TensorValue, y: TensorValue) -> TensorValue:
         return self.op("maximum", x, y)
 
-    def copysign(self, x: V | float, y: V) -> V:
+    def copysign(self, x: TensorValue | float, y: TensorValue) -> TensorValue:
         """Return the magnitude of x with the sign of y."""
         sign = self.to_bits(y) & -(1 << self.bits - 1)
-        return self.from_bits((self.to_bits(self.abs(V(self, self.raw(x))))) | sign)
+        return self.from_bits((self.to_bits(self.abs(TensorValue(self, self.raw(x))))) | sign)
 
-    def trunc(self, x: V) -> V:
+    def trunc(self, x: TensorValue) -> TensorValue:
         """Return the integer part."""
         return self.select(x < 0.0, self.op("ceil", x), self.op("floor", x))
 
-    def to_bits(self, x: V) -> V:
+    def to_bits(self, x: TensorValue) -> TensorValue:
         """Return the bits of floats as integers."""
-        return V(
+        return TensorValue(
             self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.int_dtype))
         )
 
-    def from_bits(self, x: V) -> V:
+    def from_bits(self, x: TensorValue) -> TensorValue:
         """Return the floats with the given bits."""
-        return V(
+        return TensorValue(
             self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.dtype))
         )
 
-    def to_float(self, x: V) -> V:
+    def to_float(self, x: TensorValue) -> TensorValue:
         """Convert integers to floats."""
-        return V(self, self.b.convert(x.value, self.dtype))
+        return TensorValue(self, self.b.convert(x.value, self.dtype))
 
     def table(self, name: str) -> tuple[float, ...]:
         """Return the coefficients of the tabulated polynomial `name`."""
@@ -218,48 +224,54 @@ class Tensors(Formulas):
         """Return the formulas in doubles."""
         return self if self.wide else Tensors(self.b, self.shape, "f64", self.demand)
 
-    def widen(self, x: V) -> V:
+    def widen(self, x: TensorValue) -> TensorValue:
         """Return a value in doubles."""
         wide = self.in_double()
-        return V(wide, self.b.convert(x.value, wide.dtype))
+        return TensorValue(wide, self.b.convert(x.value, wide.dtype))
 
-    def narrow(self, x: V) -> V:
+    def narrow(self, x: TensorValue) -> TensorValue:
         """Return a double in this precision."""
-        return V(self, self.b.convert(x.value, self.dtype))
+        return TensorValue(self, self.b.convert(x.value, self.dtype))
 
-    def cold(self, y: V, where: V, function: Any, *args: V) -> V:
+    def cold(
+        self, y: TensorValue, where: TensorValue, function: Any, *args: TensorValue
+    ) -> TensorValue:
         """Return `function` of the elements where `where` holds, else `y`."""
         values = (
             self.library(function, *args) if isinstance(function, str) else function(self, *args)
         )
         return self.select(where, values, y)
 
-    def library(self, name: str, *args: V) -> V:
+    def library(self, name: str, *args: TensorValue) -> TensorValue:
         """Evaluate a function that other backends take from the C library."""
         return (
             gammas.lgamma_in_double(self, *args) if name == "lgamma" else getattr(self, name)(*args)
         )
 
-    def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
+    def repeat(
+        self,
+        step: Callable[..., tuple[TensorValue, list[TensorValue]]],
+        *start: TensorValue | float,
+    ) -> list[TensorValue]:
         """Iterate `more, values = step(n, *values)` for n = 1, 2, ... while `more`, in each element."""
         b = self.b
         begin = [self.raw(x) for x in (1.0, *start)]
         begin.append(b.full(self.shape, True, np.bool_))
         types = [x.type for x in begin]
 
-        def go(block: Block, *values: Value) -> Value:
+        def go(block: HloBlock, *values: HloValue) -> HloValue:
             init = block.constant(np.False_)
             axes = range(len(self.shape))
             return block.reduce(
                 [values[-1]], [init], axes, lambda inner, x, y: inner.op("or", x, y)
             )[0]
 
-        def body(block: Block, *values: Value) -> list[Value]:
+        def body(block: HloBlock, *values: HloValue) -> list[HloValue]:
             outer, self.b = self.b, block
-            number, *old = [V(self, x) for x in values[:-1]]
-            advanced = self.advanced(step, number, old, V(self, values[-1]))
+            number, *old = [TensorValue(self, x) for x in values[:-1]]
+            advanced = self.advanced(step, number, old, TensorValue(self, values[-1]))
             self.b = outer
             return [v.value for v in advanced]
 
         outs = b.emit("while", begin, types, [b.region(types, go), b.region(types, body)])
-        return [V(self, x) for x in outs[1:-1]]
+        return [TensorValue(self, x) for x in outs[1:-1]]

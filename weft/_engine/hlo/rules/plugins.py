@@ -18,7 +18,7 @@ from weft._engine.core.primitive import (
 from weft._engine.core.trace import typeof
 from weft._engine.hlo.factorizations import banded, jacobi, lu, reflectors
 from weft._engine.hlo.lowering import Rule, result_types, rule_of
-from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
+from weft._engine.hlo.ops import HloBlock, HloValue, array_type, dtype_kind
 from weft._engine.hlo.replicas import HOST_TARGET, ReplicaLowering, plugin_rule, refuse
 from weft._engine.hlo.rules.elementwise import in_wide_types
 from weft._engine.hlo.rules.regions import meeting
@@ -41,7 +41,7 @@ def _common_rule(eqn: Eqn) -> Rule:
     return write
 
 
-def _module(b: Block) -> ReplicaLowering:
+def _module(b: HloBlock) -> ReplicaLowering:
     """Return the module that a block is part of."""
     assert isinstance(b.context, ReplicaLowering)
     return b.context
@@ -51,13 +51,13 @@ def _module(b: Block) -> ReplicaLowering:
 
 
 @plugin_rule(ConstraintOp)
-def _same(b: Block, eqn: Eqn, x: Value) -> Value:
+def _same(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Ignore a sharding: the program of one device is already partitioned."""
     return x
 
 
 @plugin_rule("layout_constraint")
-def _own_layout(b: Block, eqn: Eqn, x: Value) -> Value:
+def _own_layout(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Ignore a layout: the plugin chooses the layouts of values inside a program."""
     return x
 
@@ -72,7 +72,7 @@ _EXACT = frozenset(
 
 
 @plugin_rule(ElementwiseOp, ScanOp, SortOp)
-def _of_any_dtype(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
+def _of_any_dtype(b: HloBlock, eqn: Eqn, *args: HloValue) -> HloValue | list[HloValue]:
     """Compute functions of narrow floats in a wider dtype and round once.
 
     Integers of a few bits are sorted as bytes.
@@ -91,7 +91,7 @@ def _is_widened(primitive: Any, dtype: np.dtype) -> bool:
 
 
 @plugin_rule("argmax", "argmin")
-def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value | list[Value]:
+def _arg_reduce(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue | list[HloValue]:
     write = _common_rule(eqn)
     if dtypes.itemsize_bits(x.dtype) < 8:
         return in_wide_types(b, eqn, [x], write)
@@ -104,7 +104,7 @@ def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value | list[Value]:
 def _written_as(fn: Callable) -> Callable:
     """Return a rule that writes `fn`, made of other primitives, as a function of the module."""
 
-    def rule(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+    def rule(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
         many = eqn.primitive.multiple_results
         run = lambda *xs: list(fn(*xs, **eqn.params)) if many else [fn(*xs, **eqn.params)]
         write = lambda block, *xs: block.context.inline_function(block, run, xs)
@@ -125,7 +125,7 @@ plugin_rule("tridiagonal_solve")(_written_as(banded.tridiagonal_solve))
 
 
 @plugin_rule("geqrf")
-def _geqrf(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+def _geqrf(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
     types = result_types(eqn)
     if not x.type.size:
         return [b.full(t.shape, 0, t.dtype) for t in types]
@@ -133,7 +133,7 @@ def _geqrf(b: Block, eqn: Eqn, x: Value) -> list[Value]:
 
 
 @plugin_rule("householder_product")
-def _householder_product(b: Block, eqn: Eqn, a: Value, taus: Value) -> Value:
+def _householder_product(b: HloBlock, eqn: Eqn, a: HloValue, taus: HloValue) -> HloValue:
     missing = a.shape[-1] - taus.shape[-1]
     if not a.type.size:
         return a
@@ -147,7 +147,9 @@ def _householder_product(b: Block, eqn: Eqn, a: Value, taus: Value) -> Value:
     return _expanded(b, "ProductOfElementaryHouseholderReflectors", [a, taus], [a.type])[0]
 
 
-def _expanded(b: Block, target: str, args: Sequence[Value], types: Sequence) -> list[Value]:
+def _expanded(
+    b: HloBlock, target: str, args: Sequence[HloValue], types: Sequence
+) -> list[HloValue]:
     """Write a custom call that XLA's compilers expand into operations."""
     return b.emit(
         "custom_call", args, types, target=target, backend_config={}, has_side_effect=False
@@ -161,7 +163,7 @@ _RAGGED = ("cuda", "rocm")
 
 
 @plugin_rule(CollectiveOp)
-def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _collective(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a collective in a dtype that all platforms exchange, add, multiply and compare."""
     write = _common_rule(eqn)
     if not args:
@@ -171,7 +173,7 @@ def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
         return [b.full(t.shape, 0, t.dtype) for t in types]
     carrier = _carrier(args[0].dtype, spec_of(eqn.primitive).reduces)
     results = write(b, eqn, *[b.convert(x, carrier) for x in args])
-    results = [results] if isinstance(results, Value) else results
+    results = [results] if isinstance(results, HloValue) else results
     return [b.convert(x, t.dtype) for x, t in zip(results, types)]
 
 
@@ -192,7 +194,7 @@ def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
 
 
 @plugin_rule("pbroadcast")
-def _broadcast(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
     """Write a broadcast as permutations; each one doubles the number of positions with the value."""
     return b.context.inline_function(b, lambda x: [_sent_to_all(x, **eqn.params)], [x])
 
@@ -222,7 +224,7 @@ def _sent_to_all(
 
 
 @plugin_rule("ragged_all_to_all")
-def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _ragged(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write one exchange where the platform has it; else all rows are sent to all positions."""
     if _module(b).platform not in _RAGGED:
         exchange = eqn.primitive.several
@@ -244,13 +246,13 @@ def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 @plugin_rule("eig", "schur")
-def _on_host(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _on_host(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a call of the host, which computes the equation by its `reference`."""
     return _call_host(b, eqn, args, result_types(eqn))
 
 
 @plugin_rule(CallbackOp)
-def _callback(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _callback(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a call of the host, with the position of the device as first operand and first result.
 
     The result is the first operand of the next such call, so that calls run in program order.
@@ -263,8 +265,8 @@ def _callback(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 def _call_host(
-    b: Block, eqn: Eqn, args: Sequence[Value], types: Sequence[ShapedArray]
-) -> list[Value]:
+    b: HloBlock, eqn: Eqn, args: Sequence[HloValue], types: Sequence[ShapedArray]
+) -> list[HloValue]:
     number_of = _module(b).host
     if number_of is None:
         refuse(eqn, "is computed on the host, which programs of this plugin do not call.")

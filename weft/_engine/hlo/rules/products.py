@@ -10,7 +10,7 @@ import numpy as np
 from weft._engine.control.scan import scan
 from weft._engine.core.primitive import CallbackOp, ContractOp, LibraryOp
 from weft._engine.hlo.lowering import result_types, rule
-from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
+from weft._engine.hlo.ops import HloBlock, HloValue, array_type, dtype_kind
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.arithmetic import add
 from weft._engine.ops.comparison import eq, select
@@ -21,7 +21,7 @@ from weft._engine.ops.ragged import grouped_in_full
 from weft._engine.ops.reduce import reduce_sum
 
 
-def _same_dtype(b: Block, eqn: Eqn, x: Value, y: Value) -> tuple[Value, Value]:
+def _same_dtype(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> tuple[HloValue, HloValue]:
     """Return operands of a product in one dtype; products of bools are counted."""
     dtype = x.dtype if x.dtype == y.dtype else eqn.outvars[0].aval.dtype
     dtype = np.dtype(np.int32) if dtype_kind(dtype) == "b" else dtype
@@ -29,8 +29,8 @@ def _same_dtype(b: Block, eqn: Eqn, x: Value, y: Value) -> tuple[Value, Value]:
 
 
 def _product(
-    b: Block, eqn: Eqn, name: str, shape: Sequence[int], x: Value, y: Value, **attrs: Any
-) -> Value:
+    b: HloBlock, eqn: Eqn, name: str, shape: Sequence[int], x: HloValue, y: HloValue, **attrs: Any
+) -> HloValue:
     (out,) = result_types(eqn)
     x, y = _same_dtype(b, eqn, x, y)
     dtype = np.dtype(np.int32) if dtype_kind(out.dtype) == "b" else out.dtype
@@ -41,7 +41,7 @@ def _product(
 
 
 @rule(ContractOp)
-def _dot_general(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+def _dot_general(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
     """Write a product; the compiler's products may have result dims in another order."""
     contracting, batching = eqn.params["dimension_numbers"]
     order = eqn.params.get("permutation")
@@ -54,12 +54,12 @@ def _dot_general(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
 
 
 @rule("grouped_dot")
-def _grouped_dot(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _grouped_dot(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     return b.context.inline_function(b, lambda *xs: [grouped_in_full(*xs, **eqn.params)], args)
 
 
 @rule("conv_general_dilated")
-def _convolution(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
+def _convolution(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
     p = eqn.params
     return _product(
         b,
@@ -85,7 +85,7 @@ _MOST_DIMS = 3
 
 
 @rule("fft")
-def _fft(b: Block, eqn: Eqn, x: Value) -> Value:
+def _fft(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
     x = b.convert(x, eqn.outvars[0].aval.dtype) if kind is FftType.FFT else x
     last = lengths[-_MOST_DIMS:]
@@ -106,7 +106,7 @@ def _fft(b: Block, eqn: Eqn, x: Value) -> Value:
     return x if kind is FftType.IRFFT else _along(b, x, outer, whole)
 
 
-def _along(b: Block, x: Value, dims: range, kind: FftType) -> Value:
+def _along(b: HloBlock, x: HloValue, dims: range, kind: FftType) -> HloValue:
     """Write complex transforms along each of `dims`, one after the other."""
     for d in dims:
         order = [k for k in range(x.ndim) if k != d] + [d]
@@ -120,7 +120,7 @@ def _along(b: Block, x: Value, dims: range, kind: FftType) -> Value:
 
 
 @rule("cholesky")
-def _cholesky(b: Block, eqn: Eqn, x: Value) -> Value:
+def _cholesky(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Write a Cholesky factorization and zero the undefined upper triangle."""
     factor, (rows, columns) = (
         b.op("cholesky", x, lower=True),
@@ -130,7 +130,7 @@ def _cholesky(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 @rule("triangular_solve")
-def _triangular_solve(b: Block, eqn: Eqn, a: Value, y: Value) -> Value:
+def _triangular_solve(b: HloBlock, eqn: Eqn, a: HloValue, y: HloValue) -> HloValue:
     p = dict(eqn.params)
     transposes, conjugates = p.pop("transpose_a"), p.pop("conjugate_a")
     if conjugates and not transposes:
@@ -142,7 +142,7 @@ def _triangular_solve(b: Block, eqn: Eqn, a: Value, y: Value) -> Value:
 
 
 @rule("lu_pivots_to_permutation")
-def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
+def _permutation(b: HloBlock, eqn: Eqn, pivots: HloValue) -> list[HloValue]:
     """Write the permutation that results from exchanging rows one after the other."""
     (out,) = result_types(eqn)
 
@@ -167,7 +167,7 @@ def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
 
 @rule("lu", "qr", "eigh", "svd")
 @rule(LibraryOp, CallbackOp)
-def _custom_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _custom_call(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a custom call for a computation of a library or of the host."""
     backend_config = {k: v for k, v in eqn.params.items() if isinstance(v, (bool, int, str))}
     named = getattr(

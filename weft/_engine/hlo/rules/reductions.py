@@ -10,7 +10,7 @@ import numpy as np
 from weft._engine.control.scan import scan
 from weft._engine.core.primitive import ReduceOp, ScanOp
 from weft._engine.hlo.lowering import result_types, rule
-from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind, is_static
+from weft._engine.hlo.ops import HloBlock, HloValue, array_type, dtype_kind, is_static
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.registry import registry
 from weft._engine.ops.families import full, is_narrow, move_dim
@@ -32,12 +32,14 @@ COMBINES = {
 }
 
 
-def of_combine(combine: str) -> Callable[[Block, Value, Value], Value]:
+def of_combine(combine: str) -> Callable[[HloBlock, HloValue, HloValue], HloValue]:
     """Return a function that writes the region which combines two elements."""
     return lambda r, x, y: r.op(COMBINES[combine], x, y)
 
 
-def widened(b: Block, combine: str | None, fn: Callable[..., Value], *xs: Value) -> Value:
+def widened(
+    b: HloBlock, combine: str | None, fn: Callable[..., HloValue], *xs: HloValue
+) -> HloValue:
     """Return `fn(*xs)`.
 
     Floating-point sums and products of at most 16 bits are computed in float32.
@@ -52,7 +54,7 @@ def widened(b: Block, combine: str | None, fn: Callable[..., Value], *xs: Value)
 
 
 @rule(ReduceOp)
-def _reduce(b: Block, eqn: Eqn, x: Value) -> Value:
+def _reduce(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     spec = eqn.primitive.lower
     run = lambda x: b.reduce(
         [x],
@@ -64,7 +66,7 @@ def _reduce(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 @rule("argmax", "argmin")
-def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
+def _arg_reduce(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Select the extreme element with its position.
 
     A NaN is more extreme than numbers; among equal elements the first one is selected.
@@ -72,7 +74,7 @@ def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
     (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
     direction, neutral = ("GT", lowest) if eqn.primitive is argmax_p else ("LT", highest)
 
-    def pick(r: Block, x: Value, i: Value, y: Value, j: Value) -> list[Value]:
+    def pick(r: HloBlock, x: HloValue, i: HloValue, y: HloValue, j: HloValue) -> list[HloValue]:
         wins, ties = r.compare(direction, x, y), r.compare("EQ", x, y)
         if dtype_kind(x.dtype) == "f":
             x_nan, y_nan = r.compare("NE", x, x), r.compare("NE", y, y)
@@ -89,7 +91,7 @@ def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 @rule(ScanOp)
-def _running(b: Block, eqn: Eqn, x: Value) -> Value:
+def _running(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Write a reduction over the windows that end, or begin, at each element."""
     spec, axis = eqn.primitive.lower, eqn.params["axis"]
     n = x.shape[axis]
@@ -97,7 +99,7 @@ def _running(b: Block, eqn: Eqn, x: Value) -> Value:
         return x
     ones, at = [1] * x.ndim, lambda value: [value if d == axis else (0, 0) for d in range(x.ndim)]
 
-    def run(x: Value) -> Value:
+    def run(x: HloValue) -> HloValue:
         if not is_static([n]):
             return b.context.inline_function(b, lambda x: [_prefixes_in_loop(x, eqn)], [x])[0]
         element = array_type((), x.dtype)
@@ -132,7 +134,7 @@ def _prefixes_in_loop(x: Any, eqn: Eqn) -> Any:
 
 
 @rule("associative_scan")
-def _prefixes(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
+def _prefixes(b: HloBlock, eqn: Eqn, *xs: HloValue) -> list[HloValue]:
     combine, axis, reverse = eqn.params["combine"], eqn.params["axis"], eqn.params["reverse"]
 
     def run(*xs):
@@ -146,7 +148,7 @@ def _prefixes(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
 # --- sorts
 
 
-def _ordered(r: Block, x: Value) -> list[Value]:
+def _ordered(r: HloBlock, x: HloValue) -> list[HloValue]:
     """Return sort keys for a key, the most significant first.
 
     In their total order zeros are equal and NaN is the last.
@@ -162,21 +164,21 @@ def _ordered(r: Block, x: Value) -> list[Value]:
 
 
 def _sorted(
-    b: Block,
-    xs: list[Value],
+    b: HloBlock,
+    xs: list[HloValue],
     dim: int,
     num_keys: int,
     is_stable: bool = True,
     direction: str = "LT",
-) -> list[Value]:
-    def before(r: Block, *pairs: Value) -> Value:
+) -> list[HloValue]:
+    def before(r: HloBlock, *pairs: HloValue) -> HloValue:
         keys = [
             (p, q)
             for x, y in zip(pairs[: 2 * num_keys : 2], pairs[1 : 2 * num_keys : 2])
             for p, q in zip(_ordered(r, x), _ordered(r, y))
         ]
 
-        def test(direction: str, x: Value, y: Value) -> Value:
+        def test(direction: str, x: HloValue, y: HloValue) -> HloValue:
             return r.compare(direction, x, y, total=dtype_kind(x.dtype) == "f")
 
         *majors, minor = keys
@@ -193,7 +195,7 @@ def _sorted(
 
 
 @rule("sort")
-def _sort(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
+def _sort(b: HloBlock, eqn: Eqn, *xs: HloValue) -> list[HloValue]:
     p = eqn.params
     return (
         list(xs)
@@ -203,12 +205,12 @@ def _sort(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
 
 
 @rule("sorted_rows")
-def _sorted_rows(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+def _sorted_rows(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
     return _sorted(b, [x], x.ndim - 1, 1)
 
 
 @rule("row_order")
-def _row_order(b: Block, eqn: Eqn, x: Value, *previous: Value) -> Value:
+def _row_order(b: HloBlock, eqn: Eqn, x: HloValue, *previous: HloValue) -> HloValue:
     """Return positions sorted by their elements; ties keep the order of the previous pass."""
     last, order = x.ndim - 1, previous[0] if previous else b.iota(x.shape, np.int32, x.ndim - 1)
     if previous:
@@ -217,13 +219,13 @@ def _row_order(b: Block, eqn: Eqn, x: Value, *previous: Value) -> Value:
 
 
 @rule("leading")
-def _leading(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+def _leading(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
     results = _sorted(b, [x, b.iota(x.shape, np.int32, x.ndim - 1)], x.ndim - 1, 1, direction="GT")
     return [b.slice(y, (0,) * x.ndim, result_types(eqn)[0].shape) for y in results]
 
 
 @rule("top_k")
-def _top_k(b: Block, eqn: Eqn, x: Value) -> list[Value]:
+def _top_k(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
     axis, (out, _) = eqn.params["axis"], result_types(eqn)
     results = [x, b.iota(x.shape, np.int32, axis)]
     results = _sorted(b, results, axis, 1, direction="GT") if x.type.size else results

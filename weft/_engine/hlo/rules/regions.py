@@ -14,7 +14,7 @@ import numpy as np
 from weft._engine.core.primitive import BarrierOp, CallLike, CollectiveOp, ConstraintOp
 from weft._engine.hlo.layouts import constrained, placed
 from weft._engine.hlo.lowering import Rule, result_types, rule
-from weft._engine.hlo.ops import Block, Value, array_type, is_static
+from weft._engine.hlo.ops import HloBlock, HloValue, array_type, is_static
 from weft._engine.hlo.rules.arrays import dynamic_slice
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn
@@ -26,7 +26,7 @@ from weft._engine.util.source import with_metadata
 
 
 @rule(CallLike)
-def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _call(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a function for a call that the user wrote.
 
     Inline calls that only carry derivative rules.
@@ -40,7 +40,7 @@ def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 @rule("xla_metadata_call")
-def _metadata_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _metadata_call(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a call with the attributes; in the program of one device its operations carry them."""
     context, p = b.context, eqn.params
     if context.mesh is None:
@@ -56,7 +56,9 @@ def _metadata_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 # --- branches and loops -----------------------------------------------------------------------
 
 
-def _after(r: Block, chain: Sequence[Value], fill: Callable[[], Sequence[Value]]) -> list[Value]:
+def _after(
+    r: HloBlock, chain: Sequence[HloValue], fill: Callable[[], Sequence[HloValue]]
+) -> list[HloValue]:
     """Return the results of `fill()`, whose host calls follow `chain`, and the chain after them."""
     outer, r.context.chain = r.context.chain, tuple(chain)
     results = [*fill(), *r.context.chain]
@@ -64,7 +66,7 @@ def _after(r: Block, chain: Sequence[Value], fill: Callable[[], Sequence[Value]]
     return results
 
 
-def _chained(b: Block, chain: Sequence[Value], made: Sequence[Value]) -> list[Value]:
+def _chained(b: HloBlock, chain: Sequence[HloValue], made: Sequence[HloValue]) -> list[HloValue]:
     """Return the results of an operation without its chain, which becomes the current chain."""
     if not chain:
         return list(made)
@@ -73,7 +75,7 @@ def _chained(b: Block, chain: Sequence[Value], made: Sequence[Value]) -> list[Va
 
 
 @rule("cond")
-def _cond(b: Block, eqn: Eqn, index: Value, *args: Value) -> list[Value]:
+def _cond(b: HloBlock, eqn: Eqn, index: HloValue, *args: HloValue) -> list[HloValue]:
     branches, chain = eqn.params["branches"], b.context.chain_in(eqn.params["branches"])
     index = b.op("clamp", b.like(index, 0), index, b.like(index, len(branches) - 1))
     write = lambda branch: b.region(
@@ -86,7 +88,7 @@ def _cond(b: Block, eqn: Eqn, index: Value, *args: Value) -> list[Value]:
 
 
 @rule("while")
-def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _while(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     p = eqn.params
     n, m = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
     chain = b.context.chain_in([p["cond_jaxpr"], p["body_jaxpr"]])
@@ -113,8 +115,12 @@ def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 def _while_with_calls(
-    b: Block, eqn: Eqn, of_cond: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]
-) -> list[Value]:
+    b: HloBlock,
+    eqn: Eqn,
+    of_cond: Sequence[HloValue],
+    of_body: Sequence[HloValue],
+    carry: Sequence[HloValue],
+) -> list[HloValue]:
     """Write a loop whose condition calls the host.
 
     The condition is computed before the loop and at the end of each iteration.
@@ -122,7 +128,7 @@ def _while_with_calls(
     p, count = eqn.params, len(carry)
     test = lambda r, values: r.context.inline(r, p["cond_jaxpr"], [*of_cond, *values])
 
-    def body(r: Block, *values: Value) -> list[Value]:
+    def body(r: HloBlock, *values: HloValue) -> list[HloValue]:
         results = r.context.inline(r, p["body_jaxpr"], [*of_body, *values[:count]])
         return [*results, *test(r, results)]
 
@@ -143,7 +149,7 @@ def _while_with_calls(
 
 
 @rule("scan")
-def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _scan(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a loop over an index that slices the inputs and writes the outputs into place."""
     p, length = eqn.params, eqn.params["length"]
     nc, nk = p["num_consts"], p["num_consts"] + p["num_carry"]
@@ -155,7 +161,7 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     begin = [b.constant(0, np.int32), *carry, *stacked, *chain]
     types, count = [x.type for x in begin], len(carry) + len(stacked)
 
-    def body(r: Block, i: Value, *values: Value) -> list[Value]:
+    def body(r: HloBlock, i: HloValue, *values: HloValue) -> list[HloValue]:
         at = r.op("subtract", r.size(length - 1, np.int32), i) if p["reverse"] else i
         start = lambda x: [at, *[r.constant(0, np.int32)] * (x.ndim - 1)]
         rows = [
@@ -179,7 +185,7 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 @rule(BarrierOp)
-def _barrier(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _barrier(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     return b.emit("optimization_barrier", args, [x.type for x in args])
 
 
@@ -187,17 +193,17 @@ def _barrier(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 @rule(ConstraintOp)
-def _constraint(b: Block, eqn: Eqn, x: Value) -> Value:
+def _constraint(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return constrained(b, x, eqn.params["sharding"])
 
 
 @rule("mesh_cast")
-def _same(b: Block, eqn: Eqn, x: Value) -> Value:
+def _same(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return x
 
 
 @rule("shard_map")
-def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _shard_map(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     p, context = eqn.params, b.context
     outer, context.mesh = context.mesh, p["mesh"]
     inner = [array_type(a.shape, a.dtype) for a in p["jaxpr"].in_avals]
@@ -278,7 +284,7 @@ def _collective(instruction: str) -> Callable[[Rule], Rule]:
 
 
 @rule(CollectiveOp)
-def _by_record(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
+def _by_record(b: HloBlock, eqn: Eqn, *args: HloValue) -> HloValue | list[HloValue]:
     instruction = spec_of(eqn.primitive).hlo
     if instruction not in _COLLECTIVES:
         raise NotImplementedError(
@@ -288,25 +294,25 @@ def _by_record(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
 
 
 def _communicate(
-    b: Block,
+    b: HloBlock,
     eqn: Eqn,
-    x: Value,
+    x: HloValue,
     shape: Sequence[int],
     groups: Groups | None = None,
     **attrs: object,
-) -> Value:
+) -> HloValue:
     """Write a collective of one value among groups of devices."""
     return _exchange(b, eqn, [x], [array_type(shape, x.dtype)], groups, **attrs)[0]
 
 
 def _exchange(
-    b: Block,
+    b: HloBlock,
     eqn: Eqn,
-    xs: Sequence[Value],
+    xs: Sequence[HloValue],
     types: Sequence[ShapedArray],
     groups: Groups | None = None,
     **attrs: object,
-) -> list[Value]:
+) -> list[HloValue]:
     """Write a collective of several values of one dtype."""
     spec, element = spec_of(eqn.primitive), array_type((), xs[0].dtype)
     regions = (
@@ -329,26 +335,26 @@ _collective("copy")(_same)
 
 
 @_collective("all-reduce")
-def _all_reduce(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
+def _all_reduce(b: HloBlock, eqn: Eqn, *xs: HloValue) -> list[HloValue]:
     return _exchange(b, eqn, xs, [x.type for x in xs])
 
 
 @_collective("all-gather")
-def _all_gather(b: Block, eqn: Eqn, x: Value) -> Value:
+def _all_gather(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     dim, (out,) = eqn.params["all_gather_dimension"], result_types(eqn)
     x = x if eqn.params["tiled"] else b.reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]))
     return _communicate(b, eqn, x, out.shape, dim=dim)
 
 
 @_collective("reduce-scatter")
-def _reduce_scatter(b: Block, eqn: Eqn, x: Value) -> Value:
+def _reduce_scatter(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     dim = eqn.params["scatter_dimension"]
     shape = [n // eqn.params["axis_size"] if d == dim else n for d, n in enumerate(x.shape)]
     return b.reshape(_communicate(b, eqn, x, shape, dim=dim), result_types(eqn)[0].shape)
 
 
 @_collective("all-to-all")
-def _all_to_all(b: Block, eqn: Eqn, x: Value) -> Value:
+def _all_to_all(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     p = eqn.params
     return _communicate(
         b,
@@ -362,12 +368,12 @@ def _all_to_all(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 @_collective("collective-permute")
-def _permute(b: Block, eqn: Eqn, x: Value) -> Value:
+def _permute(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return _communicate(b, eqn, x, x.shape, pairs(eqn, b.context.mesh.shape_tuple))
 
 
 @_collective("collective-broadcast")
-def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
+def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Write a broadcast from the first device of each group."""
     source, found = eqn.params["source"], meeting(eqn, b.context.mesh.shape_tuple)
     return _communicate(
@@ -376,7 +382,7 @@ def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 @_collective("ragged-all-to-all")
-def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
+def _ragged(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     groups = meeting(eqn, b.context.mesh.shape_tuple)
     return b.emit(
         "custom_call",
@@ -389,12 +395,12 @@ def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     )
 
 
-def _position(b: Block, axes: Sequence) -> Value:
+def _position(b: HloBlock, axes: Sequence) -> HloValue:
     """Return the position of this device along `axes`, the first one being the major one."""
     sizes = b.context.mesh.shape_tuple
     device = b.context.device_number(b)
 
-    def along(axis: Any) -> tuple[Value, int]:
+    def along(axis: Any) -> tuple[HloValue, int]:
         at = [name for name, _ in sizes].index(axis)
         minor, size = math.prod(n for _, n in sizes[at + 1 :]), sizes[at][1]
         quotient = b.op("divide", device, b.like(device, minor))
@@ -409,12 +415,12 @@ def _position(b: Block, axes: Sequence) -> Value:
 
 
 @_collective("partition-id")
-def _axis_index(b: Block, eqn: Eqn) -> Value:
+def _axis_index(b: HloBlock, eqn: Eqn) -> HloValue:
     return _position(b, collective_axes(eqn.params))
 
 
 @_collective("dynamic-slice")
-def _own_slice(b: Block, eqn: Eqn, x: Value) -> Value:
+def _own_slice(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     dim, (out,) = eqn.params["dim"], result_types(eqn)
     start = b.op(
         "multiply", _position(b, collective_axes(eqn.params)), b.constant(out.shape[dim], np.int32)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.hlo.lowering import Lowering
+from weft._engine.hlo.lowering import HloLowering
 from weft._engine.hlo.ops import (
-    Block,
-    Op,
-    Value,
+    HloBlock,
+    HloOp,
+    HloValue,
     array_type,
     dtype_kind,
     is_uniform,
@@ -36,7 +36,7 @@ FUNCTIONS = frozenset(
 _MOST_NUMBERS = 1 << 16
 
 
-class StoredValue(Value):
+class StoredValue(HloValue):
     """An argument or a result whose dims are stored in `order`, the slowest first."""
 
     __slots__ = ("order",)
@@ -46,7 +46,7 @@ class StoredValue(Value):
         self.order = order
 
 
-def value_type(x: Value) -> str:
+def value_type(x: HloValue) -> str:
     """Return the type of a value as HLO writes it."""
     return hlo_type(x.type, x.order if isinstance(x, StoredValue) else None)
 
@@ -70,7 +70,7 @@ def hlo_type(type_: ShapedArray, order: Sequence[int] | None = None) -> str:
     return f"{element}[{','.join(map(str, type_.shape))}]{layout}"
 
 
-def result_type(values: Sequence[Value], as_tuple: bool = False) -> str:
+def result_type(values: Sequence[HloValue], as_tuple: bool = False) -> str:
     if len(values) == 1 and not as_tuple:
         return value_type(values[0])
     return f"({', '.join(map(value_type, values))})"
@@ -118,11 +118,11 @@ _OPCODES = {
 class HloModule:
     """The finished computations of a module, and the names in it."""
 
-    def __init__(self, lowering: Lowering, places: bool):
+    def __init__(self, lowering: HloLowering, places: bool):
         self.lowering = lowering
         self.places = places
         self.texts: list[str] = []
-        self.constants: dict[Value, Op] = {}
+        self.constants: dict[HloValue, HloOp] = {}
         self._counts: dict[str, int] = {}
         self._functions: dict[str, str] = {}
         self._combiners: dict[str, str] = {}
@@ -140,7 +140,7 @@ class HloModule:
             self._functions[callee] = name
         return self._functions[callee]
 
-    def combiner(self, block: Block) -> str:
+    def combiner(self, block: HloBlock) -> str:
         """Return the name of the computation that combines scalars.
 
         A computation of a single operation is written once.
@@ -158,9 +158,9 @@ class HloModule:
     def inner(
         self,
         base: str,
-        block: Block,
-        captured: Sequence[Value] = (),
-        carried: Sequence[Value] | None = None,
+        block: HloBlock,
+        captured: Sequence[HloValue] = (),
+        carried: Sequence[HloValue] | None = None,
     ) -> str:
         """Return the name of the computation of a region with one tuple as argument.
 
@@ -176,10 +176,10 @@ class HloModule:
     def computation(
         self,
         name: str,
-        block: Block,
+        block: HloBlock,
         head: str = "",
-        tupled: Sequence[Value] | None = None,
-        given: Sequence[Value] | None = None,
+        tupled: Sequence[HloValue] | None = None,
+        given: Sequence[HloValue] | None = None,
         in_tiles: Sequence[str] = (),
         out_tiles: Sequence[str] = (),
     ) -> str:
@@ -219,12 +219,12 @@ class HloModule:
         )
 
 
-def captured(blocks: Iterable[Block], constants: Container[Value]) -> list[Value]:
+def captured(blocks: Iterable[HloBlock], constants: Container[HloValue]) -> list[HloValue]:
     """Return the values that regions read but do not define, without constants."""
-    defined: set[Value] = set()
-    read: dict[Value, None] = {}
+    defined: set[HloValue] = set()
+    read: dict[HloValue, None] = {}
 
-    def visit(block: Block) -> None:
+    def visit(block: HloBlock) -> None:
         defined.update(block.args)
         for op in block.ops:
             read.update(dict.fromkeys(op.operands))
@@ -243,8 +243,8 @@ class Computation:
 
     def __init__(self, module: HloModule):
         self.module = module
-        self.names: dict[Value, str] = {}
-        self.members: dict[Value, tuple[str, int]] = {}
+        self.names: dict[HloValue, str] = {}
+        self.members: dict[HloValue, tuple[str, int]] = {}
         self.lines: dict[str, str] = {}
         self.place: tuple[Any, str] | None = None
         self.given = ""  # the user's attributes of the current operation
@@ -263,7 +263,7 @@ class Computation:
         self.lines[name] = f"{name} = {type_} {what}{metadata}"
         return name
 
-    def ref(self, x: Value) -> str:
+    def ref(self, x: HloValue) -> str:
         """Return the name of a value.
 
         Constants and members of tuples are written when they are first referenced.
@@ -281,10 +281,10 @@ class Computation:
             self.place, self.given = outer
         return self.names[x]
 
-    def refs(self, values: Iterable[Value]) -> str:
+    def refs(self, values: Iterable[HloValue]) -> str:
         return ", ".join([self.ref(v) for v in values])
 
-    def constant(self, x: Value) -> None:
+    def constant(self, x: HloValue) -> None:
         """Write a constant; an array of equal elements is written as a broadcast scalar."""
         value = self.module.constants[x].attrs["value"]
         same = value.ndim and (not value.size or is_uniform(value))
@@ -304,16 +304,16 @@ class Computation:
             )
         self.names[x] = name
 
-    def tuple(self, values: Sequence[Value]) -> str:
+    def tuple(self, values: Sequence[HloValue]) -> str:
         """Write a tuple of values; return its name."""
         refs = self.refs(values)
         return self.line(self.module.free("tuple"), result_type(values, True), f"tuple({refs})")
 
-    def spread(self, whole: str, values: Iterable[Value]) -> None:
+    def spread(self, whole: str, values: Iterable[HloValue]) -> None:
         """Register `values` as the members of the tuple called `whole`."""
         self.members |= {x: (whole, i) for i, x in enumerate(values)}
 
-    def operation(self, op: Op) -> None:
+    def operation(self, op: HloOp) -> None:
         """Write the lines of an operation, after rewriting it if HLO lacks it."""
         if op.name == "constant":
             self.module.constants[op.results[0]] = op
@@ -334,7 +334,7 @@ class Computation:
             self.names |= zip(op.results, [self.ref(x) for x in other.results])
         self.place, self.given = None, ""
 
-    def plain(self, op: Op) -> None:
+    def plain(self, op: HloOp) -> None:
         """Write the line of an operation that HLO has; register the names of its results."""
         opcode = _OPCODES.get(op.name) or op.name.removeprefix("chlo.").replace("_", "-")
         form = FORMS.get(op.name)
@@ -357,9 +357,9 @@ class Computation:
 
 
 #: functions that return the attributes of an operation, or (operands, attributes)
-FORMS: dict[str, Callable[[Computation, Op], Any]] = {}
+FORMS: dict[str, Callable[[Computation, HloOp], Any]] = {}
 #: functions that return operations to write in place of one, or None where HLO has the operation
-REWRITTEN: dict[str, Callable[[Computation, Op], Block | None]] = {}
+REWRITTEN: dict[str, Callable[[Computation, HloOp], HloBlock | None]] = {}
 
 
 def form(*names: str) -> Callable[[Callable], Callable]:

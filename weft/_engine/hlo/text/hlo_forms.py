@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from weft._engine.hlo.layouts import tiles_text
 from weft._engine.hlo.ops import (
-    Block,
-    Function,
-    Op,
-    Value,
+    HloBlock,
+    HloFunction,
+    HloOp,
+    HloValue,
 )
 from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft._engine.hlo.text.computation import (
@@ -31,7 +31,7 @@ from weft._engine.ir.types import ShapedArray
 
 
 @form("compare")
-def _compare(c: Computation, op: Op) -> list[str]:
+def _compare(c: Computation, op: HloOp) -> list[str]:
     return [
         f"direction={op.attrs['direction']}",
         *(["type=TOTALORDER"] if op.attrs["kind"] == "TOTALORDER" else []),
@@ -39,28 +39,28 @@ def _compare(c: Computation, op: Op) -> list[str]:
 
 
 @form("reduce_precision")
-def _reduce_precision(c: Computation, op: Op) -> list[str]:
+def _reduce_precision(c: Computation, op: HloOp) -> list[str]:
     return [f"{k}={op.attrs[k]}" for k in ("exponent_bits", "mantissa_bits")]
 
 
 @form("iota")
-def _iota(c: Computation, op: Op) -> list[str]:
+def _iota(c: Computation, op: HloOp) -> list[str]:
     return [f"iota_dimension={op.attrs['dim']}"]
 
 
 @form("broadcast_in_dim", "transpose", "reverse")
-def _of_dims(c: Computation, op: Op) -> list[str]:
+def _of_dims(c: Computation, op: HloOp) -> list[str]:
     return [f"dimensions={braces(op.attrs['dims'])}"]
 
 
 @rewritten("broadcast_in_dim")
-def _broadcast(c: Computation, op: Op) -> Block | None:
+def _broadcast(c: Computation, op: HloOp) -> HloBlock | None:
     """Rewrite a broadcast of dims of size 1: they are removed by a reshape before the broadcast."""
     (x,), out, dims = op.operands, op.results[0].type, op.attrs["dims"]
     dims_kept = [i for i, d in enumerate(dims) if x.shape[i] == out.shape[d]]
     if len(dims_kept) == x.ndim:
         return None
-    b = Block(c.module.lowering)
+    b = HloBlock(c.module.lowering)
     reshaped = b.reshape(x, [x.shape[i] for i in dims_kept])
     b.results = [
         b.op("broadcast_in_dim", reshaped, type=out, dims=tuple([dims[i] for i in dims_kept]))
@@ -69,12 +69,12 @@ def _broadcast(c: Computation, op: Op) -> Block | None:
 
 
 @form("concatenate")
-def _concatenate(c: Computation, op: Op) -> list[str]:
+def _concatenate(c: Computation, op: HloOp) -> list[str]:
     return [f"dimensions={{{op.attrs['dim']}}}"]
 
 
 @form("slice")
-def _slice(c: Computation, op: Op) -> list[str]:
+def _slice(c: Computation, op: HloOp) -> list[str]:
     bounds = zip(op.attrs["starts"], op.attrs["limits"], op.attrs["strides"])
     return [
         f"slice={{{', '.join(f'[{lo}:{hi}' + (f':{step}]' if step != 1 else ']') for lo, hi, step in bounds)}}}"
@@ -82,7 +82,7 @@ def _slice(c: Computation, op: Op) -> list[str]:
 
 
 @form("pad")
-def _pad(c: Computation, op: Op) -> list[str]:
+def _pad(c: Computation, op: HloOp) -> list[str]:
     return [
         "padding="
         + "x".join(
@@ -93,11 +93,11 @@ def _pad(c: Computation, op: Op) -> list[str]:
 
 
 @form("dynamic_slice")
-def _dynamic_slice(c: Computation, op: Op) -> list[str]:
+def _dynamic_slice(c: Computation, op: HloOp) -> list[str]:
     return [f"dynamic_slice_sizes={braces(op.attrs['sizes'])}"]
 
 
-def _numbered(op: Op, names: Sequence[str]) -> list[str]:
+def _numbered(op: HloOp, names: Sequence[str]) -> list[str]:
     """Return the dimension numbers of a gather or a scatter."""
     last = f"index_vector_dim={op.operands[1].ndim - 1}"
     shown = [
@@ -113,7 +113,7 @@ def _numbered(op: Op, names: Sequence[str]) -> list[str]:
 
 
 @form("gather")
-def _gather(c: Computation, op: Op) -> list[str]:
+def _gather(c: Computation, op: HloOp) -> list[str]:
     names = (
         "offset_dims",
         "collapsed_slice_dims",
@@ -125,7 +125,7 @@ def _gather(c: Computation, op: Op) -> list[str]:
 
 
 @form("scatter")
-def _scatter(c: Computation, op: Op) -> list[str]:
+def _scatter(c: Computation, op: HloOp) -> list[str]:
     names = (
         "update_window_dims",
         "inserted_window_dims",
@@ -139,12 +139,12 @@ def _scatter(c: Computation, op: Op) -> list[str]:
 # --- regions
 
 
-def _to_apply(c: Computation, op: Op) -> str:
+def _to_apply(c: Computation, op: HloOp) -> str:
     return f"to_apply={c.module.combiner(op.regions[0])}"
 
 
 @form("reduce")
-def _reduce(c: Computation, op: Op) -> list[str]:
+def _reduce(c: Computation, op: HloOp) -> list[str]:
     return [f"dimensions={braces(op.attrs['dims'])}", _to_apply(c, op)]
 
 
@@ -165,7 +165,7 @@ def _window(
 
 
 @form("reduce_window")
-def _reduce_window(c: Computation, op: Op) -> list[str]:
+def _reduce_window(c: Computation, op: HloOp) -> list[str]:
     a = op.attrs
     return [
         *_window(
@@ -176,7 +176,7 @@ def _reduce_window(c: Computation, op: Op) -> list[str]:
 
 
 @form("sort")
-def _sort(c: Computation, op: Op) -> list[str]:
+def _sort(c: Computation, op: HloOp) -> list[str]:
     return [
         f"dimensions={{{op.attrs['dim']}}}",
         *(["is_stable=true"] if op.attrs["is_stable"] else []),
@@ -185,7 +185,7 @@ def _sort(c: Computation, op: Op) -> list[str]:
 
 
 @form("case")
-def _case(c: Computation, op: Op) -> tuple[str, list[str]]:
+def _case(c: Computation, op: HloOp) -> tuple[str, list[str]]:
     """Write a conditional; each branch takes a tuple of the values that it reads."""
     reads = [captured([r], c.module.constants) for r in op.regions]
     operands = [c.ref(op.operands[0]), *[c.tuple(values) for values in reads]]
@@ -196,7 +196,7 @@ def _case(c: Computation, op: Op) -> tuple[str, list[str]]:
 
 
 @form("while")
-def _while(c: Computation, op: Op) -> tuple[str, list[str]]:
+def _while(c: Computation, op: HloOp) -> tuple[str, list[str]]:
     """Write a loop; its state is a tuple of the carried and the captured values."""
     cond, body = op.regions
     reads = captured(op.regions, c.module.constants)
@@ -217,32 +217,32 @@ def _while(c: Computation, op: Op) -> tuple[str, list[str]]:
 
 
 @form("func.call")
-def _call(c: Computation, op: Op) -> list[str]:
+def _call(c: Computation, op: HloOp) -> list[str]:
     return [f"to_apply={c.module.called(op.attrs['callee'])}"]
 
 
 @form("fusion")
-def _fusion(c: Computation, op: Op) -> list[str]:
+def _fusion(c: Computation, op: HloOp) -> list[str]:
     name = c.module.free("fused_computation")
     c.module.texts.append(c.module.computation(name[1:], op.regions[0]))
     return [f"kind={op.attrs['kind']}", f"calls={name}"]
 
 
 @form("optimization_barrier")
-def _barrier(c: Computation, op: Op) -> tuple[str, list[str]] | list[str]:
+def _barrier(c: Computation, op: HloOp) -> tuple[str, list[str]] | list[str]:
     return (c.tuple(op.operands), []) if len(op.operands) != 1 else []
 
 
 # --- products and library calls
 
 
-def _precision(op: Op) -> list[str]:
+def _precision(op: HloOp) -> list[str]:
     kinds = [str(p).lower() for p in op.attrs["precision"]]
     return [f"operand_precision={braces(kinds)}"] if set(kinds) != {"default"} else []
 
 
 @form("dot_general")
-def _dot(c: Computation, op: Op) -> list[str]:
+def _dot(c: Computation, op: HloOp) -> list[str]:
     (lb, rb), (lc, rc) = op.attrs["batching"], op.attrs["contracting"]
     batch = [f"lhs_batch_dims={braces(lb)}", f"rhs_batch_dims={braces(rb)}"] if lb else []
     return [
@@ -254,7 +254,7 @@ def _dot(c: Computation, op: Op) -> list[str]:
 
 
 @form("convolution")
-def _convolution(c: Computation, op: Op) -> list[str]:
+def _convolution(c: Computation, op: HloOp) -> list[str]:
     a = op.attrs
 
     def labels(dims: Sequence[int], letters: str) -> str:
@@ -273,17 +273,17 @@ def _convolution(c: Computation, op: Op) -> list[str]:
 
 
 @form("fft")
-def _fft(c: Computation, op: Op) -> list[str]:
+def _fft(c: Computation, op: HloOp) -> list[str]:
     return [f"fft_type={op.attrs['kind']}", f"fft_length={braces(op.attrs['lengths'])}"]
 
 
 @form("cholesky")
-def _cholesky(c: Computation, op: Op) -> list[str]:
+def _cholesky(c: Computation, op: HloOp) -> list[str]:
     return [f"lower={flag(op.attrs['lower'])}"]
 
 
 @form("triangular_solve")
-def _triangular_solve(c: Computation, op: Op) -> list[str]:
+def _triangular_solve(c: Computation, op: HloOp) -> list[str]:
     a = op.attrs
     return [
         *[f"{k}={flag(a[k])}" for k in ("left_side", "lower", "unit_diagonal")],
@@ -292,7 +292,7 @@ def _triangular_solve(c: Computation, op: Op) -> list[str]:
 
 
 @form("custom_call")
-def _custom_call(c: Computation, op: Op) -> list[str]:
+def _custom_call(c: Computation, op: HloOp) -> list[str]:
     a = op.attrs
     attributes = [
         f"custom_call_target={json.dumps(a['target'])}",
@@ -313,8 +313,8 @@ def _custom_call(c: Computation, op: Op) -> list[str]:
 
 
 def _custom(
-    b: Block, x: Value, target: str, sharding: str, type_: ShapedArray | None = None
-) -> Value:
+    b: HloBlock, x: HloValue, target: str, sharding: str, type_: ShapedArray | None = None
+) -> HloValue:
     return b.op(
         "custom_call",
         x,
@@ -327,16 +327,16 @@ def _custom(
 
 
 @rewritten("sdy.sharding_constraint")
-def _constraint(c: Computation, op: Op) -> Block:
-    b = Block(c.module.lowering)
+def _constraint(c: Computation, op: HloOp) -> HloBlock:
+    b = HloBlock(c.module.lowering)
     b.results = [_custom(b, op.operands[0], "Sharding", op.attrs["tiles"])]
     return b
 
 
 @rewritten("sdy.manual_computation")
-def _manual(c: Computation, op: Op) -> Block:
+def _manual(c: Computation, op: HloOp) -> HloBlock:
     """Write a call of the body between custom calls that split arrays into shards and join them."""
-    b, (body,), mesh = Block(c.module.lowering), op.regions, op.attrs["mesh"]
+    b, (body,), mesh = HloBlock(c.module.lowering), op.regions, op.attrs["mesh"]
 
     def tiles(spec: PartitionSpec, ndim: int) -> str:
         return (
@@ -354,7 +354,7 @@ def _manual(c: Computation, op: Op) -> Block:
         for x, inner, spec in zip(op.operands, body.args, op.attrs["in_specs"])
     ]
     around = captured([body], c.module.constants)
-    function = Function(c.module.free("shmap_body")[1:], Block(c.module.lowering))
+    function = HloFunction(c.module.free("shmap_body")[1:], HloBlock(c.module.lowering))
     function.body.args, function.body.ops, function.body.results = (
         [*body.args, *around],
         body.ops,
@@ -386,7 +386,7 @@ def _manual(c: Computation, op: Op) -> Block:
     "collective_broadcast",
     "ragged_all_to_all",
 )
-def _collective(c: Computation, op: Op) -> list[str]:
+def _collective(c: Computation, op: HloOp) -> list[str]:
     a, permuted = op.attrs, op.name == "collective_permute"
     attributes = [f"channel_id={a['channel']}"] if "channel" in a else []
     attributes.append(
@@ -402,13 +402,13 @@ def _collective(c: Computation, op: Op) -> list[str]:
 
 
 @rewritten("all_to_all")
-def _all_to_all(c: Computation, op: Op) -> Block | None:
+def _all_to_all(c: Computation, op: HloOp) -> HloBlock | None:
     """Exchange the parts of one dim; another concatenation dim needs a reshape and a transpose."""
     a, (x,) = op.attrs, op.operands
     if "split" not in a:
         return None
     split, concat, count = a["split"], a["concat"], a["count"]
-    b = Block(c.module.lowering)
+    b = HloBlock(c.module.lowering)
     facts = {"channel": a["channel"], "groups": a["groups"]}
     if split == concat:
         b.results = [b.op("all_to_all", x, dim=split, **facts)]
@@ -422,11 +422,11 @@ def _all_to_all(c: Computation, op: Op) -> Block | None:
 
 
 @rewritten("custom_call")
-def _ragged(c: Computation, op: Op) -> Block | None:
+def _ragged(c: Computation, op: HloOp) -> HloBlock | None:
     """Write a ragged exchange, which is an instruction in HLO and a custom call in StableHLO."""
     if op.attrs["target"] != "ragged_all_to_all":
         return None
-    b = Block(c.module.lowering)
+    b = HloBlock(c.module.lowering)
     b.results = b.emit(
         "ragged_all_to_all", op.operands, [x.type for x in op.results], groups=op.attrs["groups"]
     )

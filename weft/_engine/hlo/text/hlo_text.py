@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft._engine.hlo.layouts import tiles_text, usable
-from weft._engine.hlo.lowering import Lowering, symbol
+from weft._engine.hlo.lowering import HloLowering, symbol
 from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft._engine.hlo.text import hlo_forms  # noqa: F401  (fills the tables of forms)
 from weft._engine.hlo.text.computation import (
@@ -28,9 +28,9 @@ from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.transforms.physical import physicalize
 
 
-def lowered(jaxpr: Jaxpr, name: str) -> Lowering:
+def lowered(jaxpr: Jaxpr, name: str) -> HloLowering:
     """Return a global program as a module for HLO."""
-    lowering = Lowering(name, FUNCTIONS)
+    lowering = HloLowering(name, FUNCTIONS)
     lowering.function(physicalize(jaxpr), "main", public=True)
     return lowering
 
@@ -68,7 +68,7 @@ def lowered_text(
 
 
 def module_text(
-    module: Lowering,
+    module: HloLowering,
     name: str,
     devices: int = 1,
     aliases: Mapping[int, int] | None = None,

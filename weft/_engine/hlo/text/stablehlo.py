@@ -21,12 +21,20 @@ from typing import Any
 import numpy as np
 
 from weft._engine.hlo.layouts import attribute, axes_text, type_attribute, usable
-from weft._engine.hlo.lowering import Lowering, symbol
-from weft._engine.hlo.ops import Block, Function, Op, Value, dtype_kind, is_uniform, metadata_texts
+from weft._engine.hlo.lowering import HloLowering, symbol
+from weft._engine.hlo.ops import (
+    HloBlock,
+    HloFunction,
+    HloOp,
+    HloValue,
+    dtype_kind,
+    is_uniform,
+    metadata_texts,
+)
 from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.shardings import NamedSharding
-from weft._engine.ir.symbolic import Dim, has_names
+from weft._engine.ir.symbolic import SymbolicDim, has_names
 from weft._engine.ir.types import ShapedArray
 from weft._engine.transforms.physical import physicalize
 from weft._engine.util import dtypes
@@ -54,7 +62,7 @@ def stablehlo_text(
     added to the module's attributes.
     """
     jaxpr = physicalize(jaxpr)
-    lowering = Lowering(name, None if chlo else ())
+    lowering = HloLowering(name, None if chlo else ())
     main = lowering.function(jaxpr, "main", public=True)
     ins = [*in_shardings, *[None] * (len(jaxpr.invars) - len(in_shardings))]
     outs = [*out_shardings, *[None] * (len(jaxpr.outvars) - len(out_shardings))]
@@ -84,18 +92,18 @@ def stablehlo_text(
 
 
 def written(
-    name: str, attributes: Mapping[str, str], lowering: Lowering, debug_info: bool = False
+    name: str, attributes: Mapping[str, str], lowering: HloLowering, debug_info: bool = False
 ) -> str:
     """Return the module `name` as text."""
     lines = [f"module @{symbol(name)} attributes {_attributes(attributes)} {{"]
     lines += [f"  sdy.mesh @{label} = <{mesh}>" for mesh, label in lowering.meshes.items()]
-    places = _Places() if debug_info else None
+    places = _LocationTable() if debug_info else None
     for function in lowering.functions.values():
-        lines += _Printer(places).function(function)
+        lines += _StablehloPrinter(places).function(function)
     return "\n".join([*lines, "}", *(places.lines if places else ()), ""])
 
 
-def _donate(main: Function, donated: Sequence[bool], sharded: bool) -> None:
+def _donate(main: HloFunction, donated: Sequence[bool], sharded: bool) -> None:
     """Add the attribute that names the result of each donated argument."""
     for arg, result in usable(main.body, donated, main.arg_attrs, main.result_attrs).items():
         if result is not None:
@@ -125,9 +133,7 @@ def tensor_type(type_: ShapedArray) -> str:
     element = _ELEMENTS.get(short) or (
         short.replace("_", "").upper().replace("F", "f", 1) if "_" in short else short
     )
-    return (
-        f"tensor<{''.join('?x' if isinstance(n, Dim) else f'{n}x' for n in type_.shape)}{element}>"
-    )
+    return f"tensor<{''.join('?x' if isinstance(n, SymbolicDim) else f'{n}x' for n in type_.shape)}{element}>"
 
 
 def dense(value: np.ndarray) -> str:
@@ -220,7 +226,7 @@ def _flag(value: Any) -> str:
 # --- source places ----------------------------------------------------------------------------
 
 
-class _Places:
+class _LocationTable:
     """The source places of a program, by name; they are listed after the module."""
 
     def __init__(self) -> None:
@@ -230,7 +236,7 @@ class _Places:
         """Return the name of the place that MLIR writes as `text`."""
         return self.names.setdefault(text, f"#loc{len(self.names) + 1}")
 
-    def of(self, op: Op) -> str:
+    def of(self, op: HloOp) -> str:
         """Return the location that follows an operation."""
         if op.place is None:
             return " loc(unknown)"
@@ -251,18 +257,18 @@ class _Places:
 # --- functions and operations -----------------------------------------------------------------------------------------
 
 
-class _Printer:
+class _StablehloPrinter:
     """The lines of a function; the numbering of names continues inside regions."""
 
-    def __init__(self, places: _Places | None):
+    def __init__(self, places: _LocationTable | None):
         self.places = places
-        self.names: dict[Value, str] = {}
+        self.names: dict[HloValue, str] = {}
         self.results = self.args = 0
         self.constants: dict[str, int] = {}
         self.lines: list[str] = []
         self.indent = "  "
 
-    def function(self, f: Function) -> list[str]:
+    def function(self, f: HloFunction) -> list[str]:
         """Return the lines of a function of the module."""
         show = lambda attrs: f" {_attributes(attrs)}" if attrs else ""
         padded = lambda attrs, values: [*attrs, *[{}] * (len(values) - len(attrs))]
@@ -287,13 +293,13 @@ class _Printer:
     def add(self, line: str) -> None:
         self.lines.append(self.indent + line)
 
-    def argument(self, x: Value) -> str:
+    def argument(self, x: HloValue) -> str:
         """Give an argument the next free name; return it."""
         self.names[x] = f"%arg{self.args}"
         self.args += 1
         return self.names[x]
 
-    def block(self, block: Block, end: str) -> None:
+    def block(self, block: HloBlock, end: str) -> None:
         """Write the operations of a block, and its terminator `end`."""
         self.indent += "  "
         for op in block.ops:
@@ -304,7 +310,7 @@ class _Printer:
         self.add(end + terminator_operands)
         self.indent = self.indent[:-2]
 
-    def operation(self, op: Op) -> None:
+    def operation(self, op: HloOp) -> None:
         """Write the lines of an operation."""
         if has_names(
             [value for key, value in op.attrs.items() if key != "groups"]
@@ -324,7 +330,7 @@ class _Printer:
             prefix = f"{name}{f':{len(op.results)}' if many else ''} = "
         self.add(prefix + text + (self.places.of(op) if self.places else ""))
 
-    def constant(self, x: Value) -> str:
+    def constant(self, x: HloValue) -> str:
         """Return the name of a constant, as MLIR would choose it."""
         base = "%cst" if dtype_kind(x.dtype) in "fc" else "%c"
         self.names[x] = (
@@ -335,7 +341,7 @@ class _Printer:
         self.constants[base] = self.constants.get(base, 0) + 1
         return self.names[x]
 
-    def text(self, op: Op) -> str:
+    def text(self, op: HloOp) -> str:
         """Return the text of an operation after the names of its results."""
         form = _FORMS.get(op.name)
         if form is not None:
@@ -346,20 +352,20 @@ class _Printer:
         same = {v.type for v in (*op.operands, *op.results)}
         return f"{name} {self.refs(op.operands)}{self.typed(op, op.results if len(same) == 1 else None)}"
 
-    def refs(self, values: Iterable[Value]) -> str:
+    def refs(self, values: Iterable[HloValue]) -> str:
         return ", ".join(self.names[v] for v in values)
 
-    def types(self, values: Iterable[Value]) -> str:
+    def types(self, values: Iterable[HloValue]) -> str:
         return ", ".join(tensor_type(v.type) for v in values)
 
-    def signature(self, op: Op) -> str:
+    def signature(self, op: HloOp) -> str:
         """Return `(types) -> type`, or `-> (types)` if there are several results."""
         results = self.types(op.results)
         return (
             f"({self.types(op.operands)}) -> {results if len(op.results) == 1 else f'({results})'}"
         )
 
-    def given(self, op: Op) -> dict[str, str]:
+    def given(self, op: HloOp) -> dict[str, str]:
         """Return the attributes that the user gave an operation."""
         shown = {
             key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else quoted(key): quoted(text)
@@ -367,12 +373,12 @@ class _Printer:
         }
         return {"mhlo.frontend_attributes": _attributes(shown)} if shown else {}
 
-    def typed(self, op: Op, values: Iterable[Value] | None = None) -> str:
+    def typed(self, op: HloOp, values: Iterable[HloValue] | None = None) -> str:
         """Return the end of an operation: the user's attributes, and types or a signature."""
         attributes = f" {_attributes(self.given(op))}" if op.metadata else ""
         return f"{attributes} : {self.signature(op) if values is None else self.types(values)}"
 
-    def region(self, block: Block, end: str = "stablehlo.return") -> list[str]:
+    def region(self, block: HloBlock, end: str = "stablehlo.return") -> list[str]:
         """Return the lines inside a region; names defined in it are free again after it."""
         outer, known = self.lines, (self.results, self.args, dict(self.constants))
         self.lines = []
@@ -381,11 +387,11 @@ class _Printer:
         self.results, self.args, self.constants = known
         return lines
 
-    def arguments(self, values: Iterable[Value]) -> list[str]:
+    def arguments(self, values: Iterable[HloValue]) -> list[str]:
         """Return the arguments of a region with their types."""
         return [f"{self.argument(x)}: {tensor_type(x.type)}" for x in values]
 
-    def bodies(self, op: Op) -> str:
+    def bodies(self, op: HloOp) -> str:
         """Return the regions of an operation, in braces."""
         texts = []
         for block in op.regions:
@@ -399,7 +405,7 @@ class _Printer:
             self.args = before
         return f" ({', '.join(texts)})" if texts else ""
 
-    def generic(self, op: Op, **attrs: str) -> str:
+    def generic(self, op: HloOp, **attrs: str) -> str:
         """Return the generic form of an operation; an attribute without a value is a flag."""
         shown = ", ".join(f"{k} = {v}" if v else k for k, v in sorted(attrs.items()))
         return (
@@ -408,7 +414,7 @@ class _Printer:
         )
 
 
-Form = Callable[[_Printer, Op], str]
+Form = Callable[[_StablehloPrinter, HloOp], str]
 _FORMS: dict[str, Form] = {}
 
 
@@ -417,27 +423,27 @@ def _form(*names: str) -> Callable[[Form], Form]:
 
 
 @_form("constant")
-def _constant(p: _Printer, op: Op) -> str:
+def _constant(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.constant {dense(op.attrs['value'])} : {tensor_type(op.results[0].type)}"
 
 
 @_form("compare")
-def _compare(p: _Printer, op: Op) -> str:
+def _compare(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.compare {op.attrs['direction']}, {p.refs(op.operands)}, {op.attrs['kind']}{p.typed(op)}"
 
 
 @_form("select")
-def _select(p: _Printer, op: Op) -> str:
+def _select(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.select {p.refs(op.operands)}{p.typed(op, op.operands[:2])}"
 
 
 @_form("complex")
-def _complex(p: _Printer, op: Op) -> str:
+def _complex(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.complex {p.refs(op.operands)}{p.typed(op, op.results)}"
 
 
 @_form("reduce_precision")
-def _reduce_precision(p: _Printer, op: Op) -> str:
+def _reduce_precision(p: _StablehloPrinter, op: HloOp) -> str:
     return (
         f"stablehlo.reduce_precision {p.refs(op.operands)}, format = e{op.attrs['exponent_bits']}m{op.attrs['mantissa_bits']}"
         f"{p.typed(op, op.results)}"
@@ -445,33 +451,33 @@ def _reduce_precision(p: _Printer, op: Op) -> str:
 
 
 @_form("iota")
-def _iota(p: _Printer, op: Op) -> str:
+def _iota(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.iota dim = {op.attrs['dim']}{p.typed(op, op.results)}"
 
 
 @_form("dynamic_iota", "get_dimension_size")
-def _of_dim(p: _Printer, op: Op) -> str:
+def _of_dim(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.{op.name} {p.refs(op.operands)}, dim = {op.attrs['dim']}{p.typed(op)}"
 
 
 @_form("partition_id", "replica_id")
-def _device_number(p: _Printer, op: Op) -> str:
+def _device_number(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.{op.name}{p.typed(op, op.results)}"
 
 
 @_form("broadcast_in_dim", "dynamic_broadcast_in_dim", "transpose", "reverse")
-def _of_dims(p: _Printer, op: Op) -> str:
+def _of_dims(p: _StablehloPrinter, op: HloOp) -> str:
     types = p.typed(op, op.results if op.name == "reverse" else None)
     return f"stablehlo.{op.name} {p.refs(op.operands)}, dims = {_list(op.attrs['dims'])}{types}"
 
 
 @_form("concatenate")
-def _concatenate(p: _Printer, op: Op) -> str:
+def _concatenate(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.concatenate {p.refs(op.operands)}, dim = {op.attrs['dim']}{p.typed(op)}"
 
 
 @_form("slice")
-def _slice(p: _Printer, op: Op) -> str:
+def _slice(p: _StablehloPrinter, op: HloOp) -> str:
     a = op.attrs
     dims = [
         f"{lo}:{hi}" + (f":{step}" if step != 1 else "")
@@ -481,22 +487,22 @@ def _slice(p: _Printer, op: Op) -> str:
 
 
 @_form("pad")
-def _pad(p: _Printer, op: Op) -> str:
+def _pad(p: _StablehloPrinter, op: HloOp) -> str:
     dims = ", ".join(f"{k} = {_list(op.attrs[k])}" for k in ("low", "high", "interior"))
     return f"stablehlo.pad {p.refs(op.operands)}, {dims}{p.typed(op)}"
 
 
 @_form("dynamic_slice")
-def _dynamic_slice(p: _Printer, op: Op) -> str:
+def _dynamic_slice(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.dynamic_slice {p.refs(op.operands)}, sizes = {_list(op.attrs['sizes'])}{p.typed(op)}"
 
 
 @_form("dynamic_update_slice")
-def _dynamic_update_slice(p: _Printer, op: Op) -> str:
+def _dynamic_update_slice(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.dynamic_update_slice {p.refs(op.operands)}{p.typed(op)}"
 
 
-def _numbers_text(kind: str, names: Sequence[str], op: Op) -> str:
+def _numbers_text(kind: str, names: Sequence[str], op: HloOp) -> str:
     """Return the dimension numbers of a gather or a scatter, without empty ones."""
     values = dict(zip(names, op.attrs["numbers"]))
     shown = [f"{k} = {_list(v)}" for k, v in values.items() if v]
@@ -515,7 +521,7 @@ _GATHER_NUMBERS = (
 
 
 @_form("gather")
-def _gather(p: _Printer, op: Op) -> str:
+def _gather(p: _StablehloPrinter, op: HloOp) -> str:
     return p.generic(
         op,
         dimension_numbers=_numbers_text("gather", _GATHER_NUMBERS, op),
@@ -525,7 +531,7 @@ def _gather(p: _Printer, op: Op) -> str:
 
 
 @_form("dynamic_gather")
-def _dynamic_gather(p: _Printer, op: Op) -> str:
+def _dynamic_gather(p: _StablehloPrinter, op: HloOp) -> str:
     return p.generic(
         op,
         dimension_numbers=_numbers_text("gather", _GATHER_NUMBERS, op),
@@ -534,7 +540,7 @@ def _dynamic_gather(p: _Printer, op: Op) -> str:
 
 
 @_form("scatter")
-def _scatter(p: _Printer, op: Op) -> str:
+def _scatter(p: _StablehloPrinter, op: HloOp) -> str:
     names = (
         "update_window_dims",
         "inserted_window_dims",
@@ -551,7 +557,7 @@ def _scatter(p: _Printer, op: Op) -> str:
 
 
 @_form("reduce")
-def _reduce(p: _Printer, op: Op) -> str:
+def _reduce(p: _StablehloPrinter, op: HloOp) -> str:
     n, (body,) = len(op.results), op.regions
     pairs = ", ".join(
         f"({p.names[x]} init: {p.names[i]})" for x, i in zip(op.operands[:n], op.operands[n:])
@@ -581,7 +587,7 @@ def _reduce(p: _Printer, op: Op) -> str:
 
 
 @_form("reduce_window")
-def _reduce_window(p: _Printer, op: Op) -> str:
+def _reduce_window(p: _StablehloPrinter, op: HloOp) -> str:
     a = op.attrs
     return p.generic(
         op,
@@ -594,19 +600,19 @@ def _reduce_window(p: _Printer, op: Op) -> str:
 
 
 @_form("sort")
-def _sort(p: _Printer, op: Op) -> str:
+def _sort(p: _StablehloPrinter, op: HloOp) -> str:
     return p.generic(
         op, dimension=f"{op.attrs['dim']} : i64", is_stable=_flag(op.attrs["is_stable"])
     )
 
 
 @_form("case")
-def _case(p: _Printer, op: Op) -> str:
+def _case(p: _StablehloPrinter, op: HloOp) -> str:
     return p.generic(op)
 
 
 @_form("while")
-def _while(p: _Printer, op: Op) -> str:
+def _while(p: _StablehloPrinter, op: HloOp) -> str:
     """Write a loop; both regions have the same arguments, which are named before them."""
     before = p.args
     names = [p.argument(x) for x in op.regions[0].args]
@@ -622,12 +628,12 @@ def _while(p: _Printer, op: Op) -> str:
 
 
 @_form("func.call")
-def _call(p: _Printer, op: Op) -> str:
+def _call(p: _StablehloPrinter, op: HloOp) -> str:
     return f"func.call @{op.attrs['callee']}({p.refs(op.operands)}){p.typed(op)}"
 
 
 @_form("optimization_barrier")
-def _barrier(p: _Printer, op: Op) -> str:
+def _barrier(p: _StablehloPrinter, op: HloOp) -> str:
     attributes = f" {_attributes(p.given(op))}" if op.metadata else ""
     return (
         f"stablehlo.optimization_barrier{attributes} {p.refs(op.operands)} : {p.types(op.operands)}"
@@ -635,7 +641,7 @@ def _barrier(p: _Printer, op: Op) -> str:
 
 
 @_form("dot_general")
-def _dot_general(p: _Printer, op: Op) -> str:
+def _dot_general(p: _StablehloPrinter, op: HloOp) -> str:
     a = op.attrs
     pair = lambda dims: f"{_list(dims[0])} x {_list(dims[1])}"
     batching = f"batching_dims = {pair(a['batching'])}, " if a["batching"][0] else ""
@@ -646,7 +652,7 @@ def _dot_general(p: _Printer, op: Op) -> str:
 
 
 @_form("convolution")
-def _convolution(p: _Printer, op: Op) -> str:
+def _convolution(p: _StablehloPrinter, op: HloOp) -> str:
     a = op.attrs
 
     def spec(dims: Sequence[int], letters: str) -> str:
@@ -667,17 +673,17 @@ def _convolution(p: _Printer, op: Op) -> str:
 
 
 @_form("fft")
-def _fft(p: _Printer, op: Op) -> str:
+def _fft(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.fft {p.refs(op.operands)}, type = {op.attrs['kind']}, length = {_list(op.attrs['lengths'])}{p.typed(op)}"
 
 
 @_form("cholesky")
-def _cholesky(p: _Printer, op: Op) -> str:
+def _cholesky(p: _StablehloPrinter, op: HloOp) -> str:
     return f"stablehlo.cholesky {p.refs(op.operands)}, lower = {_flag(op.attrs['lower'])}{p.typed(op, op.results)}"
 
 
 @_form("triangular_solve")
-def _triangular_solve(p: _Printer, op: Op) -> str:
+def _triangular_solve(p: _StablehloPrinter, op: HloOp) -> str:
     a = op.attrs
     return p.generic(
         op,
@@ -689,7 +695,7 @@ def _triangular_solve(p: _Printer, op: Op) -> str:
 
 
 @_form("custom_call")
-def _custom_call(p: _Printer, op: Op) -> str:
+def _custom_call(p: _StablehloPrinter, op: HloOp) -> str:
     a, shown = op.attrs, {}
     if a["has_side_effect"]:
         shown["has_side_effect"] = "true"
@@ -722,12 +728,12 @@ def _custom_call(p: _Printer, op: Op) -> str:
 
 
 @_form("sdy.sharding_constraint")
-def _constraint(p: _Printer, op: Op) -> str:
+def _constraint(p: _StablehloPrinter, op: HloOp) -> str:
     return f"sdy.sharding_constraint {p.refs(op.operands)} {op.attrs['sharding']}{p.typed(op, op.results)}"
 
 
 @_form("sdy.manual_computation")
-def _manual(p: _Printer, op: Op) -> str:
+def _manual(p: _StablehloPrinter, op: HloOp) -> str:
     (body,) = op.regions
     before, given = p.args, ", ".join(p.arguments(body.args))
     lines = p.region(body, "sdy.return")
@@ -750,7 +756,7 @@ def _manual(p: _Printer, op: Op) -> str:
     "collective_permute",
     "collective_broadcast",
 )
-def _collective(p: _Printer, op: Op) -> str:
+def _collective(p: _StablehloPrinter, op: HloOp) -> str:
     a = op.attrs
     dims = {
         "all_gather": {"all_gather_dim": "dim"},

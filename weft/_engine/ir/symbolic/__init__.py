@@ -10,8 +10,8 @@ from weft._engine.ir.symbolic.polynomials import (
     variables as variables,
 )
 from weft._engine.ir.symbolic.sizes import (
-    Dim as Dim,
     SizesDoNotFit as SizesDoNotFit,
+    SymbolicDim as SymbolicDim,
     SymbolicScope as SymbolicScope,
     UnsolvableSizes as UnsolvableSizes,
     as_int as as_int,

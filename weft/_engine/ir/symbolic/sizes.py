@@ -1,11 +1,12 @@
 """Symbolic sizes: the dims of a program that is traced once for all sizes (`weft.export`).
 
 In:   names, and constraints such as `b >= 4` or `mod(b, 8) == 0`.
-Out:  `Dim`, an expression of sizes. Sums, products, quotients, remainders, minima and maxima of `Dim`s are `Dim`s. A comparison returns
-      a bool if it has the same result for all sizes that the constraints allow, else it raises InconclusiveDimensionOperation.
+Out:  `SymbolicDim`, an expression of sizes. Sums, products, quotients, remainders, minima and maxima of `SymbolicDim`s are `SymbolicDim`s.
+      A comparison returns a bool if it has the same result for all sizes that the constraints allow, else it raises
+      InconclusiveDimensionOperation.
 How:  an expression is a polynomial over *atoms*: variables, and operations that are not polynomials. `bounds` decides comparisons.
 Laws: equal expressions compare equal and have equal hashes. A variable is at least 1. Two different expressions compare unequal unless the
-      constraints imply that they are equal. A `Dim` has no value: it cannot be converted to a Python number, and it can be
+      constraints imply that they are equal. A `SymbolicDim` has no value: it cannot be converted to a Python number, and it can be
       converted to an array only inside of a traced program.
 """
 
@@ -88,10 +89,10 @@ class SymbolicScope:
         return p
 
     def dim(self, expression: str | Polynomial) -> Any:
-        """Return the size of an expression: a `Dim`, or an int if it is constant."""
+        """Return the size of an expression: a `SymbolicDim`, or an int if it is constant."""
         p = self._reduce(parse(expression) if isinstance(expression, str) else expression)
         number = as_constant(p)
-        return Dim(self, p) if number is None else number
+        return SymbolicDim(self, p) if number is None else number
 
     def described(self) -> str:
         """Return the constraints as a part of a message."""
@@ -124,7 +125,7 @@ class SymbolicScope:
             if not variables(known(excess)) <= set(sizes):
                 continue
             value = evaluate(known(excess), sizes)
-            low, high = value.bounds() if isinstance(value, Dim) else (value, value)
+            low, high = value.bounds() if isinstance(value, SymbolicDim) else (value, value)
             if low < 0 or (sign == "==" and high > 0):
                 values = [
                     f"'{text(side)}' = {evaluate(known(side), sizes)}"
@@ -174,7 +175,7 @@ _SIGNS: dict[type[ast.cmpop], str] = {ast.GtE: ">=", ast.LtE: "<=", ast.Eq: "=="
 # ---- sizes
 
 
-class Dim:
+class SymbolicDim:
     """A symbolic size: an integer that is an expression of variables.
 
     Arithmetic with integers returns sizes. Arithmetic with floats and arrays returns arrays: the size becomes a value of the traced
@@ -225,7 +226,7 @@ class Dim:
 
     def _other(self, other: Any) -> Polynomial | None:
         """Return the expression of an operand, or None if it is not an integer. Raise ValueError for a size of another scope."""
-        if isinstance(other, Dim):
+        if isinstance(other, SymbolicDim):
             if other.scope is not self.scope:
                 raise ValueError(
                     f"symbolic sizes {self} and {other} belong to different scopes ({self.scope} and {other.scope}).\n"
@@ -324,7 +325,7 @@ class Dim:
     def __neg__(self) -> Any:
         return self.scope.dim(multiply(constant(-1), self.expression))
 
-    def __pos__(self) -> Dim:
+    def __pos__(self) -> SymbolicDim:
         return self
 
     def __abs__(self) -> Any:
@@ -356,7 +357,7 @@ class Dim:
     # comparisons
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Dim) and other.scope is not self.scope:
+        if isinstance(other, SymbolicDim) and other.scope is not self.scope:
             return False
         q = self._other(other)
         if q is None:
@@ -441,9 +442,9 @@ _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": ope
 def _with_array(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """Apply an operator to sizes as arrays. Return NotImplemented if an operand is not a size, a number or a NumPy array."""
     for x in (a, b):
-        if not isinstance(x, (Dim, bool, int, float, complex, np.ndarray, np.generic)):
+        if not isinstance(x, (SymbolicDim, bool, int, float, complex, np.ndarray, np.generic)):
             return NotImplemented
-    return function(*[x.__jax_array__() if isinstance(x, Dim) else x for x in (a, b)])
+    return function(*[x.__jax_array__() if isinstance(x, SymbolicDim) else x for x in (a, b)])
 
 
 def _dim(scope: SymbolicScope, expression: Polynomial) -> Any:
@@ -456,12 +457,12 @@ def is_symbolic_dim(p: Any) -> bool:
     >>> is_symbolic_dim(SymbolicScope().dim("b")), is_symbolic_dim(3)
     (True, False)
     """
-    return isinstance(p, Dim)
+    return isinstance(p, SymbolicDim)
 
 
 def as_size(n: Any) -> Any:
     """Return `operator.index(n)`, or a symbolic size unchanged. Raise TypeError for other values."""
-    if isinstance(n, Dim):
+    if isinstance(n, SymbolicDim):
         return n
     try:
         return operator.index(n)
@@ -475,7 +476,7 @@ def as_size(n: Any) -> Any:
 
 def as_int(n: Any) -> Any:
     """Return `int(n)`, or a symbolic size unchanged."""
-    return n if type(n) is int or isinstance(n, Dim) else int(n)
+    return n if type(n) is int or isinstance(n, SymbolicDim) else int(n)
 
 
 def is_at_most(n: Any, limit: Any) -> bool:
@@ -484,7 +485,7 @@ def is_at_most(n: Any, limit: Any) -> bool:
     False may mean that it holds for some sizes. Use this function to choose between computations with the same result.
     """
     excess = n - limit
-    return excess.bounds()[1] <= 0 if isinstance(excess, Dim) else excess <= 0
+    return excess.bounds()[1] <= 0 if isinstance(excess, SymbolicDim) else excess <= 0
 
 
 def is_more_than(n: Any, limit: Any) -> bool:
@@ -493,13 +494,13 @@ def is_more_than(n: Any, limit: Any) -> bool:
     False may mean that it holds for some sizes. Use this function to choose between computations with the same result.
     """
     excess = n - limit
-    return excess.bounds()[0] > 0 if isinstance(excess, Dim) else excess > 0
+    return excess.bounds()[0] > 0 if isinstance(excess, SymbolicDim) else excess > 0
 
 
 def is_multiple(n: Any, divisor: int) -> bool:
     """Return whether `divisor` divides a size. Raise InconclusiveDimensionOperation if that depends on symbolic sizes."""
     remainder = n % divisor
-    if isinstance(remainder, Dim):
+    if isinstance(remainder, SymbolicDim):
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{remainder}' == '0' is inconclusive.\n"
             f"  {divisor} divides '{n}' for some sizes and not for others{n.scope.described()}.\n"
@@ -540,28 +541,28 @@ def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, An
 
 def note_nonnegative(n: Any) -> None:
     """Record that a size is at least 0 by its construction."""
-    if isinstance(n, Dim):
+    if isinstance(n, SymbolicDim):
         n.scope.known_bounds.learn(n.expression)
 
 
 def max_dim(d1: Any, d2: Any) -> Any:
-    """Return the larger of two sizes. It is a `Dim` if the constraints do not determine which size is larger.
+    """Return the larger of two sizes. It is a `SymbolicDim` if the constraints do not determine which size is larger.
 
     >>> max_dim(2, 3), max_dim(SymbolicScope().dim("b + 5"), 0)
     (3, b + 5)
     """
     return (
-        Dim.operation(d1 if isinstance(d1, Dim) else d2, "max", d1, d2)
-        if isinstance(d1, Dim) or isinstance(d2, Dim)
+        SymbolicDim.operation(d1 if isinstance(d1, SymbolicDim) else d2, "max", d1, d2)
+        if isinstance(d1, SymbolicDim) or isinstance(d2, SymbolicDim)
         else max(d1, d2)
     )
 
 
 def min_dim(d1: Any, d2: Any) -> Any:
-    """Return the smaller of two sizes. It is a `Dim` if the constraints do not determine which size is smaller."""
+    """Return the smaller of two sizes. It is a `SymbolicDim` if the constraints do not determine which size is smaller."""
     return (
-        Dim.operation(d1 if isinstance(d1, Dim) else d2, "min", d1, d2)
-        if isinstance(d1, Dim) or isinstance(d2, Dim)
+        SymbolicDim.operation(d1 if isinstance(d1, SymbolicDim) else d2, "min", d1, d2)
+        if isinstance(d1, SymbolicDim) or isinstance(d2, SymbolicDim)
         else min(d1, d2)
     )
 
@@ -637,7 +638,7 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: 
         )
         solution = multiple // slope
         # a symbolic solution must be at least 1 for all sizes on which it depends
-        if (solution.bounds()[0] if isinstance(solution, Dim) else solution) < 1:
+        if (solution.bounds()[0] if isinstance(solution, SymbolicDim) else solution) < 1:
             raise SizesDoNotFit(f"Expected value >= 1 for dimension variable '{name}'.", found_by)
         sizes[name] = solution
         return True
@@ -652,9 +653,9 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: 
 
 def names_in(values: Iterable[Any]) -> frozenset[str]:
     """Return the names in all symbolic sizes among values."""
-    return _NO_NAMES.union(*(variables(v.expression) for v in values if isinstance(v, Dim)))
+    return _NO_NAMES.union(*(variables(v.expression) for v in values if isinstance(v, SymbolicDim)))
 
 
 def has_names(value: Any) -> bool:
     """Return whether a value, or an element of a nested tuple or list, is a symbolic size."""
-    return any(map(has_names, value)) if is_tuple_or_list(value) else isinstance(value, Dim)
+    return any(map(has_names, value)) if is_tuple_or_list(value) else isinstance(value, SymbolicDim)

@@ -23,20 +23,27 @@ import numpy as np
 
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.text.layout import Break, Mark, Nest, Note, group, join, render
-from weft._engine.ir.text.shown import Equation, Line, Program, held, lines_of, shown_value
+from weft._engine.ir.text.shown import (
+    EquationLike,
+    ProgramLike,
+    TextLine,
+    held,
+    lines_of,
+    shown_value,
+)
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.trees.narrowing import class_of, is_list, is_numpy_value
 
 _KEYWORDS = frozenset({"let", "in", "lambda"})
 
 
-def jaxpr_text(jaxpr: Program) -> str:
+def jaxpr_text(jaxpr: ProgramLike) -> str:
     """Return the exact text of a program, which `parse_jaxpr` reads."""
     return render(_Exact().program(jaxpr))
 
 
 def shown_text(
-    jaxpr: Program,
+    jaxpr: ProgramLike,
     *,
     source_info: bool = False,
     print_shapes: bool = True,
@@ -47,13 +54,13 @@ def shown_text(
     return render(_Shown(source_info, print_shapes, print_effects).whole(jaxpr), width)
 
 
-def placed_text(jaxpr: Program, width: int = 80) -> tuple[str, list[tuple[int, int, Any]]]:
+def placed_text(jaxpr: ProgramLike, width: int = 80) -> tuple[str, list[tuple[int, int, Any]]]:
     """Return `shown_text`, and per equation (line, column, source): its position in the text, from 0, and the user's line or None."""
     marks: list[tuple[int, int, Any]] = []
     return render(_Shown().whole(jaxpr), width, marks), marks
 
 
-def eqn_text(eqn: Equation) -> str:
+def eqn_text(eqn: EquationLike) -> str:
     """Return the text of one equation in JAX's notation."""
     return render(_Shown().equations([eqn]))
 
@@ -101,15 +108,16 @@ class _Exact:
     def type(self, aval: ShapedArray) -> str:
         return aval.str_short(True)
 
-    def lines(self, jaxpr: Program) -> Sequence[Line]:
+    def lines(self, jaxpr: ProgramLike) -> Sequence[TextLine]:
         return [
-            Line(e.outvars, e.primitive.name, _params(e), e.invars, e.source) for e in jaxpr.eqns
+            TextLine(e.outvars, e.primitive.name, _params(e), e.invars, e.source)
+            for e in jaxpr.eqns
         ]
 
-    def results(self, jaxpr: Program) -> Sequence[Any]:
+    def results(self, jaxpr: ProgramLike) -> Sequence[Any]:
         return jaxpr.outvars
 
-    def program(self, jaxpr: Program) -> Any:
+    def program(self, jaxpr: ProgramLike) -> Any:
         consts, ins = self.binders(jaxpr.constvars), self.binders(jaxpr.invars)
         body = join(Break("; "), [self.line(line) for line in self.lines(jaxpr)])
         outs = _spaced([self.atom(a) for a in self.results(jaxpr)], ",")
@@ -135,7 +143,7 @@ class _Exact:
             " }",
         )
 
-    def line(self, line: Line) -> Any:
+    def line(self, line: TextLine) -> Any:
         outs = self.binders(line.outvars)
         inside = join(Break(), [self.pair(key, value) for key, value in line.params])
         params = group(Nest(["[", Break(""), inside]), Break(""), "]") if inside else ""
@@ -174,7 +182,7 @@ class _Exact:
 class _Shown(_Exact):
     """A printer of programs in JAX's notation."""
 
-    def whole(self, jaxpr: Program) -> Any:
+    def whole(self, jaxpr: ProgramLike) -> Any:
         """Return the document of a program, preceded by inner programs that occur more than once or are long. Unused results are `_`."""
         used = {a for a in self.results(jaxpr) if not hasattr(a, "val")}
         for line in reversed(self.lines(jaxpr)):
@@ -191,11 +199,11 @@ class _Shown(_Exact):
     def __init__(self, *options: bool):
         super().__init__(*options)
         self.shared: dict[int, str] = {}
-        self.made: dict[int, tuple[Sequence[Line], dict[Any, Any]]] = {}
+        self.made: dict[int, tuple[Sequence[TextLine], dict[Any, Any]]] = {}
 
-    def find_shared(self, jaxpr: Program) -> list[tuple[str, Program]]:
+    def find_shared(self, jaxpr: ProgramLike) -> list[tuple[str, ProgramLike]]:
         counts: Counter[int] = Counter()
-        programs: dict[int, Program] = {}
+        programs: dict[int, ProgramLike] = {}
         names: dict[int, str] = {}
         queue = deque([jaxpr])
         while queue:
@@ -222,26 +230,26 @@ class _Shown(_Exact):
     def type(self, aval: ShapedArray) -> str:
         return aval.str_short(True, kinds=True)
 
-    def equations(self, eqns: Sequence[Equation]) -> Any:
+    def equations(self, eqns: Sequence[EquationLike]) -> Any:
         return join(Break(), [self.line(line) for line in lines_of(eqns)[0]])
 
-    def lines(self, jaxpr: Program) -> Sequence[Line]:
+    def lines(self, jaxpr: ProgramLike) -> Sequence[TextLine]:
         return self.written(jaxpr)[0]
 
-    def results(self, jaxpr: Program) -> Sequence[Any]:
+    def results(self, jaxpr: ProgramLike) -> Sequence[Any]:
         other = self.written(jaxpr)[1]
         return [a if hasattr(a, "val") else other.get(a, a) for a in jaxpr.outvars]
 
-    def written(self, jaxpr: Program) -> tuple[Sequence[Line], dict[Any, Any]]:
+    def written(self, jaxpr: ProgramLike) -> tuple[Sequence[TextLine], dict[Any, Any]]:
         if id(jaxpr) not in self.made:
             self.made[id(jaxpr)] = lines_of(jaxpr.eqns, jaxpr.outvars)
         return self.made[id(jaxpr)]
 
-    def program(self, jaxpr: Program) -> Any:
+    def program(self, jaxpr: ProgramLike) -> Any:
         name = self.shared.get(id(jaxpr))
         return super().program(jaxpr) if name is None else name
 
-    def line(self, line: Line) -> Any:
+    def line(self, line: TextLine) -> Any:
         if line.name == "jit":
             for inner in held(line):
                 if id(inner) not in self.shared:
@@ -270,11 +278,11 @@ def _spaced(items: Sequence[Any], separator: str = "") -> Any:
     return Nest(group(*join([separator, group(Break())], items)))
 
 
-def _is_program(value: Any) -> TypeGuard[Program]:
+def _is_program(value: Any) -> TypeGuard[ProgramLike]:
     return hasattr(value, "eqns")
 
 
-def _params(eqn: Equation) -> list[tuple[str, Any]]:
+def _params(eqn: EquationLike) -> list[tuple[str, Any]]:
     implied = eqn.primitive.implied  # parameters that follow from the types of the results
     keys = sorted(eqn.params, key=lambda k: (k != "name", k))
     return [(k, eqn.params[k]) for k in keys if k not in implied]

@@ -22,7 +22,7 @@ class Nest(NamedTuple):
     inside: Any
 
 
-class Group(NamedTuple):
+class TextGroup(NamedTuple):
     """A document that is printed on one line if it fits. `width` is its width on one line."""
 
     inside: Any
@@ -41,8 +41,8 @@ class Mark(NamedTuple):
     thing: Any
 
 
-def group(*inside: Any) -> Group:
-    return Group(inside, _width(inside))
+def group(*inside: Any) -> TextGroup:
+    return TextGroup(inside, _width(inside))
 
 
 def join(separator: Any, items: Iterable[Any]) -> list[Any]:
@@ -58,7 +58,7 @@ def _width(doc: Any) -> int:
         return len(doc)
     if isinstance(doc, Break):
         return len(doc.flat)
-    if isinstance(doc, Group):
+    if isinstance(doc, TextGroup):
         return doc.width
     if isinstance(doc, (Note, Mark)):
         return 0
@@ -98,7 +98,7 @@ def render(doc: Any, width: int = 80, marks: list[tuple[int, int, Any]] | None =
                 marks.append((line, column, doc.thing))
         elif isinstance(doc, Nest):
             stack.append((indent + 2, flat, doc.inside))
-        elif isinstance(doc, Group):
+        elif isinstance(doc, TextGroup):
             stack.append((indent, flat or column + doc.width <= width, doc.inside))
         else:
             stack += [(indent, flat, part) for part in reversed(doc)]

@@ -50,13 +50,13 @@ def parse_jaxpr(text: str, consts: Sequence[Any] = ()) -> Jaxpr:
     >>> parse_jaxpr("{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }").out_avals
     [ShapedArray(float32[3])]
     """
-    parser = _Parser(text)
+    parser = _JaxprParser(text)
     jaxpr = parser.jaxpr(consts)
     parser.end()
     return jaxpr
 
 
-class _Parser:
+class _JaxprParser:
     """A recursive-descent parser of one program."""
 
     def __init__(self, text: str):

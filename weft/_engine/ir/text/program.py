@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from weft._engine.ir import program as P
-from weft._engine.ir.loops import Kernel
+from weft._engine.ir.loops import LoopsKernel
 from weft._engine.ir.loops_text import canonical, print_kernel
 from weft._engine.util.record import replace
 from weft._engine.util.trees.narrowing import is_tuple
 
 
-def program_text(program: P.Program) -> str:
+def program_text(program: P.ScheduledProgram) -> str:
     """Return the text of a program, with the text of each distinct kernel after its steps.
 
     >>> from weft._engine.ir.program import BufRef, Copy, Program, Slot, SlotKind
@@ -37,9 +37,9 @@ def program_text(program: P.Program) -> str:
       copy 8 B: s1 = s0
     """
     names: dict[str, str] = {}
-    kernels: dict[str, Kernel] = {}
+    kernels: dict[str, LoopsKernel] = {}
 
-    def name_of(kernel: Kernel) -> str:
+    def name_of(kernel: LoopsKernel) -> str:
         name = names.setdefault(canonical(kernel), f"k{len(names)}")
         kernels[name] = kernel
         return name
@@ -55,7 +55,7 @@ def program_text(program: P.Program) -> str:
 
 
 #: a function that returns the name of a kernel in the text
-_NameOf = Callable[[Kernel], str]
+_NameOf = Callable[[LoopsKernel], str]
 
 
 def _steps(steps: Iterable[P.Step], name_of: _NameOf, pad: str) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _library_call(step: P.LibraryCall) -> str:
     return f"library {step.count} of {step.routine}({arguments}): {arrays}"
 
 
-def _join(step: P.Join) -> str:
+def _join(step: P.JoinStep) -> str:
     parts = ", ".join(f"{width} B {_ref(ref)} at {at}" for ref, width, at in step.parts)
     return f"join {step.rows} rows of {step.pitch} B: {_ref(step.out)} = {parts}"
 
@@ -105,7 +105,7 @@ def _pad(step: P.Pad) -> str:
     return f"pad {sizes}: {_ref(step.dst)} = {_ref(step.src)}"
 
 
-def _host_call(step: P.HostCall) -> str:
+def _host_call(step: P.HostCallStep) -> str:
     operands, results = (
         ", ".join(f"{dtype}{list(shape)} {_ref(ref)}" for ref, shape, dtype in arrays)
         for arrays in (step.ins, step.outs)
@@ -131,9 +131,9 @@ _LINES: dict[type, Callable[..., str]] = {
     P.Fft: _fft,
     P.LibraryCall: _library_call,
     P.Copy: _copy,
-    P.Join: _join,
+    P.JoinStep: _join,
     P.Pad: _pad,
-    P.HostCall: _host_call,
+    P.HostCallStep: _host_call,
     P.Start: _start,
     P.Wait: _wait,
 }

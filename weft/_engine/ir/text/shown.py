@@ -1,7 +1,7 @@
 """Equations in JAX's notation: its names of operations and parameters, and its broadcasting.
 
 In:   equations; only their attributes are used.
-Out:  `Line`s for the printer, which describe the same computation with these differences:
+Out:  `TextLine`s for the printer, which describe the same computation with these differences:
       - parameters that JAX has and weft does not are added with the value that they would have (`_FORMS`); parameters that JAX
         does not have are omitted;
       - operands that weft broadcasts to the shape of the result have dims of size 1 if JAX's operation broadcasts them; scalar
@@ -27,7 +27,7 @@ from weft._engine.util.trees.narrowing import class_of, is_list, is_tuple
 Params = dict[str, Any]
 
 
-class Equation(Protocol):
+class EquationLike(Protocol):
     """An equation of a program, or an equation that exists in the text only."""
 
     @property
@@ -42,7 +42,7 @@ class Equation(Protocol):
     def source(self) -> Any: ...
 
 
-class Program(Protocol):
+class ProgramLike(Protocol):
     """A program, or a program that exists in the text only."""
 
     @property
@@ -50,7 +50,7 @@ class Program(Protocol):
     @property
     def outvars(self) -> Sequence[Any]: ...
     @property
-    def eqns(self) -> Sequence[Equation]: ...
+    def eqns(self) -> Sequence[EquationLike]: ...
     @property
     def constvars(self) -> Sequence[Any]: ...
     @property
@@ -58,10 +58,10 @@ class Program(Protocol):
 
 
 #: a function that returns the parameters of an equation in JAX's form
-Form = Callable[[Equation, Params], Params]
+Form = Callable[[EquationLike, Params], Params]
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """An equation in its printed form."""
 
     outvars: Sequence[Any]
@@ -71,7 +71,7 @@ class Line(NamedTuple):
     source: Any = None
 
 
-class _Value:
+class _TextVariable:
     """A variable that exists in the text only."""
 
     unused = False
@@ -87,17 +87,17 @@ class _Number(NamedTuple):
     aval: Any
 
 
-class _Program(NamedTuple):
+class _TextProgram(NamedTuple):
     """A program that exists in the text only."""
 
     invars: Sequence[Any]
     outvars: Sequence[Any]
-    eqns: Sequence[Equation]
+    eqns: Sequence[EquationLike]
     constvars: Sequence[Any] = ()
     effects: Iterable[Any] = ()
 
 
-class _Equation(NamedTuple):
+class _TextEquation(NamedTuple):
     """An equation that exists in the text only."""
 
     outvars: Sequence[Any]
@@ -107,9 +107,9 @@ class _Equation(NamedTuple):
     source: Any = None
 
 
-def held(line: Line) -> list[Program]:
+def held(line: TextLine) -> list[ProgramLike]:
     """Return the programs among the parameters of an equation."""
-    programs: list[Program] = []
+    programs: list[ProgramLike] = []
     for _, value in line.params:
         programs += [
             v for v in (value if class_of(value) is tuple else (value,)) if hasattr(v, "eqns")
@@ -167,18 +167,18 @@ def _only(p: Params, default: Any, *names: str) -> Params:
     return {k: v for k, v in p.items() if k not in names or not plain(v)}
 
 
-def _broadcast_in_dim(eqn: Equation, p: Params) -> Params:
+def _broadcast_in_dim(eqn: EquationLike, p: Params) -> Params:
     dims = p["broadcast_dimensions"]
     return {"broadcast_dimensions": dims} if dims else {}
 
 
-def _dot_general(eqn: Equation, p: Params) -> Params:
+def _dot_general(eqn: EquationLike, p: Params) -> Params:
     contract, batch = p["dimension_numbers"]
     numbers = tuple(tuple(map(list, pair)) for pair in (contract, batch))
     return {k: v for k, v in {**p, "dimension_numbers": numbers}.items() if v is not None}
 
 
-def _jit(eqn: Equation, p: Params) -> Params:
+def _jit(eqn: EquationLike, p: Params) -> Params:
     shardings = {
         k: tuple(_Unspecified() if s is None else s for s in p[k])
         for k in ("in_shardings", "out_shardings")
@@ -194,7 +194,7 @@ class _Unspecified:
         return "UnspecifiedValue"
 
 
-def _custom_jvp(eqn: Equation, p: Params) -> Params:
+def _custom_jvp(eqn: EquationLike, p: Params) -> Params:
     return {
         "name": p["name"],
         "call_jaxpr": p["jaxpr"],
@@ -204,7 +204,7 @@ def _custom_jvp(eqn: Equation, p: Params) -> Params:
     }
 
 
-def _custom_vjp(eqn: Equation, p: Params) -> Params:
+def _custom_vjp(eqn: EquationLike, p: Params) -> Params:
     rules = p["rules"]
     return {
         "name": p["name"],
@@ -220,7 +220,7 @@ def _name(fun: Any) -> str:
     return getattr(fun, "__name__", type(fun).__name__)
 
 
-def _checkpoint(eqn: Equation, p: Params) -> Params:
+def _checkpoint(eqn: EquationLike, p: Params) -> Params:
     barred = p["prevent_cse"]
     apart = any(barred) if p["differentiated"] and is_tuple(barred) else barred
     return {
@@ -231,36 +231,36 @@ def _checkpoint(eqn: Equation, p: Params) -> Params:
     }
 
 
-def _scatter(eqn: Equation, p: Params) -> Params:
+def _scatter(eqn: EquationLike, p: Params) -> Params:
     return {**p, "update_consts": (), "update_jaxpr": _update(eqn)}
 
 
-def _update(eqn: Equation) -> _Program | None:
+def _update(eqn: EquationLike) -> _TextProgram | None:
     """Return the program that combines an element and an update; None if the update replaces the element."""
     primitive = find(eqn.primitive.name.removeprefix("scatter-"))
     if eqn.primitive.name == "scatter" or primitive is None:
         return None
     scalar = eqn.outvars[0].aval.update(shape=(), weak_type=False)
     if (primitive, scalar) not in _updates:
-        one, other, result = _Value(scalar), _Value(scalar), _Value(scalar)
-        _updates[primitive, scalar] = _Program(
-            (one, other), (result,), (_Equation((result,), primitive, {}, (one, other)),)
+        one, other, result = _TextVariable(scalar), _TextVariable(scalar), _TextVariable(scalar)
+        _updates[primitive, scalar] = _TextProgram(
+            (one, other), (result,), (_TextEquation((result,), primitive, {}, (one, other)),)
         )
     return _updates[primitive, scalar]
 
 
-_updates: dict[tuple[Any, ...], _Program] = {}
+_updates: dict[tuple[Any, ...], _TextProgram] = {}
 
 
-def _psum(eqn: Equation, p: Params) -> Params:
+def _psum(eqn: EquationLike, p: Params) -> Params:
     return {"axes": p["axes"]} if _is_invariant(eqn) else p
 
 
-def _is_invariant(eqn: Equation) -> bool:
+def _is_invariant(eqn: EquationLike) -> bool:
     return bool(eqn.invars and eqn.invars[0].aval.vma) and not eqn.params.get("axis_index_groups")
 
 
-def _all_to_all(eqn: Equation, p: Params) -> Params:
+def _all_to_all(eqn: EquationLike, p: Params) -> Params:
     axes = p["axis_name"]
     return {
         **{k: v for k, v in p.items() if k != "axis_size"},
@@ -268,14 +268,14 @@ def _all_to_all(eqn: Equation, p: Params) -> Params:
     }
 
 
-def _shard_map(eqn: Equation, p: Params) -> Params:
+def _shard_map(eqn: EquationLike, p: Params) -> Params:
     return {
         **{k: v for k, v in p.items() if k != "manual_axes"},
         "newly_manual_axes": frozenset(p["manual_axes"]),
     }
 
 
-def _sharding_constraint(eqn: Equation, p: Params) -> Params:
+def _sharding_constraint(eqn: EquationLike, p: Params) -> Params:
     free: frozenset[int] = (
         p["sharding"].spec.unconstrained_dims()
         if isinstance(p["sharding"], NamedSharding)
@@ -326,7 +326,7 @@ _FORMS: dict[str, Form] = {
 }
 
 
-def _shown_name(eqn: Equation) -> str:
+def _shown_name(eqn: EquationLike) -> str:
     name = eqn.primitive.name
     if eqn.primitive.kind == "extension":
         return name
@@ -339,7 +339,7 @@ def _shown_name(eqn: Equation) -> str:
     )
 
 
-def _reduction(eqn: Equation) -> str:
+def _reduction(eqn: EquationLike) -> str:
     """Return JAX's name of a sum over devices, which depends on whether the operand is unreduced or varies over the axes."""
     name = eqn.primitive.name
     axes = frozenset(eqn.params["axes"] if name == "psum" else eqn.params["axis_name"])
@@ -348,10 +348,10 @@ def _reduction(eqn: Equation) -> str:
     return "psum_invariant" if name == "psum" and _is_invariant(eqn) else name
 
 
-def _line(eqn: Equation, outvars: Sequence[Any], invars: Sequence[Any]) -> Line:
+def _line(eqn: EquationLike, outvars: Sequence[Any], invars: Sequence[Any]) -> TextLine:
     operation = eqn.params.get("name")
     if operation is not None and hasattr(operation, "shown") and eqn.primitive.kind == "region":
-        return Line(outvars, operation, operation.shown, invars, eqn.source)
+        return TextLine(outvars, operation, operation.shown, invars, eqn.source)
     form = _FORMS.get(eqn.primitive.name) if eqn.primitive.kind != "extension" else None
     implied = eqn.primitive.implied
     params = (
@@ -360,7 +360,7 @@ def _line(eqn: Equation, outvars: Sequence[Any], invars: Sequence[Any]) -> Line:
         else form(eqn, eqn.params)
     )
     named = {"name"} if eqn.primitive.kind == "region" else ()
-    return Line(
+    return TextLine(
         outvars,
         _shown_name(eqn),
         sorted(params.items(), key=lambda kv: (kv[0] not in named, kv[0])),
@@ -373,8 +373,8 @@ def _line(eqn: Equation, outvars: Sequence[Any], invars: Sequence[Any]) -> Line:
 
 
 def lines_of(
-    eqns: Sequence[Equation], outvars: Sequence[Any] = ()
-) -> tuple[list[Line], dict[Any, Any]]:
+    eqns: Sequence[EquationLike], outvars: Sequence[Any] = ()
+) -> tuple[list[TextLine], dict[Any, Any]]:
     """Return the equations of one program as lines, and value -> replacement for values that are not printed.
 
     `outvars` are the results of the program.
@@ -385,10 +385,10 @@ def lines_of(
 class _Broadcasts:
     """The conversion of the equations of one program: values that JAX's operations broadcast are not broadcast by equations."""
 
-    def __init__(self, eqns: Sequence[Equation], outvars: Sequence[Any]):
+    def __init__(self, eqns: Sequence[EquationLike], outvars: Sequence[Any]):
         self.eqns = eqns
         self.makers = {v: eqn for eqn in eqns for v in eqn.outvars}
-        self.readers: dict[Any, list[Equation]] = defaultdict(list)
+        self.readers: dict[Any, list[EquationLike]] = defaultdict(list)
         for eqn in eqns:
             for atom in eqn.invars:
                 if not hasattr(atom, "val"):
@@ -407,7 +407,7 @@ class _Broadcasts:
             for v in needed:
                 del self.small[v]
 
-    def candidate(self, eqn: Equation) -> tuple[Any, tuple[Any, ...] | None]:
+    def candidate(self, eqn: EquationLike) -> tuple[Any, tuple[Any, ...] | None]:
         """Return the result of an equation, and its shape before broadcasting if the equation may be omitted, else None."""
         if not eqn.outvars:
             return None, None
@@ -425,7 +425,7 @@ class _Broadcasts:
         sizes = dict(zip(dims, have))
         return out, tuple([sizes.get(d, 1) for d in range(out.aval.ndim)])
 
-    def repeats(self, eqn: Equation) -> bool:
+    def repeats(self, eqn: EquationLike) -> bool:
         """Return whether JAX's operation broadcasts its operands, in their shapes before broadcasting, to the result's shape."""
         if (
             eqn.primitive.kind != "elementwise"
@@ -445,8 +445,8 @@ class _Broadcasts:
             return ()
         return self.small[atom] if atom in self.small else atom.aval.shape
 
-    def lines(self) -> tuple[list[Line], dict[Any, Any]]:
-        lines: list[Line] = []
+    def lines(self) -> tuple[list[TextLine], dict[Any, Any]]:
+        lines: list[TextLine] = []
         other: dict[Any, Any] = {}  # value -> its replacement in the text
         for eqn in self.eqns:
             ins = [a if hasattr(a, "val") else other.get(a, a) for a in eqn.invars]
@@ -455,7 +455,7 @@ class _Broadcasts:
         return lines, other
 
     def is_replaced(
-        self, eqn: Equation, ins: list[Any], lines: list[Line], other: dict[Any, Any]
+        self, eqn: EquationLike, ins: list[Any], lines: list[TextLine], other: dict[Any, Any]
     ) -> bool:
         """Write an equation that JAX does not have as other lines, or omit it; return whether this was done."""
         if not eqn.outvars:
@@ -464,7 +464,7 @@ class _Broadcasts:
         if out in self.small:
             other[out] = ins[0]
             if ins[0].aval.shape != self.small[out]:
-                other[out] = _Value(out.aval.update(shape=self.small[out]))
+                other[out] = _TextVariable(out.aval.update(shape=self.small[out]))
                 lines.append(_line(eqn, [other[out]], ins))
             return True
         if primitive.computes == "cast" and ins[0].aval.update(weak_type=True) is out.aval:
@@ -476,7 +476,7 @@ class _Broadcasts:
             and self.scattered(eqn, ins, lines)
         )
 
-    def operands(self, eqn: Equation, ins: list[Any], lines: list[Line]) -> list[Any]:
+    def operands(self, eqn: EquationLike, ins: list[Any], lines: list[TextLine]) -> list[Any]:
         """Return the operands of an equation in JAX's form; append the lines that compute them."""
         primitive, aval = eqn.primitive, eqn.outvars[0].aval if eqn.outvars else None
         if primitive.name == "cond" and primitive.kind == "region" and not self.asks_bool(eqn):
@@ -489,14 +489,16 @@ class _Broadcasts:
             ins = [self.varying(a, aval.vma, lines, eqn) for a in ins]
         return ins
 
-    def whole(self, atom: Any, shape: tuple[int, ...], lines: list[Line], eqn: Equation) -> Any:
+    def whole(
+        self, atom: Any, shape: tuple[int, ...], lines: list[TextLine], eqn: EquationLike
+    ) -> Any:
         if atom.aval.shape == shape:
             return atom
-        broadcasted = _Value(atom.aval.update(shape=shape))
-        lines.append(Line([broadcasted], "broadcast_in_dim", [], [atom], eqn.source))
+        broadcasted = _TextVariable(atom.aval.update(shape=shape))
+        lines.append(TextLine([broadcasted], "broadcast_in_dim", [], [atom], eqn.source))
         return broadcasted
 
-    def scattered(self, eqn: Equation, ins: list[Any], lines: list[Line]) -> bool:
+    def scattered(self, eqn: EquationLike, ins: list[Any], lines: list[TextLine]) -> bool:
         """Write an update at Python integers, `x.at[0].set(y)`, as a scatter, as in JAX; return whether this was possible."""
         x, block, *starts = ins
         shape, sizes, values = x.aval.shape, block.aval.shape, block
@@ -519,7 +521,7 @@ class _Broadcasts:
         if reshape_line is not None:
             lines.pop()
         # JAX converts the values after it has computed the positions
-        moved: list[Line] = []
+        moved: list[TextLine] = []
         while (
             lines
             and lines[-1].name in ("broadcast_in_dim", "convert_element_type")
@@ -528,15 +530,15 @@ class _Broadcasts:
             moved.insert(0, lines.pop())
         indexed = sorted({*indexed, *points})
         one = starts[0].aval.update(shape=(1,), weak_type=False)
-        parts = [_Value(one) for _ in indexed]
+        parts = [_TextVariable(one) for _ in indexed]
         lines += [
-            Line([part], "broadcast_in_dim", [], [starts[d]], eqn.source)
+            TextLine([part], "broadcast_in_dim", [], [starts[d]], eqn.source)
             for part, d in zip(parts, indexed)
         ]
         if len(parts) != 1:
-            parts.append(_Value(one.update(shape=(len(parts),))))
+            parts.append(_TextVariable(one.update(shape=(len(parts),))))
             lines.append(
-                Line(parts[-1:], "concatenate", [("dimension", 0)], parts[:-1], eqn.source)
+                TextLine(parts[-1:], "concatenate", [("dimension", 0)], parts[:-1], eqn.source)
             )
         numbers = (
             f"ScatterDimensionNumbers(update_window_dims={tuple(range(values.aval.ndim))}, "
@@ -551,10 +553,13 @@ class _Broadcasts:
             ("update_consts", ()),
             ("update_jaxpr", None),
         ]
-        lines += [*moved, Line(eqn.outvars, "scatter", params, [x, parts[-1], values], eqn.source)]
+        lines += [
+            *moved,
+            TextLine(eqn.outvars, "scatter", params, [x, parts[-1], values], eqn.source),
+        ]
         return True
 
-    def asks_bool(self, eqn: Equation) -> bool:
+    def asks_bool(self, eqn: EquationLike) -> bool:
         """Return whether a bool selects the branch of a `cond`. JAX clamps other indices with a separate equation."""
         atom = eqn.invars[0]
         maker = None if hasattr(atom, "val") else self.makers.get(atom)
@@ -564,10 +569,10 @@ class _Broadcasts:
             and maker.invars[0].aval.dtype == np.bool_
         )
 
-    def clamped(self, atom: Any, last: int, lines: list[Line], eqn: Equation) -> Any:
-        clamped_index = _Value(atom.aval)
+    def clamped(self, atom: Any, last: int, lines: list[TextLine], eqn: EquationLike) -> Any:
+        clamped_index = _TextVariable(atom.aval)
         lines.append(
-            Line(
+            TextLine(
                 [clamped_index],
                 "clamp",
                 [],
@@ -577,11 +582,15 @@ class _Broadcasts:
         )
         return clamped_index
 
-    def varying(self, atom: Any, axes: frozenset[Any], lines: list[Line], eqn: Equation) -> Any:
+    def varying(
+        self, atom: Any, axes: frozenset[Any], lines: list[TextLine], eqn: EquationLike
+    ) -> Any:
         if not hasattr(atom, "val"):
             return atom
-        varied = _Value(atom.aval.update(vma=axes))
+        varied = _TextVariable(atom.aval.update(vma=axes))
         lines.append(
-            Line([varied], "pvary", [("axes", tuple(sorted(axes, key=str)))], [atom], eqn.source)
+            TextLine(
+                [varied], "pvary", [("axes", tuple(sorted(axes, key=str)))], [atom], eqn.source
+            )
         )
         return varied

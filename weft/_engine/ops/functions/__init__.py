@@ -5,7 +5,7 @@ In:   values of floating (some: complex) dtypes; floats of at most 16 bits compu
 Out:  `functions.sin`, and its primitive `functions.sin_p`; a module is loaded at the first use of
       one of its functions.
 Laws: a formula is `fn(f, *values)`. `f` emits the instructions of a backend
-      (`codegen.vector.math_real.Real` for CPUs): `f.fma`, `f.select`, `f.poly`, `f.cold`, ..., and
+      (`codegen.vector.math_real.RealFormulas` for CPUs): `f.fma`, `f.select`, `f.poly`, `f.cold`, ..., and
       every function of this package (`f.exp(x)`). Values have Python's operators. `f.type` is the
       computation type, f32 or f64 (`f.wide`); `f.demand` is the type to which the result will be
       rounded (`f.short`: a half type). Formulas import no backend, so every backend can use them.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._engine.ir.registry import Function, functions, registry
+from weft._engine.ir.registry import ScalarFunction, functions, registry
 from weft._engine.util.lazy import loader
 
 #: the module of each function, by its name or NumPy's name, so that the other modules need not be
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def named_by_numpy(name: str) -> Function | None:
+def named_by_numpy(name: str) -> ScalarFunction | None:
     """Return the function that NumPy calls `name`, or None."""
     if name.startswith("_"):
         return None
@@ -91,7 +91,7 @@ def named_by_numpy(name: str) -> Function | None:
     )
 
 
-def every() -> list[Function]:
+def every() -> list[ScalarFunction]:
     """Return all functions by name."""
     _load("")
     return sorted(

@@ -38,7 +38,7 @@ from weft._engine.ops.families import (
 )
 from weft._engine.ops.functions.gammas import digamma, lgamma_in_double
 from weft._engine.ops.functions.logarithmic import log, log1p
-from weft._engine.ops.lowering_specs import HostSpec
+from weft._engine.ops.lowering_specs import HostLowering
 
 if TYPE_CHECKING:
     from weft._engine.ir.formulas import Formulas
@@ -253,7 +253,9 @@ def _unregistered(op: Primitive, lower: Any) -> Primitive:
 
 
 _near_betainc_p = _unregistered(ElementwiseOp("near_betainc", register=False), pull("near_betainc"))
-_far_betainc_p = _unregistered(LibraryOp("far_betainc", register=False), HostSpec(elementwise=True))
+_far_betainc_p = _unregistered(
+    LibraryOp("far_betainc", register=False), HostLowering(elementwise=True)
+)
 
 
 def _no_parameters(name: str) -> list[Any]:
@@ -264,7 +266,7 @@ regularized_incomplete_beta_p = elementwise(
     "regularized_incomplete_beta",
     FLOATING,
     of_scipy("betainc", wide=True),
-    lower=HostSpec(elementwise=True),
+    lower=HostLowering(elementwise=True),
     op_class=LibraryOp,
     compiled=_betainc_of,
     jvp=[*_no_parameters("betainc"), lambda t, out, a, b, x: mul(t, beta_density(a, b, x))],
@@ -273,7 +275,7 @@ betaincc_p = elementwise(
     "betaincc",
     FLOATING,
     of_scipy("betaincc", wide=True),
-    lower=HostSpec(elementwise=True),
+    lower=HostLowering(elementwise=True),
     op_class=LibraryOp,
     jvp=[*_no_parameters("betaincc"), lambda t, out, a, b, x: neg(mul(t, beta_density(a, b, x)))],
 )
@@ -281,7 +283,7 @@ beta_density_p = elementwise(
     "beta_density",
     FLOATING,
     _rounded(_density),
-    lower=HostSpec(elementwise=True),
+    lower=HostLowering(elementwise=True),
     op_class=LibraryOp,
     jvp=[
         lambda t, out, a, b, x: mul(t, mul(out, add(log(x), sub(digamma(add(a, b)), digamma(a))))),
@@ -299,7 +301,7 @@ log_betainc_p = elementwise(
     "log_betainc",
     FLOATING,
     _rounded(_log_betainc),
-    lower=HostSpec(elementwise=True),
+    lower=HostLowering(elementwise=True),
     op_class=LibraryOp,
     jvp=[
         *_no_parameters("log_betainc"),
@@ -311,7 +313,7 @@ betainc_hazard_p = elementwise(
     "betainc_hazard",
     FLOATING,
     _rounded(_betainc_hazard),
-    lower=HostSpec(elementwise=True),
+    lower=HostLowering(elementwise=True),
     op_class=LibraryOp,
     jvp=[
         *_no_parameters("betainc_hazard"),

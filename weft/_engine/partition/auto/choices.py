@@ -22,7 +22,7 @@ from weft._engine.ir.specs import DimSpec, Spec
 from weft._engine.partition.auto.graph import Kind, Node, equation_key
 from weft._engine.partition.auto.prices import MeshPrices
 from weft._engine.partition.padding import tolerates_padding, worth_splitting
-from weft._engine.partition.partitioner import NotSplittable, Partitioner
+from weft._engine.partition.partitioner import Partitioner
 from weft._engine.partition.propagation.propagate import Propagation
 from weft._engine.partition.reshard import Placement, is_even, local_shape
 from weft._engine.partition.rules.split_rule import split_rule_of
@@ -32,7 +32,7 @@ from weft._engine.partition.strategies import (
     consistent_axes,
     makes_partial_sums,
 )
-from weft._engine.partition.values import LocalTrace
+from weft._engine.partition.values import LocalTrace, NotSplittable
 from weft._engine.util.record import record, replace
 
 #: what an axis does in a choice: the dim or factor that it splits, and whether a sum over it passes through

@@ -16,7 +16,7 @@ from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.ir.jaxpr import Var
 from weft._engine.partition.auto.machine import Machine, collective_seconds
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
-from weft._engine.partition.reshard import Placement, Step, plan
+from weft._engine.partition.reshard import Placement, ReshardStep, plan
 from weft._engine.util.record import record, replace
 
 #: price of a slice of a local block: of two equal plans the one with fewer slices is cheaper
@@ -118,7 +118,7 @@ class MeshPrices:
             price = self._moves[key] = sum(self._step(step, share) for step, _ in steps)
         return price
 
-    def _step(self, step: Step, share: float) -> float:
+    def _step(self, step: ReshardStep, share: float) -> float:
         spec = COLLECTIVES[step.kind]
         if spec.is_local:
             return SLICE

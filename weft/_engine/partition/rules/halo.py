@@ -69,7 +69,7 @@ class Halo:
 
 
 @record
-class Transfer:
+class HaloTransfer:
     """A transfer of `count` rows, from row `at` of device `source`'s block to row `place` of the rows that `target` needs."""
 
     source: int
@@ -96,15 +96,15 @@ class TransferRound:
 @lru_cache(maxsize=256)
 def transfers_of(
     window: Window, n: int, size: int
-) -> tuple[tuple[Transfer, ...], tuple[tuple[Transfer, ...], ...]]:
+) -> tuple[tuple[HaloTransfer, ...], tuple[tuple[HaloTransfer, ...], ...]]:
     """Return transfers within devices, and rounds of transfers between devices, for a dim of `size` rows on `n` devices.
 
     >>> kept, rounds = transfers_of(Window(1, 2, 2), 4, 8)
     >>> [(transfer.source, transfer.at, transfer.count, transfer.target) for transfer in rounds[0]]
     [(1, 0, 1, 0), (2, 0, 1, 1), (3, 0, 1, 2)]
     """
-    kept: list[Transfer] = []
-    rounds: list[list[Transfer]] = []
+    kept: list[HaloTransfer] = []
+    rounds: list[list[HaloTransfer]] = []
     senders: list[set[int]] = []
     receivers: list[set[int]] = []
     for transfer in _transfers(window, n, size, -(-size // n)):
@@ -136,7 +136,7 @@ def _rounds_of(
     )
 
 
-def _tables(transfers: Sequence[Transfer], n: int) -> TransferRound:
+def _tables(transfers: Sequence[HaloTransfer], n: int) -> TransferRound:
     starts, places, counts = [0] * n, [0] * n, [0] * n
     for transfer in transfers:
         starts[transfer.source] = transfer.at
@@ -150,8 +150,8 @@ def _tables(transfers: Sequence[Transfer], n: int) -> TransferRound:
     )
 
 
-def _transfers(window: Window, n: int, size: int, local: int) -> list[Transfer]:
-    transfers: list[Transfer] = []
+def _transfers(window: Window, n: int, size: int, local: int) -> list[HaloTransfer]:
+    transfers: list[HaloTransfer] = []
     for p, first in enumerate(first_rows(window, n)):
         begin, end = (
             (first, first + window.span)
@@ -160,7 +160,7 @@ def _transfers(window: Window, n: int, size: int, local: int) -> list[Transfer]:
         )
         for q in range(begin // local, -(-end // local)) if end > begin else ():
             a, b = max(begin, q * local), min(end, (q + 1) * local)
-            transfers.append(Transfer(q % n, a - q * local, b - a, p, a - first))
+            transfers.append(HaloTransfer(q % n, a - q * local, b - a, p, a - first))
     return transfers
 
 

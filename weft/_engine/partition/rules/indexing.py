@@ -42,7 +42,7 @@ def _stacked(columns: list[Any], indices: Any) -> Any:
     )
 
 
-class _Places:
+class _BlockIndices:
     """Indices of global windows, converted to indices of windows in this device's block.
 
     `indices` are for the (padded) block in mode FILL_OR_DROP; `inside` is a mask of the windows that are inside the global operand
@@ -123,7 +123,7 @@ def _gather_split(
 ) -> Any:
     x, indices = args
     dtype, shape = typeof(x).dtype, typeof(x).shape
-    places = _Places(ctx, shape, indices, dimension_numbers, slice_sizes, mode)
+    places = _BlockIndices(ctx, shape, indices, dimension_numbers, slice_sizes, mode)
     none = additive_identity(dtype)
     gathered = indexing.gather_p.bind(
         places.pad(x),
@@ -185,7 +185,7 @@ def _scatter(primitive: Any) -> None:
         numbers, sizes = windows.window_of_scatter(
             dimension_numbers, typeof(x).ndim, typeof(updates).shape
         )
-        places = _Places(ctx, typeof(x).shape, indices, numbers, sizes, mode)
+        places = _BlockIndices(ctx, typeof(x).shape, indices, numbers, sizes, mode)
         out = primitive.bind(
             places.pad(x),
             places.indices,

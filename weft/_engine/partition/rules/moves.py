@@ -57,7 +57,7 @@ def _rotate_factors(
     return b.rule([factors], [factors], special={factors[dim]: "halo"}, linear_ins=(0,))
 
 
-class _Part(SliceOp):
+class _PaddedSliceOp(SliceOp):
     """The slice `start_indices ... limit_indices` by `strides` of an operand padded by `padding_config`."""
 
     def bind(self, *args: Any, padding_config: tuple[tuple[int, int, int], ...], **cut: Any) -> Any:
@@ -65,7 +65,7 @@ class _Part(SliceOp):
         return slicing.slice(slicing.pad(x, value, padding_config), **cut)
 
 
-part_p = _Part("padded_slice", register=False)
+part_p = _PaddedSliceOp("padded_slice", register=False)
 
 
 @part_p.def_type

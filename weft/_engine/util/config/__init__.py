@@ -17,9 +17,9 @@ from weft._engine import cpython
 from weft._engine.util.checks import Checks as Checks, canonical, parse_checks as parse_checks
 from weft._engine.util.config.setting import (
     Config as Config,
-    Context,
     Override as Override,
     Setting as Setting,
+    SettingOverride,
     config as config,
     declared,
     define_context,
@@ -254,7 +254,7 @@ transfer_guard_device_to_host = define_context(
 define_context(
     "transfer_guard", None, "The guard of transfers whose specific guard is not set.", **_guard
 )
-transfer_guard = Context(
+transfer_guard = SettingOverride(
     "transfer_guard",
     doc="Allow, log or disallow implicit transfers, or all transfers, of every kind.",
     others=(

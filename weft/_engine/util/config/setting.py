@@ -340,7 +340,7 @@ class Override:
         return call
 
 
-class Context:
+class SettingOverride:
     """A public function that returns a context manager for a setting: `with enable_x64(True): ...`.
 
     >>> with weft.enable_x64():
@@ -382,7 +382,7 @@ class Context:
         return f"<context manager {self.__name__}>"
 
 
-def make_user_context(default_value: Any = None) -> Context:
+def make_user_context(default_value: Any = None) -> SettingOverride:
     """Create a setting of the user's program that traced functions may read; they are traced again for another value.
 
     Create it once, when the module is imported, because functions traced before are traced again. Raises TypeError for unhashable
@@ -400,17 +400,21 @@ def make_user_context(default_value: Any = None) -> Context:
     with _lock:
         name = f"user_context_{next(_user_contexts)}"
         config.define(name, default_value, kind=Hashable, in_trace_key=True)
-    return Context(name, doc="A setting of the user's program, created by `make_user_context`.")
+    return SettingOverride(
+        name, doc="A setting of the user's program, created by `make_user_context`."
+    )
 
 
 _user_contexts = itertools.count()
 
 
-def define_context(name: str, default: Any, doc: str, block: Any = _UNSET, **facts: Any) -> Context:
+def define_context(
+    name: str, default: Any, doc: str, block: Any = _UNSET, **facts: Any
+) -> SettingOverride:
     """Declare a setting and return its context manager, which sets it to `block` if it is called without a value."""
     config.define(name, default, doc=doc, **facts)
     value = facts.get("choices", [default])[0] if block is _UNSET else block
-    return Context(
+    return SettingOverride(
         name,
         block,
         f"""{doc}

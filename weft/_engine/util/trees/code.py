@@ -18,7 +18,7 @@ from typing import Any
 _SEQUENCES = (tuple, list)
 
 
-class _Names(dict):
+class _CodeConstants(dict):
     """The values that a generated text refers to, by name."""
 
     def add(self, prefix: str, value: Any) -> str:
@@ -32,7 +32,7 @@ class _Names(dict):
         return repr(value) if type(value) is str else self.add("k", value)
 
 
-def _compiled(text: str, name: str, names: _Names) -> Any:
+def _compiled(text: str, name: str, names: _CodeConstants) -> Any:
     """Compile a text; return its function `name`."""
     exec(
         compile(text, f"{__file__}:builder", "exec"), names
@@ -67,7 +67,7 @@ class _BuilderText:
 
     def __init__(self, node_types: Mapping[type, Any]):
         self.node_types = node_types
-        self.names, self.lines = _Names(), []
+        self.names, self.lines = _CodeConstants(), []
         self.positions, self.numbers = itertools.count(), itertools.count(1)
 
     def node(self, spec: Any, s: str) -> str:
@@ -156,7 +156,7 @@ class _MatcherText:
 
     def __init__(self, node_types: Mapping[type, Any], identical: bool):
         self.node_types, self.identical = node_types, identical
-        self.names, self.numbers = _Names(), itertools.count(1)
+        self.names, self.numbers = _CodeConstants(), itertools.count(1)
         self.lines: list[str] = []
         self.leaves: list[str] = []
 
@@ -225,7 +225,9 @@ def compile_constructor(
         f"{name}=aux[{i}]" for i, name in enumerate(static)
     ]
     return _compiled(
-        f"def make(aux, children): return kind({', '.join(arguments)})", "make", _Names(kind=kind)
+        f"def make(aux, children): return kind({', '.join(arguments)})",
+        "make",
+        _CodeConstants(kind=kind),
     )
 
 
@@ -234,7 +236,7 @@ def compile_taker(
 ) -> Callable[[Any], tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Return a function of a node that returns its attributes `data`, the children, and its attributes `static`, the static data."""
     children, aux = [f"({''.join([f'x.{name}, ' for name in names])})" for names in (data, static)]
-    return _compiled(f"def take(x): return {children}, {aux}", "take", _Names())
+    return _compiled(f"def take(x): return {children}, {aux}", "take", _CodeConstants())
 
 
 def are_plain_names(names: Iterable[str]) -> bool:

@@ -168,7 +168,7 @@ class PyTreeDef:
         self.num_leaves = num_leaves
         self._hash = None
         self._uses = 0
-        self._code: _Code | None = None
+        self._code: _StructureFunctions | None = None
 
     @staticmethod
     def from_spec(spec: Spec) -> PyTreeDef:
@@ -350,7 +350,7 @@ _USES_BEFORE_CODE = 16
 _MOST_LEAVES = 1000
 _MOST_KEPT = 512  # bounds the memory of programs that generate structures
 
-_codes: dict[Spec, _Code] = {}  # generated code of frequently used structures
+_codes: dict[Spec, _StructureFunctions] = {}  # generated code of frequently used structures
 _uses_of: dict[int, int] = {}  # hash of a structure -> the number of its uses
 
 
@@ -365,7 +365,7 @@ def _no_match(_tree: Any) -> None:
     return None
 
 
-class _Code:
+class _StructureFunctions:
     """The functions generated for one structure, each on its first call."""
 
     __slots__ = ("_paths", "build", "match", "match_identical", "treedef")
@@ -421,7 +421,7 @@ def _paths(spec: Spec, path: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
 
 
 _last_codes: dict[
-    type, _Code
+    type, _StructureFunctions
 ] = {}  # type of a tree -> the code of the structure that was last flattened and rebuilt
 
 
@@ -444,7 +444,7 @@ def remember(tree: Any, treedef: PyTreeDef) -> None:
         _last_codes[type(tree)] = treedef._code
 
 
-def _code_of(treedef: PyTreeDef) -> _Code | None:
+def _code_of(treedef: PyTreeDef) -> _StructureFunctions | None:
     """Return the generated code of a structure, shared by equal structures; None until the structure is used often enough."""
     spec, number, uses = treedef.spec, None, 0
     try:
@@ -462,7 +462,7 @@ def _code_of(treedef: PyTreeDef) -> _Code | None:
             if len(_uses_of) > 8 * _MOST_KEPT:
                 _uses_of.clear()
             return None
-        code = _Code(treedef)
+        code = _StructureFunctions(treedef)
         if number is not None:
             if len(_codes) >= _MOST_KEPT:
                 _codes.clear()

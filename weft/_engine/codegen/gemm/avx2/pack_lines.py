@@ -19,13 +19,13 @@ import functools
 from collections.abc import Callable
 
 from weft._engine.codegen.gemm import assembly
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
 
 _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 
 
-def function(recipe: Recipe, packing: str, operand: str) -> str | None:
+def function(recipe: GemmTypes, packing: str, operand: str) -> str | None:
     """Return the name of the function for a packing of an operand; None if this module has none."""
     if recipe.is_complex:
         return None

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from weft._engine.codegen.gemm.assembly import as_module
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, tiles
 
 # thresholds, measured on several machines
@@ -49,10 +49,12 @@ _ON_STACK = {
 _OF_B, _OF_A, _LANES, _ADDED = 12, (14, 15), "%ymm15", "%ymm14"
 
 
-def module(recipe: Recipe, wanted: Collection[str]) -> str:
+def module(recipe: GemmTypes, wanted: Collection[str]) -> str:
     """Return a module with the wanted kernels. They add `src` if "blocks" is wanted, and prefetch
     `streams` if "epilogue" is."""
-    kernels = [_Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
+    kernels = [
+        _Avx2RegisterKernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted
+    ]
     lines = [
         line
         for kernel in kernels
@@ -65,8 +67,8 @@ def module(recipe: Recipe, wanted: Collection[str]) -> str:
     return as_module(lines)
 
 
-class _Kernel:
-    def __init__(self, recipe: Recipe, rows: int, vectors: int, edge: bool) -> None:
+class _Avx2RegisterKernel:
+    def __init__(self, recipe: GemmTypes, rows: int, vectors: int, edge: bool) -> None:
         self.recipe, self.name, self.rows, self.vectors, self.edge = (
             recipe,
             kernel_name(rows, vectors, edge),

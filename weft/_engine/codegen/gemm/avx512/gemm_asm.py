@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, STREAMS, kernel_name, unrolled
 
 # Registers of all kernels. Arguments are passed in the first six, then on the stack.
@@ -35,12 +35,12 @@ def mask(count: str, register: str) -> list[str]:
     return ["xorl %eax, %eax", f"btsq {count}, %rax", "decq %rax", f"kmovq %rax, {register}"]
 
 
-class Kernel:
+class Avx512RegisterKernel:
     """One kernel; 0 `vectors` is half a vector."""
 
     runs = False
 
-    def __init__(self, recipe: Recipe, rows: int, vectors: int, edge: bool) -> None:
+    def __init__(self, recipe: GemmTypes, rows: int, vectors: int, edge: bool) -> None:
         self.recipe, self.name, self.rows, self.edge = (
             recipe,
             kernel_name(rows, vectors, edge, self.runs),
@@ -239,7 +239,7 @@ class Kernel:
         return out
 
 
-def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
+def _fetch_place(recipe: GemmTypes, streams: bool) -> list[str]:
     """Prefetch a line per iteration of B's next panel and of the destination of the sums.
 
     With `streams`, prefetch the same segment of each stream, one after the other; a segment takes
@@ -269,7 +269,7 @@ def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
     ]
 
 
-def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list[str]:
+def multiply_add(recipe: GemmTypes, x: str, y: str, sum: str, product: str) -> list[str]:
     """Add the products of an element of A and a vector of B to a sum."""
     multiply, add = _instructions(recipe)
     if recipe.flips and recipe.in_type == "i8":  # the middle operand of the instruction is unsigned
@@ -279,7 +279,7 @@ def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list
     return [f"{multiply} {x}, {y}, {product}", f"{add} {product}, {sum}, {sum}"]
 
 
-def _instructions(recipe: Recipe) -> tuple[str, str]:
+def _instructions(recipe: GemmTypes) -> tuple[str, str]:
     """Return the instructions that multiply (and add, if there is one) and that add."""
     if recipe.joined:
         alone = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from weft._engine.codegen.gemm import assembly
 from weft._engine.codegen.gemm.assembly import as_module
 from weft._engine.codegen.gemm.avx512.gemm_asm import mask
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 
 #: (type of the sums, type of the result) -> instructions that convert %zmm0, and the store of the
 #: elements selected by mask %k1
@@ -29,7 +29,7 @@ _ENDS = {
 }  # fmt: skip
 
 
-def finishes(recipe: Recipe) -> bool:
+def finishes(recipe: GemmTypes) -> bool:
     """Return whether this module can store the results of a recipe."""
     is_supported = (recipe.acc, recipe.out_type) in _ENDS and (
         recipe.out_type != "f16" or recipe.machine.f16
@@ -42,12 +42,12 @@ def finishes(recipe: Recipe) -> bool:
     )
 
 
-def ends_panels(recipe: Recipe) -> bool:
+def ends_panels(recipe: GemmTypes) -> bool:
     """Return whether this module can write the ends of a recipe's panels."""
     return assembly.has_avx512(recipe.machine) and recipe.flips and recipe.joined == recipe.in_type
 
 
-def finish(recipe: Recipe) -> str:
+def finish(recipe: GemmTypes) -> str:
     """Return `finish(ptr sums, i64 row_bytes, i64 rows, i64 cols, ptr c, i64 c_row, i64 c_col)`: it
     stores whole vectors, or scattered elements."""
     sums, row_bytes, rows, cols, c, c_row = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -76,7 +76,7 @@ def finish(recipe: Recipe) -> str:
     ])  # fmt: skip
 
 
-def end_panel(recipe: Recipe) -> str:
+def end_panel(recipe: GemmTypes) -> str:
     """Return `end_panel(ptr panel, i64 steps)`: it stores after a panel the negated surplus of
     flipped signs in each sum."""
     sums = [f"%zmm{v}" for v in range(recipe.vectors)]

@@ -9,7 +9,7 @@ import itertools
 from weft._engine.codegen.gemm import assembly
 from weft._engine.codegen.gemm.assembly import as_module
 from weft._engine.codegen.gemm.avx512 import gemm_asm
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_ALONG_STREAMS
 
 _A, _AS, _ROWS, _B, _BS, _STEPS = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -37,7 +37,7 @@ _ROW_MASK = "{%k7}{z}"
 _LOADS = {"f16": "vcvtph2ps", "bf16": "vpmovzxwd"}
 
 
-def suits(recipe: Recipe) -> bool:
+def suits(recipe: GemmTypes) -> bool:
     """Return whether this module has a function for a recipe."""
     if not assembly.has_avx512(recipe.machine):
         return False
@@ -47,13 +47,13 @@ def suits(recipe: Recipe) -> bool:
     )
 
 
-def text(recipe: Recipe, name: str) -> str:
+def text(recipe: GemmTypes, name: str) -> str:
     """Return a module with `along` or `along_row`."""
     return as_module(_Along(recipe, name).lines())
 
 
 class _Along:
-    def __init__(self, recipe: Recipe, name: str) -> None:
+    def __init__(self, recipe: GemmTypes, name: str) -> None:
         self.name, self.single = name, name == "along_row"
         self.recipe, self.per, self.vectors, self.wide = (
             recipe,

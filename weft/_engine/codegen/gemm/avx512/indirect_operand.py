@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft._engine.codegen.gemm.avx512.gemm_asm import ON_STACK, SRC, I, Kernel, X, Y
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.gemm.avx512.gemm_asm import ON_STACK, SRC, Avx512RegisterKernel, I, X, Y
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, STREAMS, kernel_name, tiles
 
 _ROWS, _LIST = "%rdi", "%rsi"
@@ -24,12 +24,12 @@ _AT, _STEP, _END = "%rdi", "%r9", "%r8"
 _KEPT_SRC, _NEXT = -8, -16
 
 
-def kernels(recipe: Recipe, wanted: Collection[str]) -> list[Kernel]:
+def kernels(recipe: GemmTypes, wanted: Collection[str]) -> list[Avx512RegisterKernel]:
     """Return the wanted kernels."""
     return [_Runs(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile, True) in wanted]
 
 
-class _Runs(Kernel):
+class _Runs(Avx512RegisterKernel):
     runs = True
 
     def take_arguments(self, streams: bool) -> list[str]:

@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft._engine.codegen.gemm.assembly import as_module
-from weft._engine.codegen.gemm.avx512.gemm_asm import Kernel
-from weft._engine.codegen.ir.gemm_types import Recipe
+from weft._engine.codegen.gemm.avx512.gemm_asm import Avx512RegisterKernel
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import kernel_name, tiles
 
 
-def module(recipe: Recipe, wanted: Collection[str]) -> str:
+def module(recipe: GemmTypes, wanted: Collection[str]) -> str:
     """Return a module with the wanted kernels (see `gemm_micro`).
 
     They add `src` if "blocks" is wanted, and prefetch `streams` if "epilogue" is wanted.
     """
-    kernels = [Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
+    kernels = [
+        Avx512RegisterKernel(recipe, *tile)
+        for tile in tiles(recipe)
+        if kernel_name(*tile) in wanted
+    ]
     if any("_runs" in name for name in wanted):
         from weft._engine.codegen.gemm.avx512 import indirect_operand
 
