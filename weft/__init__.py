@@ -3,7 +3,7 @@
 Examples in docstrings assume `import numpy as np, weft, weft.numpy as wnp` and `from weft import lax`.
 
 Every public name is loaded on first use (PEP 562), so `import weft` costs a few milliseconds and imports neither
-NumPy nor LLVM. `_LAZY_NAMES` maps each public name to its module; a submodule is loaded by its own name.
+NumPy nor LLVM. `_NAMES_OF` lists the public names of each module; a submodule is loaded by its own name.
 
 >>> weft.__version__.count(".")
 2

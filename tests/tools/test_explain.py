@@ -295,7 +295,7 @@ def test_the_command_runs_a_program_and_explains_it(tmp_path, line):
         and "psum over i  28 B" in done.stdout
         and "program.py:6" in done.stdout
     )
-    assert re.search(r"\d+ programs were compiled, 2 of them communicate", done.stdout)
+    assert re.search(r"\d+ programs were compiled, 2 with collectives", done.stdout)
     page = html.unescape((tmp_path / "page.html").read_text())
     assert "psum over i" in page and ">params['down']<" in page and ">params['up']<" in page
     assert "argument 0" not in page + done.stdout

@@ -44,6 +44,8 @@ def print_explanations(executables: Sequence[Any], html: str | None) -> None:
     ]
     for explanation in explanations:
         print(f"\n{explanation}")
-    print(f"\n{len(executables)} programs were compiled, {len(explanations)} of them communicate.")
+    count, communicating = len(executables), len(explanations)
+    programs = "program was" if count == 1 else "programs were"
+    print(f"\n{count} {programs} compiled, {communicating} with collectives.")
     if html is not None:
         Path(html).write_text(pages(explanations), encoding="utf-8")

@@ -181,11 +181,14 @@ def load(data: bytes, imports: Mapping[str, int], shared: Mapping[str, int]) -> 
 
 def place(image: Image, address: Callable[[str], int | None]) -> LinkedObject:
     """Load an image into memory; `address` maps imported symbols to addresses."""
-    addresses = [0, *map(address, image.imports)]
-    if not all(addresses[1:]):
-        raise RuntimeError(
-            f"codegen: compiled code refers to {image.imports[addresses.index(None) - 1]!r}, a symbol that this process does not define"
-        )
+    addresses = [0]
+    for symbol in image.imports:
+        start = address(symbol)
+        if not start:
+            raise RuntimeError(
+                f"codegen: compiled code refers to {symbol!r}, a symbol that this process does not define"
+            )
+        addresses.append(start)
 
     def at(base: int) -> bytes:
         """Return the contents for an image at address `base`."""
