@@ -306,7 +306,7 @@ def threefry_random_bits(key: Any, bit_width: int, shape: tuple[int, ...]) -> An
 # ---- source_info_util
 
 
-class SourceFrame(NamedTuple):
+class Frame(NamedTuple):
     """A source location: lines count from 1, columns from 0."""
 
     file_name: str
@@ -317,7 +317,7 @@ class SourceFrame(NamedTuple):
     end_column: int
 
 
-def frame_of(source: SourceLine | SourceInfo | None) -> SourceFrame | None:
+def frame_of(source: SourceLine | SourceInfo | None) -> Frame | None:
     """Return the place of the source of an equation (`eqn.source_info`), if it has one; the end is the end of its line.
 
     >>> frame_of(SourceLine.at("train.py", 41, "attend"))
@@ -327,7 +327,7 @@ def frame_of(source: SourceLine | SourceInfo | None) -> SourceFrame | None:
     if line is None:
         return None
     text = linecache.getline(line.file, line.line).rstrip()
-    return SourceFrame(line.file, line.function, line.line, line.column, line.line, len(text))
+    return Frame(line.file, line.function, line.line, line.column, line.line, len(text))
 
 
 # ---- util
