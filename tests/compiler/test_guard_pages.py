@@ -80,7 +80,7 @@ FENCED = {
     "fft2": (lambda x: wnp.fft.fft2(x), [rand(48, 64, dtype="c8")], {"Fft"}),
     "long fft": (lambda x: wnp.fft.fft(x), [rand(1 << 15, dtype="c8")], {"Fft"}),
     "pad": (lambda x: wnp.pad(x, ((1, 2), (3, 4))), [rand(50, 401)], {"Pad"}),
-    "join": (lambda *xs: wnp.concatenate(xs, 1), [rand(64, 67) for _ in range(40)], {"Join"}),
+    "join": (lambda *xs: wnp.concatenate(xs, 1), [rand(64, 67) for _ in range(40)], {"JoinStep"}),
     "cholesky": (
         lambda x: wnp.linalg.cholesky(x @ x.T + 999 * wnp.eye(21)),
         [rand(21, 21)],

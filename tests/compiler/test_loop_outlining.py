@@ -71,7 +71,7 @@ def test_a_loop_on_scalars_is_one_kernel():
     """Includes the condition: carried values are in registers."""
     for f, x in ((newton, np.float32(2)), (collatz, np.int32(27))):
         (kernel,) = launches(f, x)
-        assert kinds(kernel.body)[-1] == "Store" and "While" in kinds(kernel.body)
+        assert kinds(kernel.body)[-1] == "StoreElement" and "While" in kinds(kernel.body)
         loop = next(s for s in kernel.body if type(s).__name__ == "While")
         assert not any(isinstance(s, StoreElement) for s in loop.body)
     assert float(weft.jit(newton)(np.float32(2))) == pytest.approx(2**0.5)
@@ -80,9 +80,9 @@ def test_a_loop_on_scalars_is_one_kernel():
 
 def test_a_scan_over_scalars_is_one_kernel():
     (kernel,) = launches(smoothed, np.ones(100, "f4"))
-    assert kinds(kernel.body) == ["Init", "For", "Store"]
+    assert kinds(kernel.body) == ["Init", "For", "StoreElement"]
     loop = kernel.body[1]
-    assert kinds(loop.body) == ["Let", "Store", "Accum"] and loop.extent == 100
+    assert kinds(loop.body) == ["Let", "StoreElement", "Accum"] and loop.extent == 100
     x = np.random.default_rng(0).random(100).astype("f4")
     want, c = [], np.float32(0)
     for v in x:
