@@ -138,9 +138,9 @@ def describe_step(step: P.Step) -> str:
             return f"copy of {step.nbytes} bytes"
         case P.Loop() | P.WhileLoop() | P.Branch():
             inner = [describe_step(s) for body in bodies(step) for s in body]
-            return f"{type(step).__name__.lower()} over {', '.join(inner[:3])}{', ...' if len(inner) > 3 else ''}"
+            return f"{type(step).__name__.removesuffix('Step').lower()} over {', '.join(inner[:3])}{', ...' if len(inner) > 3 else ''}"
         case _:
-            return type(step).__name__.lower()
+            return type(step).__name__.removesuffix("Step").lower()
 
 
 def bodies(step: P.Step) -> list[tuple[P.Step, ...]]:
