@@ -220,7 +220,7 @@ def test_settings_are_listed_with_their_meaning(tmp_path):
     assert line.split(maxsplit=2) == [
         "WEFT_LOG_COMPILES",
         "True",
-        "Log as warnings what is traced, lowered and compiled, and how long it takes.",
+        "Log tracing, lowering and compilation as warnings, with times.",
     ]
     assert lines == sorted(lines) and not any("MOCK_GPU" in line for line in lines)
 
