@@ -559,7 +559,7 @@ def test_compilations_are_told_whether_from_disk_or_not(caplog, monkeypatch):
         for r in caplog.records
         if "Finished compilation of jit(<lambda>)" in r.getMessage()
     ]
-    assert len(texts) == 2 and texts[0] == texts[1] and "1 collectives" in texts[0]
+    assert len(texts) == 2 and texts[0] == texts[1] and "collectives: 1" in texts[0]
     assert told[0] == told[1] and told[0][2] == 1
 
 

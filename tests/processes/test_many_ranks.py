@@ -30,14 +30,14 @@ def run(script, soft=1024, hard=None, words=("-c",)):
 CLIENTS = f"""
 import threading
 from weft._engine.processes.client import Client
-from weft.tools.launch.job import Job, LaunchOptions, LocalPool, Signals
+from weft.tools.launch.job import LaunchedJob, LaunchOptions, LocalPool, Signals
 from weft.tools.launch.rank_output import RankOutput
 from weft._engine.processes.connections import raise_file_limit
 
 raise_file_limit(64 + 4 * {SIZE}, "processes and clients here")
 threading.stack_size(1 << 18)
 options, output, signals = LaunchOptions("program.py", size={SIZE}), RankOutput(True, None), Signals()
-job = Job(options, LocalPool(options, output, signals), {SIZE}, output, signals)
+job = LaunchedJob(options, LocalPool(options, output, signals), {SIZE}, output, signals)
 job._coordinator.start()
 clients, errors = {{}}, []
 

@@ -192,7 +192,7 @@ def test_cache_is_bounded():
         "for native in (False, True):\n"
         "    if native: buffer.use_native(heap.symbols())\n"
         "    for n in (1 << 20, 3 << 20, 5000, 64):\n"
-        "        kept = [buffer.Buffer(n) for _ in range(200)]\n"
+        "        kept = [buffer.HostBuffer(n) for _ in range(200)]\n"
         "        del kept\n"
         "        assert buffer.cached_bytes() <= 2 * (8 << 20), (n, buffer.cached_bytes())\n"
         "        assert buffer.cached_bytes() > 0\n"

@@ -42,11 +42,11 @@ DTYPES: dict[str, np.dtype[Any]] = {
 def evaluate(kernel: L.LoopsKernel, *arrays: np.ndarray) -> None:
     """Run a kernel on flat arrays, one per buffer.
 
-    >>> from weft._engine.ir.loops import Buf, For, Index, Kernel, Op, Store
+    >>> from weft._engine.ir.loops import Buf, For, Index, LoopsKernel, ScalarOp, StoreElement
     >>> y = np.zeros(3, np.int32)
     >>> i = Index("i")
-    >>> double = Op("add", (Op("cast", (i,), "i32"), Op("cast", (i,), "i32")), "i32")
-    >>> evaluate(Kernel((Buf("y", "i32", 3, "out"),), (For("i", 3, (Store("y", i, double),)),)), y)
+    >>> double = ScalarOp("add", (ScalarOp("cast", (i,), "i32"), ScalarOp("cast", (i,), "i32")), "i32")
+    >>> evaluate(LoopsKernel((Buf("y", "i32", 3, "out"),), (For("i", 3, (StoreElement("y", i, double),)),)), y)
     >>> y
     array([0, 2, 4], dtype=int32)
     """

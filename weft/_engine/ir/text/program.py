@@ -27,9 +27,9 @@ from weft._engine.util.trees.narrowing import is_tuple
 def program_text(program: P.ScheduledProgram) -> str:
     """Return the text of a program, with the text of each distinct kernel after its steps.
 
-    >>> from weft._engine.ir.program import BufRef, Copy, Program, Slot, SlotKind
+    >>> from weft._engine.ir.program import BufRef, Copy, ScheduledProgram, Slot, SlotKind
     >>> slots = (Slot(SlotKind.INPUT, 8), Slot(SlotKind.OUTPUT, 8))
-    >>> print(program_text(Program(slots, (Copy(BufRef(1), BufRef(0), 8),), 0, "f")))
+    >>> print(program_text(ScheduledProgram(slots, (Copy(BufRef(1), BufRef(0), 8),), 0, "f")))
     program f  arena 0 B
       s0 in 8 B
       s1 out 8 B
