@@ -26,8 +26,8 @@ from weft._engine.ir import loops as L
 def print_kernel(kernel: L.LoopsKernel) -> str:
     """Return the text of a kernel.
 
-    >>> store = L.Store("y", L.Const(0, "i64"), L.Const(7, "i32"))
-    >>> k = L.Kernel((L.Buf("y", "i32", 4, "out"),), (store,), name="seven")
+    >>> store = L.StoreElement("y", L.Const(0, "i64"), L.Const(7, "i32"))
+    >>> k = L.LoopsKernel((L.Buf("y", "i32", 4, "out"),), (store,), name="seven")
     >>> print(print_kernel(k))
     kernel seven(out y: i32[4]) {
       y[0:i64] = 7:i32
