@@ -26,9 +26,9 @@ def parse_hosts(text: str) -> tuple[LaunchHost, ...]:
     """Return the hosts that an option names.
 
     >>> parse_hosts("me@b.org:2,[::1]:3,c")
-    (HostSpec(name='me@b.org', slots=2), HostSpec(name='::1', slots=3), HostSpec(name='c', slots=1))
+    (LaunchHost(name='me@b.org', slots=2), LaunchHost(name='::1', slots=3), LaunchHost(name='c', slots=1))
     >>> parse_hosts("n[09-10]:2")
-    (HostSpec(name='n09', slots=2), HostSpec(name='n10', slots=2))
+    (LaunchHost(name='n09', slots=2), LaunchHost(name='n10', slots=2))
     """
     hosts: list[LaunchHost] = []
     for item in split_hosts(text):

@@ -63,7 +63,7 @@ class VectorUnit:
         >>> VectorUnit.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
         64
         >>> VectorUnit.of(["sse2"], "x86_64")
-        Machine(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False, i16_dot=True, i8_dot=False)
+        VectorUnit(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False, i16_dot=True, i8_dot=False)
         """
         have = set(features)
         if arch == "aarch64":
