@@ -550,9 +550,9 @@ def einsum(ins: Sequence[str], out: str, operands: Values, shape: Shape) -> Valu
         names = "".join([*groups[1], *[c for c in ins[0] + ins[1] if c not in shared]])
     axes = tuple([d for d, c in enumerate(names) if c not in out])
     x = reduce_sum.bind(x, axes=axes) if axes else x
-    kept = [c for c in names if c in out]
-    dims = tuple(sorted([out.index(c) for c in kept]))
-    x = transpose(x, tuple([kept.index(out[d]) for d in dims]))
+    present = [c for c in names if c in out]
+    dims = tuple(sorted([out.index(c) for c in present]))
+    x = transpose(x, tuple([present.index(out[d]) for d in dims]))
     return (
         x
         if len(dims) == len(out)
@@ -1163,8 +1163,8 @@ def partition(
     jaxpr: Jaxpr, shardings: Sequence[NamedSharding | None], mesh: Mesh
 ) -> tuple[Jaxpr, Any, Any]:
     """Return the program of one device, and the shardings of its inputs and of its results."""
-    given = [(v, s.dim) for v, s in zip(jaxpr.invars, shardings) if s]
-    dims = propagate(jaxpr, dict(given), mesh.size)
+    seeds = [(v, s.dim) for v, s in zip(jaxpr.invars, shardings) if s]
+    dims = propagate(jaxpr, dict(seeds), mesh.size)
     partitioner = Partitioner(jaxpr, dims, mesh)
 
     def sharding(a: Atom) -> NamedSharding:

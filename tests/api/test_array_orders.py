@@ -160,11 +160,11 @@ def array(request):
 def test_consumers_read_the_value(name, array, tmp_path):
     x, value = array
     use, meaning = CONSUMERS[name]
-    found, expected = use(x, tmp_path) if use is restored else use(x), meaning(value)
+    result, expected = use(x, tmp_path) if use is restored else use(x), meaning(value)
     if expected is None:
         expected = [value[s.index] for s in x.addressable_shards]
     for one, other in (
-        zip(found, expected, strict=True) if isinstance(found, list) else [(found, expected)]
+        zip(result, expected, strict=True) if isinstance(result, list) else [(result, expected)]
     ):
         assert np.shape(one) == np.shape(other)
         np.testing.assert_allclose(one, other, rtol=1e-5)

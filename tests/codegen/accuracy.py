@@ -2,7 +2,7 @@
 
 The references compute in `np.longdouble`, which has eleven bits more than f64 on x86-64 (sixty more
 on aarch64): their error is below a hundredth of an ulp of the measured function, so no
-arbitrary-precision library is needed. Where it has no more bits than f64, `WIDE_ENOUGH` is false
+arbitrary-precision library is needed. On machines without a wider type, `WIDE_ENOUGH` is false
 and f64 is not measured. Half types are measured on all their 65536 values.
 """
 

@@ -87,5 +87,5 @@ def test_retired_words_are_not_used():
     retired = [row[0] for row in table(sections()[1])]
     assert len(retired) >= 10
     assert retired == sorted(set(retired), key=lambda word: word.strip("`").casefold())
-    found = {name: used(retired, text) for name, text in searched_files()}
-    assert {name: entries for name, entries in found.items() if entries} == {}
+    uses = {name: used(retired, text) for name, text in searched_files()}
+    assert {name: entries for name, entries in uses.items() if entries} == {}

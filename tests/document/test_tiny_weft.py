@@ -117,9 +117,9 @@ def test_values_are_those_of_weft(tiny, name):
     mine, real, args = both(tiny, name)
     expected = [np.asarray(x) for x in weft.tree.leaves(real(*args))]
     for f in (mine, tiny.jit(mine)):
-        found = tiny.tree_flatten(f(*args))[0]
-        assert [np.asarray(x).dtype for x in found] == [x.dtype for x in expected]
-        for x, y in zip(found, expected):
+        results = tiny.tree_flatten(f(*args))[0]
+        assert [np.asarray(x).dtype for x in results] == [x.dtype for x in expected]
+        for x, y in zip(results, expected):
             np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
 
 

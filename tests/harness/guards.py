@@ -40,9 +40,9 @@ class _Guarded:
         return None
 
     def to_buffer(self) -> HostBuffer:
-        made = HostBuffer(self.nbytes)
-        ctypes.memmove(made.ptr, self.ptr, self.nbytes)
-        return made
+        copy = HostBuffer(self.nbytes)
+        ctypes.memmove(copy.ptr, self.ptr, self.nbytes)
+        return copy
 
 
 def _run(self: CpuLoaded, ins: list[HostBuffer]) -> list[HostBuffer]:

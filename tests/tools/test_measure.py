@@ -81,8 +81,10 @@ def test_fit_reports_attainable_rates():
 def test_fit_keeps_what_is_not_measured():
     base = replace(MACHINES["h100"], name="measured", memory=5e9)
     fitted = fit_machine(times_on(PLAIN), base)
-    kept = ("name", "memory", "tile", "units", "network_bandwidth", "network_efficiency")
-    assert [getattr(fitted, name) for name in kept] == [getattr(base, name) for name in kept]
+    unfitted = ("name", "memory", "tile", "units", "network_bandwidth", "network_efficiency")
+    assert [getattr(fitted, name) for name in unfitted] == [
+        getattr(base, name) for name in unfitted
+    ]
 
 
 def test_noise_moves_rates_by_its_size():

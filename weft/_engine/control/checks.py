@@ -565,8 +565,7 @@ def _call(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, li
 
 
 def _custom_jvp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
-    """Keep the derivative rule. Where it replaces the function, the function is run for its errors
-    alone."""
+    """Keep the derivative rule; a function that its rule replaces runs for its errors only."""
     params, n = eqn.params, len(state)
     rule = params["jvp"]
     program, after, consts, args = _custom(sites, params, n, operands)

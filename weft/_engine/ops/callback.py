@@ -10,7 +10,7 @@ In:   operands `[guard], [mesh positions...], values...`. `callback(position, *a
 Laws: a mapped callback is one equation that calls the function once per example, in the order of
       the examples (the parameter `mapped`). A callback in a program that the compiler splits over
       devices reads the blocks on their devices and assembles them on the host (the parameter
-      `layout`), so that observing a value moves nothing between devices. Where the guard is false
+      `layout`), so that observing a value moves nothing between devices. If the guard is false,
       the function is not called and results are zeros.
 
 Parameters that only transformations set are absent until then: mapped=(), layout=None, guarded=False, axes=().
