@@ -76,9 +76,9 @@ def test_an_unknown_name_is_an_ordinary_error():
 
 
 def test_a_mistake_inside_a_module_is_not_called_missing(monkeypatch, tmp_path):
-    (tmp_path / "broken_room.py").write_text("import no_such_package\n")
+    (tmp_path / "broken_module.py").write_text("import no_such_package\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(weft._LAZY_NAMES, "broken", "broken_room")
+    monkeypatch.setitem(weft._LAZY_NAMES, "broken", "broken_module")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         weft.broken
 

@@ -78,7 +78,7 @@ def test_what_to_read_next_is_there():
     assert found and [key for key, there in found.items() if not there] == []
 
 
-def test_a_file_is_one_room():
+def test_files_have_at_most_800_lines():
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
     assert {path for path, lines in lengths.items() if lines > MOST_LINES} == set()
 

@@ -159,10 +159,10 @@ def _within(width: int, n_columns: int, max_width: int) -> list[int]:
     >>> _within(10, 2, 80), _within(90, 2, 80)
     ([10, 10], [39, 38])
     """
-    room = max_width - n_columns - 1
-    if width * n_columns <= room:
+    free = max_width - n_columns - 1
+    if width * n_columns <= free:
         return [width] * n_columns
-    each, more = divmod(room, n_columns)
+    each, more = divmod(free, n_columns)
     return [each + (column < more) for column in range(n_columns)]
 
 

@@ -92,21 +92,23 @@ def _configured() -> str | None:
 
 
 @functools.lru_cache(maxsize=8)
-def fingerprint(rooms: tuple[str, ...]) -> str:
+def fingerprint(packages: tuple[str, ...]) -> str:
     """Return a fingerprint of the sources in some packages of weft, so that objects of other versions are never used.
 
     The fingerprint is cached on disk under the files' metadata, so that the files are read again only if one is replaced.
     """
     facts = [
         f"{path} {at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}"
-        for room in rooms
-        for _, path, at in _sources(room)
+        for package in packages
+        for _, path, at in _sources(package)
     ]
     name = blake2b("\n".join(facts).encode(), digest_size=16).hexdigest()
     known = read(name)
     if known is None:
         known = (
-            blake2b("\n".join(map(_contents, rooms)).encode(), digest_size=16).hexdigest().encode()
+            blake2b("\n".join(map(_contents, packages)).encode(), digest_size=16)
+            .hexdigest()
+            .encode()
         )
         write(name, known)
     return known.decode()
@@ -116,25 +118,25 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
 @functools.cache
-def _sources(room: str) -> list[tuple[str, str, os.stat_result]]:
+def _sources(package: str) -> list[tuple[str, str, os.stat_result]]:
     """Return (name, path, metadata) of the sources of a package and its subpackages, in order. "" is the top folder without its
     subpackages."""
-    found, folders = [], [os.path.join(_PACKAGE, room)]
+    sources, folders = [], [os.path.join(_PACKAGE, package)]
     for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith((".py", ".ll")):
-                    found.append((entry.path.removeprefix(_PACKAGE), entry.path, entry.stat()))
-                elif room and not entry.name.startswith("__") and entry.is_dir():
+                    sources.append((entry.path.removeprefix(_PACKAGE), entry.path, entry.stat()))
+                elif package and not entry.name.startswith("__") and entry.is_dir():
                     folders.append(entry.path)
-    return sorted(found)
+    return sorted(sources)
 
 
 @functools.cache
-def _contents(room: str) -> str:
+def _contents(package: str) -> str:
     """Return a fingerprint of the contents of a package's sources."""
-    digest = blake2b(room.encode(), digest_size=16)
-    for name, path, at in _sources(room):
+    digest = blake2b(package.encode(), digest_size=16)
+    for name, path, at in _sources(package):
         file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         try:
             text = os.read(file, at.st_size + 1)

@@ -36,9 +36,8 @@ def _sum_series(upper, lower, x):
     """
     eps = float(np.finfo(x.dtype).eps) / 4
     count = len(upper) + len(lower)
-    room = (
-        1 - wnp.abs(x) if len(upper) == len(lower) else 0.25
-    )  # bounds the remainder by a geometric series
+    # bounds the remainder by a geometric series
+    margin = 1 - wnp.abs(x) if len(upper) == len(lower) else 0.25
 
     def going(state):
         return (state[0] < _MOST) & ~wnp.all(state[3])
@@ -64,7 +63,7 @@ def _sum_series(upper, lower, x):
         small = wnp.abs(ratio) < 1
         for s, t in zip(summed, new):
             small = small & (
-                wnp.abs(t) <= eps * wnp.abs(s) * wnp.where(wnp.abs(ratio) < 0.5, 1, room)
+                wnp.abs(t) <= eps * wnp.abs(s) * wnp.where(wnp.abs(ratio) < 0.5, 1, margin)
             )
         ended = (new[0] == 0) & (terms[0] == 0)
         for t in new:

@@ -115,12 +115,12 @@ def _erfcx_rest(u):
     return _erfcx_below(x) / (x + _erfcx_below(x)) / u
 
 
-_ERFCX_ROOM, _ERFCX_SHIFT = 3.5, math.sqrt(math.pi) / 2
+_ERFCX_SCALE, _ERFCX_SHIFT = 3.5, math.sqrt(math.pi) / 2
 
 
 def _erfcx_flat(w):
-    """(x + shift) erfcx(x) and w = room / (x + room), on the host, in extended precision if available: nearly constant for small x."""
-    x = _ERFCX_ROOM / np.asarray(w, np.longdouble) - _ERFCX_ROOM
+    """(x + shift) erfcx(x) and w = scale / (x + scale), on the host, in extended precision if available: nearly constant for small x."""
+    x = _ERFCX_SCALE / np.asarray(w, np.longdouble) - _ERFCX_SCALE
     little, root = np.minimum(x, 2), np.sqrt(np.arccos(np.longdouble(-1)))
     term, total = little, np.zeros_like(x)
     for k in range(60):
@@ -138,7 +138,7 @@ _ERFCX_REST = pieces("erfcx_rest", _erfcx_rest, 0.0, 0.04, 0.25)
 @custom_jvp
 def _erfcx_real(x):
     size = wnp.abs(x)
-    value = _ERFCX(_ERFCX_ROOM / (size + _ERFCX_ROOM)) / (size + _ERFCX_SHIFT)
+    value = _ERFCX(_ERFCX_SCALE / (size + _ERFCX_SCALE)) / (size + _ERFCX_SHIFT)
     return wnp.where(x < 0, 2 * exp_of_square(x) - value, value)
 
 
