@@ -119,7 +119,7 @@ def test_terms_of_an_unreduced_sum_stay_on_their_devices(devices):
 
 
 def test_deleted_arrays_free_their_memory(mesh, devices):
-    count = devices[0].client.client.library.native.count
+    count = devices[0].client.client.library.native.count_buffers
     before = count(0)
     x = weft.device_put(MATRIX, NamedSharding(mesh, P("a", "b")))
     assert count(0) == before + 8
