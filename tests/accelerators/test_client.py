@@ -171,7 +171,7 @@ def test_a_thousand_calls_leave_nothing_behind(mesh, client, monkeypatch):
     y = weft.device_put(value, sharding)
     float(step(weft.device_put(value, sharding), y)[1])
     finish_everything()
-    before, buffers = Counter(existing), client.library.native.count(0)
+    before, buffers = Counter(existing), client.library.native.count_buffers(0)
     for number in range(1000):
         x, total = step(weft.device_put(value, sharding), y)
         if number % 10 == 0:
@@ -179,7 +179,7 @@ def test_a_thousand_calls_leave_nothing_behind(mesh, client, monkeypatch):
             x.copy_to_host_async()
     del x, total
     finish_everything()
-    assert client.library.native.count(0) == buffers
+    assert client.library.native.count_buffers(0) == buffers
     assert existing == before
 
 
@@ -209,7 +209,7 @@ def test_failed_calls_leave_nothing_behind(devices, client, monkeypatch):
 
 
 def test_threads_use_a_plugin_at_once(mesh, devices, client):
-    buffers = client.library.native.count(0)
+    buffers = client.library.native.count_buffers(0)
     sharding = NamedSharding(mesh, P("a"))
     on_one = weft.jit(lambda x: wnp.cumsum(x * 2))
     on_all = weft.jit(lambda x: x / wnp.sum(x))
@@ -233,7 +233,7 @@ def test_threads_use_a_plugin_at_once(mesh, devices, client):
         thread.join()
     assert not failures
     gc.collect()
-    assert client.library.native.count(0) == buffers
+    assert client.library.native.count_buffers(0) == buffers
 
 
 FIRST_USE = """
