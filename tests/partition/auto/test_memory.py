@@ -119,6 +119,43 @@ def test_impossible_limit_names_the_smallest_peak(mesh):
     assert "float32[" in str(error.value)
 
 
+@pytest.fixture(scope="module")
+def wide_plan(mesh):
+    """The plan of layers with large parameters and a small batch, within some bytes."""
+
+    def plan(memory, **sizes):
+        args = deep_args(struct, **sizes)
+        return weft.auto.shardings(
+            deep_step, *args, mesh=mesh, donate_argnums=0, machine="h100", memory=memory
+        )
+
+    return plan
+
+
+def smallest_peak(error):
+    return int(re.search("found is ([0-9,]+) B", str(error.value))[1].replace(",", ""))
+
+
+def test_smallest_peak_is_that_of_any_layout(wide_plan):
+    sizes = {"depth": 1, "batch": 64}
+    with pytest.raises(ShardingError, match="largest blocks then are float32") as error:
+        wide_plan(1000, **sizes)
+    assert smallest_peak(error) <= wide_plan(300_000, **sizes).peak
+
+
+def test_error_names_blocks_without_a_search(wide_plan):
+    with pytest.raises(ShardingError, match=r"largest blocks then are float32\["):
+        wide_plan(1_300_000, depth=1, batch=512, width=256, hidden=2048)
+
+
+def test_price_falls_with_the_limit(wide_plan):
+    limits = [5.2e6, 6.5e6]
+    plans = [wide_plan(n, depth=2, batch=256, width=256) for n in limits]
+    assert all(plan.peak <= n for plan, n in zip(plans, limits))
+    prices = [plan.cost.price for plan in plans]
+    assert prices == sorted(prices, reverse=True)
+
+
 def test_price_of_memory_rises(free):
     curve = free.price_of_memory(points=3)
     assert curve[0] == (free.peak, free.cost.price)
@@ -218,13 +255,12 @@ def test_zero_1_gathers_each_parameter_once(adam, mesh):
     assert result.counts == {"reduce_scatter": 8, "all_gather": 8}
 
 
-def test_impossible_limit_on_two_axes_is_not_searched(adam):
+def test_impossible_limit_on_two_axes(adam):
     mesh = weft.make_mesh((4, 2), ("x", "y"))
     plan = weft.auto.shardings(deep_step, *deep_args(struct), mesh=mesh, donate_argnums=0)
     with pytest.raises(ShardingError, match="smallest peak found is") as error:
         weft.auto.shardings(deep_step, *deep_args(struct), mesh=mesh, donate_argnums=0, memory=1000)
-    smallest = int(re.search("found is ([0-9,]+) B", str(error.value))[1].replace(",", ""))
-    assert smallest <= plan.peak
+    assert smallest_peak(error) <= plan.peak
 
 
 @pytest.mark.parametrize("with_bias", [False, True], ids=["product", "epilogue"])

@@ -40,8 +40,6 @@ from weft._engine.util.record import field, record
 ROUNDS = 4
 #: most layouts of a value between which slices of forms that exist anyway are offered
 MOST_SHARED = 40
-#: how many of the largest values at the peak are named
-MOST_NAMED = 4
 
 
 @record
@@ -53,7 +51,6 @@ class Outcome:
     bound: float
     peak: float = 0.0  # bytes; 0 if memory does not matter
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = field(default_factory=dict)
-    largest: Sequence[tuple[Var, float]] = ()  # values at the peak, with their bytes
 
 
 #: form -> variables that are 1 where it is made, with the layout that it is made from
@@ -369,8 +366,7 @@ class IntegerProgram:
         if self.memory is None:
             return Outcome(self._chosen(x), price, optimum.bound)
         peak = float(np.max(self.held.profile(x)))
-        largest = self.held.largest(x, MOST_NAMED)
-        return Outcome(self._chosen(x), price, optimum.bound, peak, self._dropped(x), largest)
+        return Outcome(self._chosen(x), price, optimum.bound, peak, self._dropped(x))
 
     def _chosen(self, x: FloatArray) -> dict[Node, Choice]:
         chosen: dict[Node, Choice] = {}

@@ -185,10 +185,10 @@ class MemoryRows:
         np.add.at(change, self._end + 1, -held)
         return np.cumsum(change)
 
-    def largest(self, x: FloatArray, count: int) -> list[tuple[Var, float]]:
-        """Return the largest values that a solution holds when it holds most, with their bytes."""
-        at = int(np.argmax(self.profile(x)))
-        now = [h for h in self.held if h.start <= at <= h.end and x[h.column] > 0.5]
+    def largest(self, count: int) -> list[tuple[Var, float]]:
+        """Return the largest values that are held when most is, with their bytes, if all are."""
+        at = int(np.argmax(self.profile(np.ones(self.columns))))
+        now = [h for h in self.held if h.start <= at <= h.end]
         now.sort(key=lambda h: -h.nbytes)
         return [(h.var, h.nbytes) for h in now[:count]]
 

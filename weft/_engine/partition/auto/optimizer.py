@@ -66,7 +66,6 @@ class Solution:
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = field(default_factory=dict)
     peak: float = 0.0  # bytes of a device, estimated; 0 where memory does not matter
     excess: float = 0.0  # bytes of that above the limit
-    largest: Sequence[tuple[Var, float]] = ()  # values at the peak, with their bytes
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -236,7 +235,6 @@ class Optimizer:
             outcome.dropped,
             outcome.peak,
             max(0.0, outcome.peak - self.memory.nbytes) if self.memory else 0.0,
-            outcome.largest,
         )
         return self._with_layouts(solution)
 

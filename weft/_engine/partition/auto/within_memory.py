@@ -3,7 +3,7 @@
 In:   an optimizer, the solutions that it found without a limit, the limit.
 Out:  the cheapest realized solution in which a device holds no more than the limit; `ShardingError` with the smallest peak found.
 How:  all candidates are realized and measured. Well-known layouts hold less and less of the state (`known_layouts`). The optimizer
-      estimates memory; where its program holds more than estimated, it solves again within that much less.
+      estimates memory; where its program holds more than the limit, it solves again within smaller estimates, by bisection.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import math
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 from weft._engine.ir.jaxpr import Var
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.graph import GivenSpecs
 from weft._engine.partition.auto.known_layouts import KnownLayout, known_layouts
 from weft._engine.partition.auto.memory import Held, MemoryRows, bytes_of
-from weft._engine.partition.auto.memory_rows import MemoryGoal
+from weft._engine.partition.auto.memory_rows import GAP, MemoryGoal
 from weft._engine.partition.auto.optimizer import IMPROVEMENT, Optimizer, Solution
 from weft._engine.partition.auto.realized import (
     MemoryLimit,
@@ -33,8 +31,8 @@ from weft._engine.partition.reshard import Placement
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.record import record, replace
 
-#: how often the optimizer solves within less memory, and most of what it seems to need
-ROUNDS, STEP = 2, 0.99
+#: how often the optimizer solves, and the ratio of two estimates at which the bisection ends
+ROUNDS, STEP = 6, 0.99
 #: how many of the largest values are named
 MOST_NAMED = 4
 
@@ -68,56 +66,54 @@ class MemorySearch:
             self.optimizer.graph, self.given, self.mesh, self.optimizer.prices.model
         ):
             self._add(self._known(layout, bound))
-        cheapest = min((c.realized.price for c in self._fitting()), default=math.inf)
-        can_improve = cheapest > bound * (1 + max(self.gap, IMPROVEMENT))
-        if can_improve and self._bytes_at_rest() <= self.limit.nbytes:
-            self._search(cheapest, deadline)
+        if self._cheapest() > bound * (1 + max(self.gap, IMPROVEMENT)):
+            self._search(deadline)
         fitting = [c.realized for c in self._fitting()]
         if fitting:
             best = min(fitting, key=price_of_realized)
             is_complete = time.monotonic() <= deadline
             return replace(best, solution=replace(best.solution, is_complete=is_complete))
-        if self.limit.fits(ordinary, self.given.ties):
+        held = self.limit.measure(ordinary, self.given.ties)
+        if held <= self.limit.nbytes:
             return free[0]
-        raise self._error()
+        raise self._error(ordinary, held)
 
-    def _search(self, cheapest: float, deadline: float) -> None:
-        """Add programs of the optimizer that are cheaper, within less estimated memory as long as the programs hold too much."""
-        target = self.limit.nbytes
+    def _search(self, deadline: float) -> None:
+        """Add programs of the optimizer, whose estimates are bisected where a program holds more than the limit.
+
+        Programs differ in how much they exceed their estimates, so a low target may miss a cheaper program that fits.
+        """
+        low, limit, bound = self._bytes_at_rest(), self.limit.nbytes, 0.0
+        high = target = max(low, limit)
         for _ in range(ROUNDS):
-            self.optimizer.limit_memory(MemoryGoal(target, cheapest), self.storage)
-            left = max(deadline - time.monotonic(), 0.0)
-            solutions = self.optimizer.solutions_by_axis(left, self.gap)
-            tried = [self._add(self._realized(s)) for s in solutions]
-            if not tried:
+            tried = self._solve(target, deadline)
+            best = min(tried, key=lambda c: (max(c.held, limit), c.realized.price), default=None)
+            guess = low
+            if best is None or best.realized.solution.excess or best.held <= limit:
+                low = target
+            else:
+                estimate = best.realized.solution.peak
+                high, guess = min(high, estimate), limit - (best.held - estimate)
+                bound = max(bound, best.realized.price)
+            is_narrow = low >= STEP * high
+            if is_narrow or self._cheapest() <= bound * (1 + GAP) or time.monotonic() > deadline:
                 break
-            best = min(tried, key=lambda c: (max(c.held, self.limit.nbytes), c.realized.price))
-            fits = best.held <= self.limit.nbytes
-            estimate = best.realized.solution
-            if fits or estimate.excess or time.monotonic() > deadline:
-                break
-            target = min(target * STEP, self.limit.nbytes - (best.held - estimate.peak))
-            if target < self._bytes_at_rest():
-                break
+            target = min(guess, STEP * high) if guess > low else (low + high) / 2
+
+    def _solve(self, target: float, deadline: float) -> list[_Candidate]:
+        """Add programs that are estimated to hold at most `target` and cost less than all that fit."""
+        self.optimizer.limit_memory(MemoryGoal(target, self._cheapest()), self.storage)
+        left = max(deadline - time.monotonic(), 0.0)
+        solutions = self.optimizer.solutions_by_axis(left, self.gap)
+        return [self._add(self._realized(s)) for s in solutions]
 
     def _realized(self, solution: Solution) -> Realized:
         return realize(self.optimizer.jaxpr, self.mesh, solution, self.optimizer.prices)
 
     def _known(self, layout: KnownLayout, bound: float) -> Realized:
         """Return the program of a well-known layout. Its price is at least `bound`."""
-        values = layout.layouts
-        solution = Solution(
-            layout.in_specs,
-            layout.out_specs,
-            values.specs,
-            {},
-            0.0,
-            0.0,
-            0,
-            True,
-            values.dropped,
-            largest=self._largest(layout),
-        )
+        ins, outs, values = layout.in_specs, layout.out_specs, layout.layouts
+        solution = Solution(ins, outs, values.specs, {}, 0.0, 0.0, 0, True, values.dropped)
         realized = self._realized(solution)
         price = realized.price
         gap = max(0.0, 1 - bound / price) if price else 0.0
@@ -130,6 +126,10 @@ class MemorySearch:
 
     def _fitting(self) -> list[_Candidate]:
         return [c for c in self.candidates if c.held <= self.limit.nbytes]
+
+    def _cheapest(self) -> float:
+        """Return the least price of a program that fits."""
+        return min((c.realized.price for c in self._fitting()), default=math.inf)
 
     # --- limits that nothing fits
 
@@ -151,29 +151,30 @@ class MemorySearch:
                 held += bytes_of(var, Placement(spec), sizes)
         return held
 
-    def _largest(self, layout: KnownLayout) -> Sequence[tuple[Var, float]]:
-        """Return the largest values at the peak of a well-known layout, apart from gathered ones."""
-        sizes, storage = self.optimizer.prices.sizes, self.storage
-        values = [(v, layout.layouts.specs.get(v), life) for v, life in storage.lifetimes.items()]
-        values += [
-            (v, spec, (0, storage.end))
-            for v, spec in zip(self.optimizer.jaxpr.invars, layout.in_specs)
-        ]
-        held = [
-            Held(0, bytes_of(v, Placement(spec), sizes), *life, v)
-            for v, spec, life in values
-            if spec is not None
-        ]
-        return MemoryRows(held, storage.end, 1).largest(np.ones(1), MOST_NAMED)
-
-    def _error(self) -> ShardingError:
-        least = min(self.candidates, key=lambda c: c.held)
-        solution = least.realized.solution
-        largest = "; ".join(
-            f"{v.aval.str_short()} {nbytes:,.0f} B" for v, nbytes in solution.largest
+    def _error(self, ordinary: PartitionResult, ordinary_held: int) -> ShardingError:
+        peaks = [(c.held, c.realized.result) for c in self.candidates]
+        held, result = min([*peaks, (ordinary_held, ordinary)], key=lambda peak: peak[0])
+        blocks = "; ".join(
+            f"{v.aval.str_short()} {nbytes:,.0f} B" for v, nbytes in self._largest(result)
         )
         return ShardingError(
             f"automatic sharding: no layout holds at most {self.limit.nbytes:,.0f} B on a device. The smallest peak found is "
-            f"{least.held:,} B; the largest blocks then are {largest}.\n"
+            f"{held:,} B; the largest blocks then are {blocks}.\n"
             "  Use more devices or a smaller batch, donate the state, or compute layers again in the backward pass with weft.checkpoint."
         )
+
+    def _largest(self, result: PartitionResult) -> Sequence[tuple[Var, float]]:
+        """Return the largest values at the peak of a partitioned program, apart from moved ones, with their bytes."""
+        assert result.program is not None  # partitioned programs have it
+        program, sizes = result.program, dict(result.axes)
+        storage = self.limit.storage(program)
+        placed = {
+            var: place
+            for one in result.placed_eqns
+            for var, place in zip(one.eqn.outvars, one.placements)
+        }
+        values = [(v, placed[v], life) for v, life in storage.lifetimes.items() if v in placed]
+        whole = 0, storage.end
+        values += [(v, Placement(s), whole) for v, s in zip(program.invars, result.in_specs)]
+        held = [Held(0, bytes_of(v, place, sizes), *life, v) for v, place, life in values]
+        return MemoryRows(held, storage.end, 1).largest(MOST_NAMED)
