@@ -154,6 +154,7 @@ def test_price_falls_with_the_limit(wide_plan):
     assert all(plan.peak <= n for plan, n in zip(plans, limits))
     prices = [plan.cost.price for plan in plans]
     assert prices == sorted(prices, reverse=True)
+    assert "costs" in plans[1].why("x")  # the next best layout may cost more than any that fits
 
 
 def test_price_of_memory_rises(free):

@@ -99,6 +99,7 @@ class MemorySearch:
             if is_narrow or self._cheapest() <= bound * (1 + GAP) or time.monotonic() > deadline:
                 break
             target = min(guess, STEP * high) if guess > low else (low + high) / 2
+        self.optimizer.limit_memory(MemoryGoal(limit), self.storage)  # alternatives may cost more
 
     def _solve(self, target: float, deadline: float) -> list[_Candidate]:
         """Add programs that are estimated to hold at most `target` and cost less than all that fit."""
