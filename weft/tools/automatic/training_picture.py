@@ -45,7 +45,7 @@ def training_picture(plan: TrainingPlan) -> str:
         elements.append(text(MARGIN, y + BAR - 4, name))
         elements += _bars(timelines[number], end, y)
         y += ROW
-    elements += [*_axis(y, end), *_legend(y + 34, timelines)]
+    elements += [*_axis(y, end), *_legend(y + 34, timelines, end)]
     return picture(title, (WIDTH, y + 48), elements, _style())
 
 
@@ -83,9 +83,8 @@ def _axis(y: float, end: float) -> list[str]:
     return marks
 
 
-def _legend(y: float, timelines: Sequence[Sequence[Interval]]) -> list[str]:
+def _legend(y: float, timelines: Sequence[Sequence[Interval]], end: float) -> list[str]:
     """Return the activities with visible bars, and their colors."""
-    end = max(i.end for timeline in timelines for i in timeline)
     used = {i.activity for t in timelines for i in t if _x(i.end, end) - _x(i.start, end) > 0.5}
     drawn: list[str] = []
     x = float(MARGIN + NAMES)

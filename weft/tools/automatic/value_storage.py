@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.groups import KernelGroup
+from weft._engine.compiler.schedule.buffer_aliasing import LEAST_IN_PLACE
 from weft._engine.core.primitive import RegionOp
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.partition.auto.memory import Storage
-
-#: bytes of the smallest results that take the memory of an operand
-LEAST_IN_PLACE = 1 << 16
 
 
 def storage_of(program: Jaxpr) -> Storage:

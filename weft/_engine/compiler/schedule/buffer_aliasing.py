@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from weft._engine.compiler.schedule.arena import ArenaBuffer
 from weft._engine.compiler.schedule.liveness import PendingStep, ProgramBuilder
 
+#: bytes of the smallest temporary results that overwrite an operand
+LEAST_IN_PLACE = 1 << 16
+
 
 def donate(
     plan: ProgramBuilder,
@@ -74,7 +77,7 @@ def share_dead(plan: ProgramBuilder) -> None:
                 not out.is_temp
                 or out.forward is not None
                 or out.first != pending.time
-                or out.nbytes < 1 << 16
+                or out.nbytes < LEAST_IN_PLACE
             ):
                 continue
             for pair in pairs:

@@ -60,7 +60,6 @@ class Solution:
     chosen: Mapping[Node, Choice]  # none for a well-known layout
     price: float
     gap: float
-    variables: int
     is_complete: bool  # whether no time limit stopped the search
     #: forms of variables that are dropped after an equation, and made again later
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = field(default_factory=dict)
@@ -117,7 +116,8 @@ class Optimizer:
         found: list[Solution] = []
         for start in self._starts():
             for solution in self._group_by_group(start, deadline, gap, not found):
-                if all(solution.layouts != known.layouts for known in found):
+                forms = solution.layouts, solution.dropped
+                if all(forms != (known.layouts, known.dropped) for known in found):
                     found.append(solution)
         return found
 
@@ -230,7 +230,6 @@ class Optimizer:
             outcome.chosen,
             price,
             max(0.0, 1 - bound / price) if price > 0 else 0.0,
-            len(program.costs),
             True,
             outcome.dropped,
             outcome.peak,

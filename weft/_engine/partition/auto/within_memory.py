@@ -114,7 +114,7 @@ class MemorySearch:
     def _known(self, layout: KnownLayout, bound: float) -> Realized:
         """Return the program of a well-known layout. Its price is at least `bound`."""
         ins, outs, values = layout.in_specs, layout.out_specs, layout.layouts
-        solution = Solution(ins, outs, values.specs, {}, 0.0, 0.0, 0, True, values.dropped)
+        solution = Solution(ins, outs, values.specs, {}, 0.0, 0.0, True, values.dropped)
         realized = self._realized(solution)
         price = realized.price
         gap = max(0.0, 1 - bound / price) if price else 0.0
