@@ -120,9 +120,9 @@ def _load(module: str, name: str | None) -> "Any":
         raise missing
     if name is None:
         return found
-    from weft._engine.util.source import guarded
+    from weft._engine.util.source import guard
 
-    value = guarded(getattr(found, name), __name__, name)
+    value = guard(getattr(found, name), __name__, name)
     lazy.report_module(value, __name__)
     return value
 

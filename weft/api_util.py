@@ -39,7 +39,7 @@ def flatten_fun(
 ) -> tuple[WrappedFun, Callable[[], Any]]:
     """Return a function of the leaves of `(args, kwargs)`, with structure `in_tree`, that returns the leaves of
     `fun(*args, **kwargs)`; and a function that returns the structure of the results."""
-    return transformation_with_aux2(_flattened, fun, in_tree, True, **options)
+    return transformation_with_aux2(_flatten, fun, in_tree, True, **options)
 
 
 def flatten_fun_nokwargs(
@@ -52,10 +52,10 @@ def flatten_fun_nokwargs(
     >>> flat.call_wrapped(1, 2), out_tree()
     ([3], PyTreeDef({'sum': *}))
     """
-    return transformation_with_aux2(_flattened, fun, in_tree, False, **options)
+    return transformation_with_aux2(_flatten, fun, in_tree, False, **options)
 
 
-def _flattened(f: Callable, store: Any, in_tree: Any, has_kwargs: bool, *leaves: Any) -> list:
+def _flatten(f: Callable, store: Any, in_tree: Any, has_kwargs: bool, *leaves: Any) -> list:
     args = tree.tree_unflatten(in_tree, leaves)
     args, kwargs = args if has_kwargs else (args, {})
     out, structure = tree.tree_flatten(f(*args, **kwargs))

@@ -233,13 +233,13 @@ def _compare(
         np.testing.assert_allclose(
             _widen(x),
             _widen(y),
-            atol=_bound(atol, like),
-            rtol=_bound(rtol, like),
+            atol=_tolerance_for(atol, like),
+            rtol=_tolerance_for(rtol, like),
             err_msg=what,
         )
 
 
-def _bound(tolerance: Tolerance, like: Any) -> float:
+def _tolerance_for(tolerance: Tolerance, like: Any) -> float:
     """Return the bound for values like `like`: the largest bound of their dtypes."""
     if tolerance is None or isinstance(tolerance, Mapping):
         bounds = {np.dtype(dtype).name: bound for dtype, bound in (tolerance or {}).items()}

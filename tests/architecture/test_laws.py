@@ -155,7 +155,7 @@ def phi_nodes(tree: ast.Module) -> list[int]:
 
 
 def test_only_loop_and_branch_builders_write_phi_nodes():
-    """Use `loop`, `counted_loop`, `loop_while`, `branch` and `conditional`, or a fixed helper in a `.ll` file."""
+    """Use `loop`, `loop_over_range`, `loop_while`, `branch` and `conditional`, or a fixed helper in a `.ll` file."""
     assert sorted(
         phi_nodes(ast.parse('"""Of phi nodes."""\nf"phi {t}"\nx = f"%a = phi {t}"\n"%a=phi i1"'))
     ) == [2, 3, 4]

@@ -436,9 +436,9 @@ def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, seg
     close = {"bf16": 0.3, "f64": 1e-11}.get(out_type, 2e-4)
     np.testing.assert_allclose(c.astype(wide), want, rtol=close / 10, atol=close)
     recipe = GemmTypes(*types, gemm.machine())
-    apart = run_rows >= 64 and k != 48 and recipe.unpacked_ok
+    apart = run_rows >= 64 and k != 48 and recipe.can_read_a_in_place
     assert (words[Word.BATCH], words[Word.A_DIRECT]) == (
-        (1, IN_RUNS) if assembly.finds_runs(recipe) else (4, 1) if apart else (1, 0)
+        (1, IN_RUNS) if assembly.has_indirect_kernels(recipe) else (4, 1) if apart else (1, 0)
     )
 
 
@@ -1324,9 +1324,11 @@ def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
     gemm._describe.cache_clear()
     assert (
         sum(direct) >= (1 if types[0] == "c64" else len(direct))
-        or not GemmTypes(*types, gemm.machine()).unpacked_ok
+        or not GemmTypes(*types, gemm.machine()).can_read_a_in_place
     )
-    assert not packed and lists == IN_RUNS * assembly.finds_runs(GemmTypes(*types, gemm.machine()))
+    assert not packed and lists == IN_RUNS * assembly.has_indirect_kernels(
+        GemmTypes(*types, gemm.machine())
+    )
 
 
 def test_rows_along_b_have_equal_bits_for_any_thread_count(monkeypatch):

@@ -74,10 +74,10 @@ def test_modules_are_gone_once_they_are_compiled():
 
 
 def test_a_machine_that_is_disposed_of_leaves_nothing():
-    target.emit_apart(PLAIN)
+    target.emit_in_background(PLAIN)
     before = used()
     for _ in range(8):
-        target.emit_apart(PLAIN)
+        target.emit_in_background(PLAIN)
     assert used() - before < 200_000, "the tables of each are 700 KiB"
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.codegen.linked_object import TEXT, check_linked
 from weft._engine.codegen.toolchain import loader, target
 
-pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x86-64 Linux")
+pytestmark = pytest.mark.skipif(not loader.supports_machine(), reason="a linker for x86-64 Linux")
 
 
 @pytest.fixture(scope="module")

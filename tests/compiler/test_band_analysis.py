@@ -11,7 +11,7 @@ from tests.compiler.machine import check
 from weft import lax, nn
 from weft._engine.compiler.fusion import band_analysis
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.ir.program import Gemm
 
 RNG = np.random.default_rng(0)
@@ -70,7 +70,7 @@ MASKS = {
 
 
 def gemms(scheduled):
-    return [step for step in walk(scheduled.program.steps) if isinstance(step, Gemm)]
+    return [step for step in iterate_steps(scheduled.program.steps) if isinstance(step, Gemm)]
 
 
 @pytest.mark.parametrize("name", MASKS)

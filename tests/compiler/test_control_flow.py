@@ -8,7 +8,7 @@ import weft._engine.ops.reduce as R
 from tests.compiler import loops
 from tests.compiler.machine import check
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import schedule, walk
+from weft._engine.compiler.schedule.schedule import iterate_steps, schedule
 from weft._engine.core.stage import stage
 from weft._engine.ir import program as P
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -36,7 +36,7 @@ def body(w, c, k, x):
 
 
 def kinds(scheduled):
-    return [type(s).__name__ for s in walk(scheduled.program.steps)]
+    return [type(s).__name__ for s in iterate_steps(scheduled.program.steps)]
 
 
 @BOTH

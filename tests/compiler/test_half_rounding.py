@@ -5,7 +5,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft._engine.compiler.fusion.rounding import rounded_values
+from weft._engine.compiler.fusion.rounding import find_rounded_values
 from weft._engine.compiler.rewrite.decompose import expand
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.core.stage import stage
@@ -122,4 +122,4 @@ def layer_norm(x):
 def test_values_are_rounded_where_a_reader_observes_it(function, count):
     x = numbers((64, 64), "bfloat16")
     jaxpr = expand(simplify(stage(lambda x: [function(x)], [typeof(x)])))
-    assert len(rounded_values(jaxpr)) == count
+    assert len(find_rounded_values(jaxpr)) == count

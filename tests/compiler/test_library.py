@@ -9,7 +9,7 @@ import pytest
 import weft
 from tests.compiler.machine import check
 from weft._engine.codegen.library import lapack as codegen
-from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof
 from weft._engine.ir import program as P
@@ -63,7 +63,7 @@ def test_routines_run_inside_the_one_native_call(name, kind):
     jaxpr = stage(lambda a: out if isinstance(out := fn(a), tuple) else (out,), [typeof(x)])
     for native in (True, False):
         scheduled = check(jaxpr, x, native=native, rtol=1e-4)
-        kinds = [type(step) for step in walk(scheduled.program.steps)]
+        kinds = [type(step) for step in iterate_steps(scheduled.program.steps)]
         assert P.LibraryCall in kinds and P.HostCallStep not in kinds
 
 
@@ -72,7 +72,7 @@ def test_tiny_problems_stay_with_one_thread():
         x = definite(*shape)
         return [
             codegen.tasks(s)
-            for s in walk(check(stage(fn, [typeof(x)]), x, rtol=1e-3).program.steps)
+            for s in iterate_steps(check(stage(fn, [typeof(x)]), x, rtol=1e-3).program.steps)
             if isinstance(s, P.LibraryCall)
         ]
 
@@ -103,7 +103,7 @@ def test_a_dead_operand_is_overwritten_and_others_are_not():
     x = definite(64, 64)
     copies = lambda fn: sum(
         isinstance(s, P.Copy)
-        for s in walk(check(stage(fn, [typeof(x)]), x, rtol=1e-3).program.steps)
+        for s in iterate_steps(check(stage(fn, [typeof(x)]), x, rtol=1e-3).program.steps)
     )
     assert copies(lambda a: (linalg.cholesky(add(a, a), symmetrize_input=False),)) == 0
     assert copies(lambda a: (linalg.cholesky(a, symmetrize_input=False),)) == 1

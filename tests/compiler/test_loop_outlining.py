@@ -15,7 +15,7 @@ from tests.compiler import loops
 from tests.compiler.machine import check
 from tests.compiler.test_random_programs import grow
 from weft._engine.compiler.schedule.loop_outlining import with_loop_kernels
-from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.core.stage import stage
 from weft._engine.ir import program as P
 from weft._engine.ir.loops import StoreElement
@@ -27,7 +27,7 @@ F32, I32 = np.dtype("f4"), np.dtype("i4")
 def steps(f, *args):
     """Return the steps of a jitted function, including the steps of its loops."""
     compiled = weft.jit(f).lower(*args).compile()
-    return walk(compiled.runtime_executable().stages.scheduled.program.steps)
+    return iterate_steps(compiled.runtime_executable().stages.scheduled.program.steps)
 
 
 def launches(f, *args):
@@ -285,7 +285,7 @@ def test_random_bodies(seed, native):
     scheduled = check(
         jaxpr, *[rng.standard_normal(a.shape).astype("f4") for a in avals], native=native, rtol=2e-4
     )
-    found = walk(with_loop_kernels(scheduled).program.steps)
+    found = iterate_steps(with_loop_kernels(scheduled).program.steps)
     assert any(isinstance(s, P.Gemm) for s in found) or not any(
         isinstance(s, P.Loop) for s in found
     )

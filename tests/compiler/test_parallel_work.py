@@ -10,14 +10,14 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft._engine.codegen.library import lapack
-from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.ir.program import Launch, LibraryCall
 from weft._engine.util.lapack import thread_control
 from weft._engine.util.machine_model import MODEL
 
 
 def steps(f, *args):
-    return list(walk(weft.jit(f).lower(*args).compile().stages.scheduled.program.steps))
+    return list(iterate_steps(weft.jit(f).lower(*args).compile().stages.scheduled.program.steps))
 
 
 def most_tasks(f, *args):

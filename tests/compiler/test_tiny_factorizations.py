@@ -13,7 +13,7 @@ import scipy.linalg
 import weft
 import weft.numpy as wnp
 from weft._engine.codegen.library import lapack, tiny_lapack
-from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.ir.program import LibraryCall
 from weft._engine.ops import linalg
 from weft._engine.util.config import enable_x64
@@ -41,7 +41,7 @@ def library_calls(f, *args):
     compiled = weft.jit(f).lower(*args).compile()
     return [
         step
-        for step in walk(compiled.stages.scheduled.program.steps)
+        for step in iterate_steps(compiled.stages.scheduled.program.steps)
         if isinstance(step, LibraryCall)
     ]
 
@@ -202,6 +202,6 @@ def test_which_sizes_are_computed_without_the_library(f, largest):
         text = lapack.task(step, "call")
         assert ("call void" in text) is not tiny
         if tiny:
-            assert lapack.tasks(step) > 1 and not lapack.works_alone(step)
+            assert lapack.tasks(step) > 1 and not lapack.must_be_single_threaded(step)
     (step,) = library_calls(f, np.zeros((1000, 2, 2), np.complex64))
     assert not tiny_lapack.is_tiny(step)

@@ -20,7 +20,7 @@ from weft._engine.codegen.kernel.kernel_emitter import module_ir
 from weft._engine.codegen.toolchain import target
 from weft._engine.compiler.kernels import scatters
 from weft._engine.compiler.kernels.scatters import SCATTER_OWNERS
-from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.core.stage import stage
 from weft._engine.ir.build import Builder, _wrap
 from weft._engine.ir.loops import Const, ScalarOp
@@ -96,7 +96,10 @@ def test_rows_are_written_once(native, op, mode, dtype, monkeypatch):
     ]
     jaxpr = stage(lambda x, at, u: [op(x, at, u, ROWS, mode=mode)], avals)
     scheduled = check(jaxpr, x, rng.integers(-1, n + 1, (count, 1)), u, native=native)
-    assert [type(s).__name__ for s in walk(scheduled.program.steps)] == ["Launch", "Launch"]
+    assert [type(s).__name__ for s in iterate_steps(scheduled.program.steps)] == [
+        "Launch",
+        "Launch",
+    ]
 
 
 @BOTH
@@ -427,7 +430,10 @@ def test_zeros_are_made_where_the_sum_goes():
         return [I.scatter_add(spread(np.float32(0), x.shape, ()), at, u, ROWS, mode=MODE.CLIP)]
 
     scheduled = run(fn, 5, 20, 9, True, rtol=1e-4)
-    assert [type(s).__name__ for s in walk(scheduled.program.steps)] == ["Launch", "Launch"]
+    assert [type(s).__name__ for s in iterate_steps(scheduled.program.steps)] == [
+        "Launch",
+        "Launch",
+    ]
     assert scheduled.program.arena_bytes == 0
 
 
@@ -437,7 +443,7 @@ def test_a_donated_operand_is_updated_in_place():
 
     scheduled = run(fn, 5, 20, 9, True, donated=(0,), rtol=1e-4)
     assert scheduled.aliases == {0: 0}
-    assert [type(s).__name__ for s in walk(scheduled.program.steps)] == ["Launch"]
+    assert [type(s).__name__ for s in iterate_steps(scheduled.program.steps)] == ["Launch"]
 
 
 @BOTH

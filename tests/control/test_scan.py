@@ -8,7 +8,7 @@ import weft.numpy as wnp
 from tests.control.laws import all_laws, arrays, close, same_on_all_engines, vmap_is_a_loop
 from weft import lax
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.control.scan import scan_p
 from weft._engine.ir import program as P
 
@@ -312,7 +312,7 @@ def test_a_scan_is_one_native_program_with_one_loop():
         .lower(c, xs)
         .compile()
     )
-    steps = walk(compiled.runtime_executable().stages.scheduled.program.steps)
+    steps = iterate_steps(compiled.runtime_executable().stages.scheduled.program.steps)
     loops = [s for s in steps if isinstance(s, P.Loop)]
     assert [s.extent for s in loops] == [5]
     assert len([s for s in steps if isinstance(s, P.Launch)]) <= 3

@@ -16,7 +16,7 @@ from tests.control.laws import (
 )
 from weft import lax
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import walk
+from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.control.scan import scan_p
 from weft._engine.control.while_loop import while_p
 from weft._engine.ir import program as P
@@ -154,7 +154,7 @@ def test_nested_loops():
 
 def test_it_is_one_native_loop():
     compiled = weft.jit(grow).lower(X, Y).compile()
-    steps = walk(compiled.runtime_executable().stages.scheduled.program.steps)
+    steps = iterate_steps(compiled.runtime_executable().stages.scheduled.program.steps)
     assert len([s for s in steps if isinstance(s, P.WhileLoop)]) == 1
 
 

@@ -29,7 +29,7 @@ def test_checks_hold_on_this_interpreter():
         code_objects._reads_instructions,
         code_objects._reads_stores,
         code_objects._renames,
-        layouts.objects_are_as_expected,
+        layouts.verify_object_layouts,
     )
     assert [check() for check in checks] == [True] * len(checks)
 

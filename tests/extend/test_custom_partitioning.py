@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.control.custom_partition import parsed
+from weft._engine.control.custom_partition import parse_rule
 from weft.experimental.custom_partitioning import (
     BATCHING,
     ArrayMapping,
@@ -212,7 +212,7 @@ def test_rules_from_parts():
     types = [weft.typeof(A), weft.typeof(B)], [weft.typeof(A @ B)]
     with pytest.raises(ValueError, match="size of factor 'j' is not known"):
         rule._einsum().factors(*types)
-    text = parsed("... k, k (i j) -> ... (i j)", {"i": 2, "j": 3})
+    text = parse_rule("... k, k (i j) -> ... (i j)", {"i": 2, "j": 3})
     made = text.factors(*types)
     assert made.sizes == (8, 4, 2, 3) and made.outs == (((0,), (2, 3)),)
 

@@ -172,7 +172,7 @@ def test_equal_elements_take_no_memory():
 
 
 def test_texts_in_texts_are_quoted():
-    assert stablehlo.quoted('a "b"\\\né') == '"a \\22b\\22\\5C\\0Aé"'
+    assert stablehlo.quote('a "b"\\\né') == '"a \\22b\\22\\5C\\0Aé"'
 
 
 def test_large_constants_are_whole():

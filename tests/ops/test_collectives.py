@@ -14,7 +14,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import collective_rules as rules, collectives as c
 from weft._engine.ops.elementwise import mul
 from weft._engine.ops.families import move_dim
-from weft._engine.ops.rules import at_front
+from weft._engine.ops.rules import batch_dim_to_front
 from weft._engine.transforms.batch import batch_flat
 from weft._engine.util.errors import ShapeError
 
@@ -68,7 +68,7 @@ def run_on_mesh(fun, x, order, varying=("a", "b", "c")):
             )
             (out,), (d,) = outs, dims
             if d is None:
-                return at_front(out, None, SIZES[name])
+                return batch_dim_to_front(out, None, SIZES[name])
             return move_dim(out, d, 0)
 
         return mapped

@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.numpy
 from tests.harness.laws import Case, assert_close, check_all, run, wide_types
-from weft._engine.core.primitive import ElementwiseOp, has_rule, unsupported
+from weft._engine.core.primitive import ElementwiseOp, declare_unsupported, has_rule
 from weft._engine.core.stage import stage
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import elementwise as e, functions
@@ -665,7 +665,7 @@ def test_rules_are_made_on_first_use():
 
 
 def test_unsupported_rules_name_the_op_and_the_reason():
-    op = ElementwiseOp("odd", register=False).define(transpose=unsupported("is not linear"))
+    op = ElementwiseOp("odd", register=False).define(transpose=declare_unsupported("is not linear"))
     with pytest.raises(
         MissingRuleError, match="transpose: primitive 'odd' has no transpose rule: is not linear"
     ):

@@ -8,7 +8,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import schedule, walk
+from weft._engine.compiler.schedule.schedule import iterate_steps, schedule
 from weft._engine.ir import program as P
 from weft._engine.partition.exchanges import exchanges_of, link_bytes, program_of_process
 from weft._engine.partition.process_axes import process_axes
@@ -136,7 +136,7 @@ def test_loops_count_their_iterations():
 
 def steps_of(f, *args, processes=2):
     scheduled = schedule(of_process(f, *args, processes=processes))
-    return scheduled, walk(scheduled.program.steps)
+    return scheduled, iterate_steps(scheduled.program.steps)
 
 
 def test_an_exchange_starts_early_and_is_waited_for_late():

@@ -40,7 +40,7 @@ from weft.sharding import (
     SingleDeviceSharding,
 )
 
-pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x86-64 Linux")
+pytestmark = pytest.mark.skipif(not loader.supports_machine(), reason="a linker for x86-64 Linux")
 
 
 @pytest.fixture(autouse=True)
@@ -477,7 +477,9 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts_are_kept_as_plain_data(name):
     layout = LAYOUTS[name]()
-    assert programs._made(marshal.loads(marshal.dumps(programs._plain((layout, True, None))))) == (
+    assert programs._unpack_build(
+        marshal.loads(marshal.dumps(programs._plain((layout, True, None))))
+    ) == (
         layout,
         True,
         None,
@@ -486,7 +488,7 @@ def test_layouts_are_kept_as_plain_data(name):
 
 def test_what_is_read_makes_nothing_but_layouts():
     with pytest.raises(KeyError):
-        programs._made(("system", "true"))
+        programs._unpack_build(("system", "true"))
     with pytest.raises(programs.Unserializable):
         programs._plain((np.float32, ()))
 

@@ -187,7 +187,7 @@ def test_a_kernel_that_is_optimized_serves_later_programs(made):
     assert made[-1].loaded.native.draft is None
 
 
-@pytest.mark.skipif(not loader.works_here(), reason="programs on disk want our linker")
+@pytest.mark.skipif(not loader.supports_machine(), reason="programs on disk want our linker")
 def test_drafts_stay_on_disk_until_optimized(made, monkeypatch):
     monkeypatch.setattr(tiered_compilation, "FROM_DISK_S", 0.0)
     x = wnp.asarray(values(300))
@@ -226,7 +226,7 @@ def test_many_threads_have_a_program_optimized_once():
     draft.then.append(told.append)
     draft.called()
     barrier = threading.Barrier(8)
-    improve = tiered_compilation._improve_soon
+    improve = tiered_compilation._schedule_optimization
     threads = [
         threading.Thread(target=lambda: (barrier.wait(), draft.called(), improve(draft, 0.0)))
         for _ in range(8)

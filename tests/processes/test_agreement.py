@@ -72,7 +72,7 @@ def compiles_slowly():
     from weft._engine.processes import agreement
 
     try:
-        with agreement.compiled_by(0, "a program") as is_mine:
+        with agreement.elect_compiler(0, "a program") as is_mine:
             if is_mine:
                 with (
                     agreement.busy("compiling it")

@@ -11,7 +11,7 @@ from tests.harness.processes import run_python
 from weft._engine.codegen.ir import gemm_types
 from weft._engine.codegen.toolchain import target
 from weft._engine.util import machine
-from weft._engine.util.machine_model import MachineModel, known, machine_model, measured
+from weft._engine.util.machine_model import MachineModel, find_model, machine_model, measured
 from weft._engine.util.record import replace
 
 ENGINE = Path(__file__).parents[2] / "weft" / "_engine"
@@ -114,12 +114,12 @@ def test_a_model_is_frozen():
     "name", ["zen3", "zen4", "zen5", "intel-avx512", "avx2", "neoverse", "generic"]
 )
 def test_known_machines(name):
-    model = known(name)
+    model = find_model(name)
     assert model.name == name and model.l1_bytes < model.l2_bytes < model.l3_bytes
     others = {
-        field: getattr(known("generic"), field) for field in FACTS | MEASURED.get(name, set())
+        field: getattr(find_model("generic"), field) for field in FACTS | MEASURED.get(name, set())
     }
-    assert replace(model, **others) == known("generic"), (
+    assert replace(model, **others) == find_model("generic"), (
         "thresholds differ where somebody measured that they should: say so above"
     )
 
@@ -163,7 +163,7 @@ def test_names_of_machines(text, name):
     ],
 )
 def test_aarch64_has_neon_whatever_cpuinfo_shows(text):
-    model = known(machine.name_of(text, "aarch64"))
+    model = find_model(machine.name_of(text, "aarch64"))
     assert (model.vector_bytes, model.vector_registers) == (16, 32)
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from weft._engine.codegen.toolchain import llvm_c
-from weft._engine.util.errors import OutOfMemoryError, is_refusal, limit_text, refused
+from weft._engine.util.errors import OutOfMemoryError, is_refusal, limit_text, refuse
 
 resource = pytest.importorskip("resource")
 
@@ -81,7 +81,7 @@ def test_refusals_of_the_system_are_told_from_other_errors():
 
 
 def test_errors_have_the_size_the_purpose_and_advice():
-    error = refused(12345, "compiled code")
+    error = refuse(12345, "compiled code")
     assert isinstance(error, OutOfMemoryError) and isinstance(error, MemoryError)
     assert "12345 bytes for compiled code" in str(error) and (
         "ulimit -v" in str(error) or "Free memory" in str(error)

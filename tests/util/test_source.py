@@ -168,7 +168,7 @@ def test_boundaries_keep_names_and_results():
 
 
 def _public(fun, name="trial"):
-    return S.guarded(fun, "weft.trials", name)
+    return S.guard(fun, "weft.trials", name)
 
 
 def _inside(text, **names):

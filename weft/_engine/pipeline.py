@@ -30,7 +30,7 @@ from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceShard
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.executable import CompileRequest, Executable
-from weft._engine.runtime.placement import fits
+from weft._engine.runtime.placement import is_compatible
 from weft._engine.transforms.erase import erase
 from weft._engine.transforms.physical import is_key, physicalize
 from weft._engine.util.config import config
@@ -211,14 +211,14 @@ def separate_terms(lowering: LoweringPipeline) -> None:
     partial = [i for i in range(len(outs)) if lowering.is_partial(i)]
     if not partial and all(s.stored is s for s in specs):
         return
-    from weft._engine.transforms.terms import on_memory
+    from weft._engine.transforms.terms import materialize_unreduced
 
     for i in partial:
         if outs[i] is None:
             outs[i] = lowering.jaxpr.out_avals[i].explicit
     lowering.program = lowering.run(
         "terms",
-        on_memory,
+        materialize_unreduced,
         lowering.program,
         [s.stored.aval for s in specs],
         [s.sharding for s in specs],
@@ -260,7 +260,7 @@ def _partition(lowering: LoweringPipeline) -> None:
         [s and s.stored for s in requested],
         request.assignment,
         request.in_context,
-        _partitioning(lowering),
+        _choose_partitioning(lowering),
     )
     lowering.stages.partition = result
     for callback, sharding in result.layout_callbacks:
@@ -291,7 +291,7 @@ def _partition(lowering: LoweringPipeline) -> None:
     )
 
 
-def _partitioning(lowering: LoweringPipeline) -> Partitioning:
+def _choose_partitioning(lowering: LoweringPipeline) -> Partitioning:
     """Return the partitioning method of a program: propagation, or the search for its automatic shardings."""
     from weft._engine.partition.partition import PropagatingPartitioning
 
@@ -337,7 +337,9 @@ def _place_on_one_device(lowering: LoweringPipeline) -> None:
         for requested, name in zip(request.out_shardings, names)
     ]
     placed = [ArraySpec(s.aval, here, s.committed) for s in specs]
-    lowering.in_specs = [s if fits(s, p) or s.stored is not s else p for s, p in zip(specs, placed)]
+    lowering.in_specs = [
+        s if is_compatible(s, p) or s.stored is not s else p for s, p in zip(specs, placed)
+    ]
     count = len(lowering.out_shardings)
     lowering.memory = StackedMemoryLayout((), [()] * len(specs), [()] * count, (None,) * count)
 

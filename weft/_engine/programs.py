@@ -71,7 +71,7 @@ def executable_of(request: CompileRequest) -> Executable:
     key = None if is_elsewhere(request.assignment) else _key(request)
     executable = None if key is None else _read(key, request)
     if ranks is not None:
-        executable = _agreed(request, ranks, key, executable)
+        executable = _agree_on_executable(request, ranks, key, executable)
     if key is not None:
         report(
             "compilation",
@@ -107,7 +107,7 @@ def _check_request(request: CompileRequest) -> None:
 
 
 def _compile(request: CompileRequest, key: str | None) -> Executable:
-    with request.backend.compiling(), derived_trace(eval_trace):
+    with request.backend.enter_compilation(), derived_trace(eval_trace):
         executable = _pipeline().compile_request(request)
     if key is not None:
         _write(key, executable)
@@ -125,7 +125,7 @@ def _ranks_of(assignment: tuple) -> list[int] | None:
     return ranks if len(ranks) > 1 else None
 
 
-def _agreed(
+def _agree_on_executable(
     request: CompileRequest, ranks: list[int], key: str | None, found: Executable | None
 ) -> Executable | None:
     """Wait until all processes request the same program; return its executable, or None if this process must compile it.
@@ -143,7 +143,7 @@ def _agreed(
         return found
     sharing = [rank for rank, (other, _) in zip(ranks, answers) if other == list(place)]
     if not any(has for other, has in answers if other == list(place)):
-        with agreement.compiled_by(sharing[0], "/".join(map(str, place))) as is_mine:
+        with agreement.elect_compiler(sharing[0], "/".join(map(str, place))) as is_mine:
             if is_mine:
                 with agreement.busy(f"compiling {request.name}"):
                     executable = _compile(request, key)
@@ -330,12 +330,12 @@ def _read(key: str, request: CompileRequest) -> Executable | None:
 
 def _load(key: str, data: bytes, request: CompileRequest) -> Executable:
     collective_count, layouts, code = marshal.loads(data)
-    shardings, results = _made(layouts)
+    shardings, results = _unpack_build(layouts)
     write = _writer(key, collective_count, layouts)
-    return _placed(code, request, shardings, results, collective_count, write)
+    return _load_executable(code, request, shardings, results, collective_count, write)
 
 
-def _placed(
+def _load_executable(
     code: bytes,
     request: CompileRequest,
     shardings: tuple,
@@ -370,8 +370,8 @@ def _placed(
 # ---- executables that users serialize
 
 
-def kept(made: Executable) -> dict[str, Any]:
-    """Return the keyword arguments with which `restored` recreates an executable in another process.
+def serialize(made: Executable) -> dict[str, Any]:
+    """Return the keyword arguments with which `deserialize` recreates an executable in another process.
 
     The code is None if the backend cannot serialize it.
     """
@@ -386,12 +386,12 @@ def kept(made: Executable) -> dict[str, Any]:
     }
 
 
-def restored(
+def deserialize(
     request: CompileRequest, code: bytes | None, made_by: tuple, **layouts: Any
 ) -> Executable:
-    """Return the executable described by `kept`. Compile it again if the code is None or of another machine or version."""
+    """Return the executable described by `serialize`. Compile it again if the code is None or of another machine or version."""
     if code is not None and made_by == _makers_of(request.backend):
-        executable = _placed(code, request, **layouts, write=lambda make: None)
+        executable = _load_executable(code, request, **layouts, write=lambda make: None)
         executable.request = request
         return executable
     return executable_of(request)
@@ -448,9 +448,9 @@ def _plain(x: Any) -> Any:
     return title, *map(_plain, args)
 
 
-def _made(x: Any) -> Any:
+def _unpack_build(x: Any) -> Any:
     """Return the shardings that `_plain` converted to `x`."""
-    return _MAKERS[x[0]](*map(_made, x[1:])) if type(x) is tuple else x
+    return _MAKERS[x[0]](*map(_unpack_build, x[1:])) if type(x) is tuple else x
 
 
 def _grid(shape: tuple[int, ...], values: Sequence[Any]) -> np.ndarray:

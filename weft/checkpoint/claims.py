@@ -62,7 +62,7 @@ class Claim:
         ours = f"token {self.token}: {_words(json.loads(self.identity))}"
         if newest > self.token:
             fact = "another group of processes has claimed this folder of checkpoints."
-            owner = f"token {newest}: {_shown(self.root, newest)}"
+            owner = f"token {newest}: {_describe_owner(self.root, newest)}"
         else:
             fact = "the claim of this group on its folder of checkpoints was removed."
             owner = f"no group; {self.file.name} is gone"
@@ -102,7 +102,7 @@ class Claims:
         if claim is None:
             self._held[root] = _take(root, _identity(self._group[1], self._groups))
         elif not claim.is_held():
-            self._held[root] = _renewed(claim, where)
+            self._held[root] = _renew(claim, where)
         return self._held[root]
 
     def check(self, root: Path) -> None:
@@ -132,7 +132,7 @@ def _take(root: Path, identity: str) -> Claim:
     return claim
 
 
-def _renewed(lost: Claim, where: Any) -> Claim:
+def _renew(lost: Claim, where: Any) -> Claim:
     """Claim a folder again after its claim files were removed. Raises CheckpointSupersededError if a greater token exists, or existed."""
     claim = Claim(lost.root, lost.token + 1, lost.identity)
     if _newest(lost.root) > lost.token or not _create(claim):
@@ -197,7 +197,7 @@ def _job(shared: Any) -> str:
     return "" if shared is None else f"coordinator {shared.client.address}"
 
 
-def _shown(root: Path, token: int) -> str:
+def _describe_owner(root: Path, token: int) -> str:
     """Return a description of the owner of a token."""
     with contextlib.suppress(OSError, ValueError):
         about = json.loads((root / f"{layout.CLAIM}{token}").read_text(encoding="utf-8"))

@@ -235,7 +235,7 @@ def read_tree(item: Path) -> StoredTree:
             bool(metadata.get("store_array_data_equal_to_fill_value", False)),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise damaged(file, f"it is not the description of a tree: {error!r}") from error
+        raise damage(file, f"it is not the description of a tree: {error!r}") from error
 
 
 def _entry(keys: Sequence[Mapping], value: Mapping) -> TreeEntry:
@@ -296,7 +296,7 @@ def read_generators(item: Path) -> dict[str, str]:
                 ) is not None:
                     generators[about["param_name"]] = generator
         except (KeyError, TypeError, AttributeError) as error:
-            raise damaged(file, f"it is not a list of arrays: {error!r}") from error
+            raise damage(file, f"it is not a list of arrays: {error!r}") from error
     return generators
 
 
@@ -306,7 +306,7 @@ def read_strings(item: Path) -> dict[str, str]:
         return {}
     strings = read_json(item / STRINGS)
     if not isinstance(strings, dict):
-        raise damaged(
+        raise damage(
             item / STRINGS,
             f"it is not a table of names and strings, but a {type(strings).__name__}",
         )
@@ -388,10 +388,10 @@ def read_json(file: Path) -> Any:
             )
         ) from None
     except ValueError as error:
-        raise damaged(file, f"it is not JSON: {error}") from error
+        raise damage(file, f"it is not JSON: {error}") from error
 
 
-def damaged(file: Path | str, why: str, rule: str = "") -> CheckpointError:
+def damage(file: Path | str, why: str, rule: str = "") -> CheckpointError:
     """Return the error for a file whose contents have changed since it was written."""
     return CheckpointError(
         describe(
@@ -429,16 +429,16 @@ def check_sums(item: Path) -> None:
         if not is_whole or not set(table) <= {"files", "crc32"}:
             raise ValueError("its checksum has changed since it was written")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise damaged(item / SUMS, f"it is not a table of checksums: {error}") from error
+        raise damage(item / SUMS, f"it is not a table of checksums: {error}") from error
     for name, (size, sum_) in sums.items():
         try:
             contents = (item / name).read_bytes()
         except FileNotFoundError:
-            raise damaged(item / name, "it is not there") from None
+            raise damage(item / name, "it is not there") from None
         if len(contents) != size:
-            raise damaged(item / name, f"it has {len(contents)} bytes, and was written with {size}")
+            raise damage(item / name, f"it has {len(contents)} bytes, and was written with {size}")
         if zlib.crc32(contents) != sum_:
-            raise damaged(item / name, "its checksum has changed since it was written")
+            raise damage(item / name, "its checksum has changed since it was written")
 
 
 def step_of(folder: Path) -> int | None:

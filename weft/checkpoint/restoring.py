@@ -163,7 +163,7 @@ def _open(
         and any(_is_array(entry) for entry in stored.entries)
         and not (folder / layout.MANIFEST).exists()
     ):
-        raise layout.damaged(folder / layout.MANIFEST, "it is not there")
+        raise layout.damage(folder / layout.MANIFEST, "it is not there")
     return stored, texts, folder
 
 
@@ -178,7 +178,7 @@ def _find(root: Path, step: int | None, item: str | None, api: str) -> Path:
             return _item(root, items, item, api)
     existing = listing.folders(root)
     if step is None and not existing and (lost := layout.lost_tree(root)) is not None:
-        raise layout.damaged(lost, "it is not there")
+        raise layout.damage(lost, "it is not there")
     if step is None:
         group = ranks.Ranks(f"checkpoint {root}", "restoring")
         newest = group.together("newest", lambda: str(max(existing, default="")))
@@ -201,7 +201,7 @@ def _item(folder: Path, items: Sequence[Path], item: str | None, api: str) -> Pa
         return named.get(layout.ITEM, items[0] if items else folder)
     if not items:
         if (lost := layout.lost_tree(folder)) is not None:
-            raise layout.damaged(lost, "it is not there")
+            raise layout.damage(lost, "it is not there")
         raise CheckpointError(
             describe(
                 api,
@@ -410,7 +410,7 @@ class _Reading:
         boxes = (
             _boxes(sharding, shape) if sharding is not None else [tuple(slice(0, n) for n in shape)]
         )
-        covered = [_volume(_aligned(box, store.chunk_shape(opened), shape)) for box in boxes]
+        covered = [_volume(_align(box, store.chunk_shape(opened), shape)) for box in boxes]
         around = _around(boxes)
         # if blocks are larger than shards, read the bounding box, so that each block is decoded once
         if len(boxes) > 1 and sum(covered) > 2 * max(_volume(around), 1):
@@ -507,7 +507,7 @@ def _volume(box: Iterable[slice]) -> int:
     return math.prod(max(s.stop - s.start, 0) for s in box)
 
 
-def _aligned(box: Box, block: Sequence[int], shape: Sequence[int]) -> Box:
+def _align(box: Box, block: Sequence[int], shape: Sequence[int]) -> Box:
     """Return the smallest union of whole blocks that contains a box."""
     return tuple(
         slice(s.start // n * n, min(-(-s.stop // n) * n, size))

@@ -138,7 +138,7 @@ def save(
     wait()  # one step at a time; raises the error of the previous save
     store.tensorstore()
     group = ranks.Ranks("checkpoint.save", f"saving step {step}")
-    root = _checked(path, step, keep, keep_every)
+    root = _check(path, step, keep, keep_every)
     started = time.time_ns()
     arrays, others, strings = _snapshot(tree, group)
     saving = Save(
@@ -153,7 +153,7 @@ def save(
             if group.rank == 0:
                 listing.prune(claim, keep, keep_every)
         except BaseException as error:
-            saving._error = _reported(error, saving, root, where)
+            saving._error = _describe_error(error, saving, root, where)
 
     saving._thread = threading.Thread(target=run, name=f"weft saves step {step}")
     if not _last:
@@ -179,7 +179,7 @@ def _tell_at_exit() -> None:
         print(f"weft: {_last[0]._error}", file=sys.stderr)
 
 
-def _checked(path: str | os.PathLike, step: int, keep: int | None, keep_every: int | None) -> Path:
+def _check(path: str | os.PathLike, step: int, keep: int | None, keep_every: int | None) -> Path:
     root = arguments.absolute_path(_CALL, path)
     arguments.check_integer(_CALL, "step", step, 0)
     for name, value in (("keep", keep), ("keep_every", keep_every)):
@@ -188,7 +188,7 @@ def _checked(path: str | os.PathLike, step: int, keep: int | None, keep_every: i
     return root
 
 
-def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:
+def _describe_error(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:
     """Return the error to raise for a failed save, with the facts; errors other than OSError are returned unchanged."""
     if not isinstance(error, OSError) or isinstance(error, CheckpointSupersededError):
         return error

@@ -22,7 +22,7 @@ import numpy as np
 
 from weft._engine.util.errors import CheckpointError
 from weft._version import DISTRIBUTION_NAME
-from weft.checkpoint.layout import damaged
+from weft.checkpoint.layout import damage
 
 BLOCK_BYTES = 8 << 20  # maximum size of a stored block, if the sizes of dims permit
 BATCH_BYTES = 128 << 20  # size of one transaction; each transaction needs a flush to disk
@@ -132,7 +132,7 @@ def _reason(error: BaseException) -> str:
     )
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     """Undo tensorstore's escaping of the bytes of a name."""
     return (
         text.encode("latin-1", "replace")
@@ -145,9 +145,9 @@ def _unquoted(text: str) -> str:
 def _damaged_file(folder: Path, message: str) -> Path:
     """Return the file that a tensorstore message is about: the file that it names, else the data file of the key that it names."""
     if files := [name for name in _FILE.findall(message) if not name.endswith("/")]:
-        return Path(_unquoted(files[-1]))
+        return Path(_unquote(files[-1]))
     if key := _KEY.search(message):
-        return _file_of_key(folder, _unquoted(key[1])) or folder
+        return _file_of_key(folder, _unquote(key[1])) or folder
     return folder
 
 
@@ -327,7 +327,7 @@ class ArrayReader:
         try:
             return future.result()
         except (ValueError, OSError, KeyError) as error:
-            raise damaged(
+            raise damage(
                 _damaged_file(self._folder, str(error)), f"{what} cannot be read: {_reason(error)}"
             ) from error
 

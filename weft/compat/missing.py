@@ -5,7 +5,7 @@ Out:  the reason, and the object for the name: it can be imported, and raises No
 Laws: every public name of JAX is available or in this table, and a test compares their kinds with those in JAX. `docs/missing-names.md`
       lists the table.
 
-Next to read: `refused` (the objects).
+Next to read: `refuse` (the objects).
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def kind(module: str, name: str) -> str:
     return "class" if name[0].isupper() else "function"
 
 
-def refused(module: str, name: str) -> Any:
+def refuse(module: str, name: str) -> Any:
     """Return the object for a refused name, which raises NotImplementedError with the reason when it is used."""
     from weft.compat.refused import refused_object  # loads the primitives
 

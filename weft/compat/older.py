@@ -7,7 +7,7 @@ import weft
 from weft._engine.api.calls.call_cache import CompiledCall, FlatCall
 from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.jit import JitFunction
-from weft._engine.api.layouts import replicated_where_none
+from weft._engine.api.layouts import replace_none_by_replication
 from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh, holding
 from weft._engine.ir.symbolic import SymbolicDim
 
@@ -88,7 +88,9 @@ def pjit(
     if abstracted_axes is not None or not callable(fun):
         return weft.jit(fun, abstracted_axes=abstracted_axes)
     shardings = {
-        name: replicated_where_none(tree) for name, tree in given.items() if tree is not UNSPECIFIED
+        name: replace_none_by_replication(tree)
+        for name, tree in given.items()
+        if tree is not UNSPECIFIED
     }
     return _MeshContextJit(
         fun,

@@ -123,7 +123,7 @@ class JaxModule(ModuleType):
             )
         value = _look_up(self.__name__, name)
         if value is _MISSING:
-            value = _refused(self.__name__, name)
+            value = _refuse(self.__name__, name)
         if value is _MISSING:
             raise AttributeError(_why_missing(self.__name__, name), name=name, obj=self)
         setattr(self, name, value)
@@ -261,12 +261,12 @@ def _look_up(module: str, name: str) -> Any:
     return _MISSING
 
 
-def _refused(module: str, name: str) -> Any:
+def _refuse(module: str, name: str) -> Any:
     """Return the object of a refused name, which raises NotImplementedError with the reason when it
     is used."""
     for place in (module, *names.same_as(module)):
         if name in names.public_names().get(place, ()) or name in names.ELSEWHERE.get(place, ()):
-            return _MISSING if missing.why(place, name) is None else missing.refused(place, name)
+            return _MISSING if missing.why(place, name) is None else missing.refuse(place, name)
     return _MISSING
 
 

@@ -3,8 +3,8 @@
 # fmt: off
 
 from weft.data.loader import Loader
-from weft.data.order import permuted
+from weft.data.order import permute
 
 __all__ = [
-    "Loader", "permuted",
+    "Loader", "permute",
 ]

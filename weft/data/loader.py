@@ -25,8 +25,8 @@ from weft._engine.util import tree
 from weft._engine.util.errors import describe
 from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary
-from weft.data.order import permuted
-from weft.data.sources import Arrays, Records, Source, Stream, source_of, stacked
+from weft.data.order import permute
+from weft.data.sources import Arrays, Records, Source, Stream, source_of, stack
 
 _END = object()
 
@@ -273,8 +273,8 @@ def _batch(plan: _BatchPlan, source: Arrays | Records, start: int, count: int, e
     """Return the batch of rows `start` to `start + count` in the order of an epoch."""
     mine = _rows_here(plan.shardings, count)
     positions = start + np.concatenate([np.arange(a, b) for a, b in mine])
-    numbers = permuted(positions, source.size, plan.seed, epoch) if plan.shuffle else positions
-    return _placed(plan, source.rows(numbers), mine, count)
+    numbers = permute(positions, source.size, plan.seed, epoch) if plan.shuffle else positions
+    return _place_batch(plan, source.rows(numbers), mine, count)
 
 
 def _of_stream(plan: _BatchPlan, source: Stream, step: int) -> Iterator[Any]:
@@ -301,7 +301,9 @@ def _of_stream(plan: _BatchPlan, source: Stream, step: int) -> Iterator[Any]:
 
 def _of_records(plan: _BatchPlan, rows: list[Any]) -> Any:
     mine = _rows_here(plan.shardings, len(rows))
-    return _placed(plan, stacked([rows[i] for a, b in mine for i in range(a, b)]), mine, len(rows))
+    return _place_batch(
+        plan, stack([rows[i] for a, b in mine for i in range(a, b)]), mine, len(rows)
+    )
 
 
 def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
@@ -333,7 +335,7 @@ def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
     return joined
 
 
-def _placed(plan: _BatchPlan, rows: Any, mine: list[tuple[int, int]], count: int) -> Any:
+def _place_batch(plan: _BatchPlan, rows: Any, mine: list[tuple[int, int]], count: int) -> Any:
     """Return a global batch of `count` rows from the rows of this process, after the transform."""
     here = sum(b - a for a, b in mine)
     if plan.transform is not None:

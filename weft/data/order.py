@@ -15,19 +15,19 @@ _ROUNDS = 6
 _GOLDEN, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
+def _mix_bits(x: np.ndarray) -> np.ndarray:
     """Return a 64-bit hash; each bit depends on all bits of `x`."""
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return x ^ (x >> np.uint64(33))
 
 
-def permuted(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.ndarray:
+def permute(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.ndarray:
     """Return the values at `positions` of a permutation of `range(size)` that `seed` and `epoch` select, as int64.
 
     Time and memory depend on the number of positions only. Raises ValueError for positions outside of the range.
 
-    >>> [int(x) for x in permuted(np.arange(6), 6, seed=1)]
+    >>> [int(x) for x in permute(np.arange(6), 6, seed=1)]
     [2, 3, 0, 4, 5, 1]
     """
     positions = np.asarray(positions, np.int64)
@@ -37,7 +37,7 @@ def permuted(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.
         )
     half = np.uint64(max((max(size - 1, 1).bit_length() + 1) // 2, 1))
     mask = np.uint64((1 << int(half)) - 1)
-    mixed = lambda number: _mixed(np.array([number & _ALL], np.uint64))
+    mixed = lambda number: _mix_bits(np.array([number & _ALL], np.uint64))
     key = int(mixed(int(mixed(seed + _GOLDEN)[0]) ^ (epoch * 0xD1342543DE82EF95))[0])
     keys = [mixed(key + (i + 1) * _GOLDEN) for i in range(_ROUNDS)]
     values = positions.astype(np.uint64)
@@ -47,7 +47,7 @@ def permuted(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.
         value = flat[open_]
         left, right = value >> half, value & mask
         for round_key in keys:
-            left, right = right, left ^ (_mixed(right + round_key) & mask)
+            left, right = right, left ^ (_mix_bits(right + round_key) & mask)
         flat[open_] = (left << half) | right
         open_ = open_[flat[open_] >= np.uint64(size)]
     return flat.reshape(positions.shape).astype(np.int64)

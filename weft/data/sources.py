@@ -67,7 +67,7 @@ class Records:
 
     def rows(self, numbers: np.ndarray) -> Any:
         """Return the rows with these numbers, in this order."""
-        return stacked([self._records[int(number)] for number in numbers])
+        return stack([self._records[int(number)] for number in numbers])
 
 
 class Stream:
@@ -113,7 +113,7 @@ def source_of(given: Any) -> Source:
     )
 
 
-def stacked(records: Sequence[Any]) -> Any:
+def stack(records: Sequence[Any]) -> Any:
     """Stack records of one structure into a tree of arrays with one row for each record."""
     return tree.tree_map(
         lambda *values: np.stack([np.asarray(value) for value in values]), *records

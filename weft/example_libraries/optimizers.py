@@ -81,7 +81,7 @@ def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
         @api_boundary
         def init_fn(params: Any) -> OptimizerState:
             leaves, structure = tree_util.tree_flatten(params)
-            return _packed([init(leaf) for leaf in leaves], structure)
+            return _pack([init(leaf) for leaf in leaves], structure)
 
         @api_boundary
         def update_fn(step: Any, grads: Any, state: OptimizerState) -> OptimizerState:
@@ -91,7 +91,7 @@ def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
                     f"the optimizer got gradients (grads) with the structure {structure}, but its parameters have {state.tree_def}; "
                     f"pass one gradient for each parameter, as weft.grad returns them"
                 )
-            new = _packed(
+            new = _pack(
                 [update(step, leaf, old) for leaf, old in zip(leaves, _states(state), strict=True)],
                 structure,
             )
@@ -113,7 +113,7 @@ def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
     return make
 
 
-def _packed(states: list[Any], structure: Any) -> OptimizerState:
+def _pack(states: list[Any], structure: Any) -> OptimizerState:
     """The state of a tree of parameters, from the states of its leaves."""
     flat = [tree_util.tree_flatten(state) for state in states]
     return OptimizerState(
@@ -379,4 +379,4 @@ def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
             raise TypeError(
                 f"marked_pytree must have a JoinPoint for each parameter; it has a leaf of type {type(point).__name__}"
             )
-    return _packed([point.subtree for point in points], structure)
+    return _pack([point.subtree for point in points], structure)

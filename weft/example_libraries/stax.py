@@ -191,7 +191,7 @@ Selu = elementwise(nn.selu)
 Gelu = elementwise(nn.gelu)
 
 
-def _pooling(
+def _make_pooling_layer(
     combine: Any,
     start: float,
     mean: bool,
@@ -245,7 +245,7 @@ def MaxPool(
     spec: str | None = None,
 ) -> Layer:
     """The largest element of each window; `spec` names the dims, N and C are not windowed ("NHWC" where there are two others)."""
-    return _pooling(lax.max, -math.inf, False, window_shape, strides, padding, spec)
+    return _make_pooling_layer(lax.max, -math.inf, False, window_shape, strides, padding, spec)
 
 
 def SumPool(
@@ -255,7 +255,7 @@ def SumPool(
     spec: str | None = None,
 ) -> Layer:
     """The sum of each window; `spec` names the dims, N and C are not windowed ("NHWC" where there are two others)."""
-    return _pooling(lax.add, 0.0, False, window_shape, strides, padding, spec)
+    return _make_pooling_layer(lax.add, 0.0, False, window_shape, strides, padding, spec)
 
 
 def AvgPool(
@@ -265,17 +265,17 @@ def AvgPool(
     spec: str | None = None,
 ) -> Layer:
     """The mean of the elements of each window that are not padding; `spec` as in `MaxPool`."""
-    return _pooling(lax.add, 0.0, True, window_shape, strides, padding, spec)
+    return _make_pooling_layer(lax.add, 0.0, True, window_shape, strides, padding, spec)
 
 
-def _flattened(shape: Sequence[int]) -> tuple[int, int]:
+def _flatten(shape: Sequence[int]) -> tuple[int, int]:
     return shape[0], math.prod(shape[1:])
 
 
 #: all dims but the first become one
 Flatten: Layer = (
-    lambda rng, input_shape: (_flattened(input_shape), ()),
-    lambda params, inputs, **kwargs: wnp.reshape(inputs, _flattened(inputs.shape)),
+    lambda rng, input_shape: (_flatten(input_shape), ()),
+    lambda params, inputs, **kwargs: wnp.reshape(inputs, _flatten(inputs.shape)),
 )
 #: the inputs as they are
 Identity: Layer = (

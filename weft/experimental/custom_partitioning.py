@@ -18,7 +18,7 @@ from weft._engine.control.custom_partition import (
     EinsumRule,
     PartitionRule,
     custom_partitioning_p as custom_partitioning_p,
-    parsed,
+    parse_rule,
 )
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import any_tracers, current_trace, eval_trace, typeof
@@ -155,7 +155,7 @@ class custom_partitioning:
         """
         options = (reduction_factors, (*need_replication_factors, *permutation_factors))
         if isinstance(sharding_rule, str):
-            sharding_rule = parsed(sharding_rule, factor_sizes, *options)
+            sharding_rule = parse_rule(sharding_rule, factor_sizes, *options)
         elif isinstance(sharding_rule, SdyShardingRule):
             sharding_rule = sharding_rule._einsum()
         elif callable(sharding_rule):
@@ -242,7 +242,9 @@ class _MeshDependentRule:
             *static, get_abstract_mesh(), list(jaxpr.in_avals), list(jaxpr.out_avals)
         )
         return (
-            parsed(given, self.sizes, *self.options) if isinstance(given, str) else given._einsum()
+            parse_rule(given, self.sizes, *self.options)
+            if isinstance(given, str)
+            else given._einsum()
         )
 
 

@@ -177,7 +177,7 @@ class JetTrace(Trace):
         with derived_trace(self.parent):
             coefficients = [
                 [
-                    zeros(typeof(p).to_tangent_aval()) if t is None else _over(t, n)
+                    zeros(typeof(p).to_tangent_aval()) if t is None else _divide_series(t, n)
                     for t, n in zip(terms, scales)
                 ]
                 for p, terms in zip(primals, series)
@@ -411,7 +411,7 @@ def _factorials(order: int) -> list[int]:
     return [math.factorial(k) for k in range(1, order + 1)]
 
 
-def _over(x: Any, n: int) -> Any:
+def _divide_series(x: Any, n: int) -> Any:
     return x if n == 1 else ew.div(x, n)
 
 
@@ -494,7 +494,7 @@ def jet(
     trace.finished = True
     values = [value for value, _ in pairs]
     terms = [
-        [zeros(typeof(value)) if t is None else _over(t, n) for t, n in zip(terms, scales)]
+        [zeros(typeof(value)) if t is None else _divide_series(t, n) for t, n in zip(terms, scales)]
         for value, terms in pairs
     ]
     return tree.tree_unflatten(structure, values), tree.tree_unflatten(structure, terms)
@@ -567,7 +567,7 @@ def deriv_prop(
     out = []
     for k in range(1, len(terms) + 1):
         total = _sum([(j, ew.mul(terms[j - 1], slopes[k - j])) for j in range(1, k + 1)])
-        out.append(_over(total, k))
+        out.append(_divide_series(total, k))
     return prim.bind(x), out
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from weft._engine import processes
 from weft._engine.api.callbacks import effects_barrier
-from weft._engine.api.execute import relayout, to_array
+from weft._engine.api.execute import move_to_layout, to_array
 from weft._engine.api.placement.device_put import device_put
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.ir.mesh import Mesh
@@ -51,7 +51,7 @@ class ProcessFailureError(errors.ProcessFailureError):
         return type(self), (self.failed_devices,)
 
 
-def _says(values: Sequence[Any], structure: Any) -> str:
+def _describe_types(values: Sequence[Any], structure: Any) -> str:
     """Return a description of the types of values, which must be equal in all processes."""
     types = [
         x.aval.str_short() if type(x) is Array else f"{x.dtype}{list(x.shape)}" for x in values
@@ -89,7 +89,9 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     leaves, structure = tree.tree_flatten(in_tree)
     values = [np.asarray(x) for x in leaves]
     flags = exchange.agree(
-        api, _says(values, structure), "0" if is_source is None else str(int(bool(is_source)) + 1)
+        api,
+        _describe_types(values, structure),
+        "0" if is_source is None else str(int(bool(is_source)) + 1),
     )
     sources = [
         rank for rank, flag in enumerate(flags) if flag == "2" or (flag == "0" and rank == 0)
@@ -144,7 +146,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
         return tree.tree_unflatten(structure, [x if tiled else x[None] for x in values])
     from weft._engine.runtime import exchange
 
-    exchange.agree(api, f"{_says(values, structure)}{', tiled' * tiled}")
+    exchange.agree(api, f"{_describe_types(values, structure)}{', tiled' * tiled}")
 
     def gather(x: Any) -> np.ndarray:
         if _is_global(x):
@@ -172,7 +174,9 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     values, structure = _values(in_tree)
     copies = [x._numpy() if _is_global(x) and x._spec.held is None else x for x in values]
     mine = [exchange.digest([x]) for x in copies if not _is_global(x)]
-    replies = exchange.agree("assert_equal", "", "\n".join([_says(values, structure), *mine]))
+    replies = exchange.agree(
+        "assert_equal", "", "\n".join([_describe_types(values, structure), *mine])
+    )
     different = [rank for rank, theirs in enumerate(replies) if theirs != replies[0]]
     if not different:
         return
@@ -216,7 +220,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
     """
     from weft._engine.processes import preemption
 
-    return preemption.of(processes.current()).reached(int(step_id))
+    return preemption.of(processes.current()).is_save_step(int(step_id))
 
 
 @contextlib.contextmanager
@@ -284,7 +288,7 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
         aval = ShapedArray(parts.whole_shape(sharding, local.shape), local.dtype)
         return parts.from_part(api, local._numpy(), aval, sharding)
 
-    return _placed(place, local_inputs, pspecs)
+    return _place_globally(place, local_inputs, pspecs)
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
@@ -300,15 +304,15 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
             return device_put(x, sharding)
         if not _is_global(x):
             return to_array(x)
-        placed = relayout(x, sharding)
+        placed = move_to_layout(x, sharding)
         local = NamedSharding(global_mesh.local_mesh, spec)
         target = ArraySpec(ShapedArray(parts.part_shape(sharding, x.shape), x.dtype), local, True)
         return Array(target, target.backend.put(parts.part_of(placed), target))
 
-    return _placed(place, global_inputs, pspecs)
+    return _place_globally(place, global_inputs, pspecs)
 
 
-def _placed(place: Any, inputs: Any, pspecs: Any) -> Any:
+def _place_globally(place: Any, inputs: Any, pspecs: Any) -> Any:
     specs = tree.broadcast_prefix(
         pspecs, inputs, is_leaf=lambda x: x is None or isinstance(x, PartitionSpec)
     )

@@ -260,11 +260,11 @@ def _integrate(
         scale = h.astype(dtype)
         slopes, inner = [f], y
         for node, weights in zip(_NODES, _STAGES, strict=True):
-            inner = y + scale * _combined(weights, slopes)
+            inner = y + scale * _combine(weights, slopes)
             slopes.append(slope(inner, t + np.asarray(node, time_dtype) * h).astype(dtype))
-        error = size(scale * _combined(_ERROR, slopes), y, inner)
+        error = size(scale * _combine(_ERROR, slopes), y, inner)
         dense = wnp.stack(
-            [scale * _combined(column, slopes) for column in zip(*_DENSE, strict=True)]
+            [scale * _combine(column, slopes) for column in zip(*_DENSE, strict=True)]
         )
         accepted = error <= 1
         factor = wnp.clip(
@@ -301,7 +301,7 @@ def _integrate(
     return wnp.concatenate([y0[None], ys])
 
 
-def _combined(weights: tuple[float, ...], slopes: list[Any]) -> Any:
+def _combine(weights: tuple[float, ...], slopes: list[Any]) -> Any:
     return sum(np.asarray(w, f.dtype) * f for w, f in zip(weights, slopes, strict=True) if w)
 
 

@@ -27,7 +27,7 @@ from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.runtime.executable import CompileRequest
-from weft._engine.runtime.placement import relaid
+from weft._engine.runtime.placement import copy_to_layout
 from weft._engine.transforms.orders import on_transposed
 from weft._engine.util import tree
 from weft._engine.util.source import api_boundary
@@ -69,7 +69,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
         "name": request.name,
         "assignment": tuple(request.assignment),
         "in_context": request.in_context,
-        "executable": programs.kept(made),
+        "executable": programs.serialize(made),
         "consumed": made.donated,
         "consts": [np.asarray(x) for x in compiled._consts],
         "arg_names": tuple(made.arg_names),
@@ -123,7 +123,7 @@ def deserialize_and_load(
             f"deserialize_and_load: the program was compiled for {platform!r} and is to be loaded for {backend!r}.\n"
             "  Use weft.export for programs that run on other platforms."
         )
-    instead = None if execution_devices is None else _chosen(ids, platform, list(execution_devices))
+    instead = None if execution_devices is None else _choose(ids, platform, list(execution_devices))
     parts = bytes_format.from_bytes(head["parts"], _MAGIC, "a compiled program", instead)
     in_specs = [ArraySpec(*spec) for spec in parts["in_specs"]]
     closed, n = parts["jaxpr"], len(parts["consts"])
@@ -138,11 +138,11 @@ def deserialize_and_load(
         backends.get(platform),
     )
     unnamed = [[None] * len(orders) for orders in parts["orders"]]
-    executable = programs.restored(request, **parts["executable"]).on_orders(
+    executable = programs.deserialize(request, **parts["executable"]).on_orders(
         *parts["orders"], *unnamed
     )
     consts: list[Array] = [
-        relaid(to_array(x), spec) for x, spec in zip(parts["consts"], executable.in_specs)
+        copy_to_layout(to_array(x), spec) for x, spec in zip(parts["consts"], executable.in_specs)
     ]
     executable.donated, executable.arg_names, executable.out_tree, executable.const_inputs = (
         parts["consumed"],
@@ -163,7 +163,7 @@ def deserialize_and_load(
         closed.name,
     )
     return Compiled.make(
-        _lowered(jaxpr, in_tree, out_tree, executable.in_specs[n:], parts), executable, consts
+        _lower(jaxpr, in_tree, out_tree, executable.in_specs[n:], parts), executable, consts
     )
 
 
@@ -175,7 +175,7 @@ def _check_one_process(api: str) -> None:
         )
 
 
-def _chosen(ids: Sequence[int], platform: str, devices: Sequence[Device]) -> Any:
+def _choose(ids: Sequence[int], platform: str, devices: Sequence[Device]) -> Any:
     """Return a function that maps the ids of the original devices to the replacement devices."""
     if len(ids) != len(devices):
         raise ValueError(
@@ -189,7 +189,7 @@ def _chosen(ids: Sequence[int], platform: str, devices: Sequence[Device]) -> Any
     return lambda id, _: devices[ids.index(id) if id in ids else 0]
 
 
-def _lowered(
+def _lower(
     jaxpr: Jaxpr,
     in_tree: PyTreeDef,
     out_tree: PyTreeDef,

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import weft.numpy as wnp
-from weft._engine.control.body import adapted, runs_in_python, stage_body
+from weft._engine.control.body import adapt_function, runs_in_python, stage_body
 from weft._engine.control.call_rules import ProgramCallOp
 from weft._engine.control.hitypes import flatten
-from weft._engine.control.ref import threaded, threads_refs
+from weft._engine.control.ref import lift_refs, threads_refs
 from weft._engine.core.trace import Tracer, trace_state, typeof, with_source
 from weft._engine.ops.layout import xla_metadata_value
 from weft._engine.util import tree
@@ -58,7 +58,7 @@ class _MetadataScope:
         line = trace_state.source  # the source of an equation whose rule is traced
         with (
             Override(xla_metadata=with_metadata(config.xla_metadata, self._pairs)),
-            with_source(line and line.tagged(self._pairs)),
+            with_source(line and line.tag(self._pairs)),
         ):
             yield
 
@@ -142,7 +142,7 @@ def _called(fun: Callable, pairs: Metadata) -> Callable:
         raise TypeError(f"xla_metadata_call: expected a callable, got {fun!r}.")
 
     def with_refs(_: Callable, first: Any, args: tuple, kwargs: dict) -> Any:
-        return threaded(
+        return lift_refs(
             first,
             "xla_metadata_call",
             (args, kwargs),
@@ -157,7 +157,7 @@ def _called(fun: Callable, pairs: Metadata) -> Callable:
         leaves, in_tree = flatten((args, kwargs), "xla_metadata_call")
         name = xla_metadata_call_p.name
         body = stage_body(
-            adapted(fun, _with_keywords), in_tree, [typeof(x) for x in leaves], name, name
+            adapt_function(fun, _with_keywords), in_tree, [typeof(x) for x in leaves], name, name
         )
         return tree.tree_unflatten(
             body.out_tree,

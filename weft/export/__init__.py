@@ -28,7 +28,7 @@ from weft._engine import backends
 from weft._engine.api.autodiff import vjp as vjp_of
 from weft._engine.api.calls.options import DEFAULT_OPTIONS
 from weft._engine.api.jit import JitFunction, jit
-from weft._engine.api.stages import given_sharding, result_paths
+from weft._engine.api.stages import result_paths, sharding_of_argument
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import plain_params
@@ -41,9 +41,9 @@ from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr
 from weft._engine.ir.mesh import AbstractMesh, Mesh
 from weft._engine.ir.program_mesh import (
     constraint_shardings,
+    express_on_mesh,
     is_abstract,
-    moved,
-    over_mesh,
+    move_to_devices,
     without_devices,
 )
 from weft._engine.ir.rewrite import dce, inline_calls, map_jaxprs
@@ -218,13 +218,15 @@ class Exported(metaclass=Sealed):
         (None,)
         """
         return tuple(
-            s and over_mesh(s, mesh, a.ndim) for s, a in zip(self._in_shardings, self.in_avals)
+            s and express_on_mesh(s, mesh, a.ndim)
+            for s, a in zip(self._in_shardings, self.in_avals)
         )
 
     def out_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
         """Return the shardings of the flat results on `mesh`; None for a result without a sharding."""
         return tuple(
-            s and over_mesh(s, mesh, a.ndim) for s, a in zip(self._out_shardings, self.out_avals)
+            s and express_on_mesh(s, mesh, a.ndim)
+            for s, a in zip(self._out_shardings, self.out_avals)
         )
 
     # calls
@@ -340,7 +342,9 @@ class Exported(metaclass=Sealed):
             program = (
                 instantiate(self._jaxpr, sizes) if sizes or len(self.platforms) > 1 else self._jaxpr
             )
-            program = self._programs[key] = program if devices is None else moved(program, devices)
+            program = self._programs[key] = (
+                program if devices is None else move_to_devices(program, devices)
+            )
         return jit_p.bind(*leaves, **plain_params(program, f"call_exported_{self.fun_name}"))
 
     # derivatives
@@ -554,7 +558,7 @@ def _export(
 ) -> Exported:
     """Return the exported function. `given` is its number of devices and its shardings, if known."""
     name = function_name(getattr(fun_jit, "fun", fun_jit))
-    leaves, in_tree, rebuild = _flattened(fun_jit, tuple(args), dict(kwargs))
+    leaves, in_tree, rebuild = _flatten(fun_jit, tuple(args), dict(kwargs))
     avals = [x.aval if isinstance(x, ShapeDtypeStruct) else typeof(x) for x in leaves]
     out_tree: list = []
 
@@ -570,7 +574,7 @@ def _export(
         asked, given_out = _asked_shardings(
             fun_jit, args, kwargs, len(leaves), len(program.outvars)
         )
-        given_in = [s or given_sharding(x) for s, x in zip(asked, leaves)]
+        given_in = [s or sharding_of_argument(x) for s, x in zip(asked, leaves)]
         named = [
             s
             for s in (*given_in, *given_out, *constraint_shardings(program))
@@ -587,7 +591,7 @@ def _export(
         )
     exported = Exported.make(
         name,
-        moved(program, None),
+        move_to_devices(program, None),
         in_tree,
         out_tree[0],
         platforms,
@@ -600,7 +604,7 @@ def _export(
     return exported
 
 
-def _flattened(
+def _flatten(
     fun_jit: Callable[..., Any], args: tuple, kwargs: dict
 ) -> tuple[Sequence[Any], Any, Callable[[list], tuple[tuple, dict]]]:
     """Return the leaves of the arguments, their structure, and a function that rebuilds arguments from other leaves and the static ones."""

@@ -61,9 +61,9 @@ def backend_xla_version(platform: str | None = None) -> int | None:
 
 def register_backend_cache(cache: Any, for_what: str) -> None:
     """Call `cache.cache_clear()` whenever compiled programs are dropped."""
-    from weft._engine.util.state import clearing
+    from weft._engine.util.state import on_clear_caches
 
-    clearing(cache.cache_clear)
+    on_clear_caches(cache.cache_clear)
 
 
 def register_backend_factory(name: str, factory: Callable, **_options: Any) -> None:

@@ -220,7 +220,7 @@ def ffi_call(
                 _result_memory((*lead, *x.shape), x.dtype, arrays, aliases.get(i))
                 for i, x in enumerate(promised)
             ]
-            invoke(target_name, _registered(target_name), arrays, outs, attributes)
+            invoke(target_name, _find_target(target_name), arrays, outs, attributes)
             return tree.tree_unflatten(structure, outs)
 
         run.__dict__["target"] = target_name  # its name in texts of programs
@@ -228,7 +228,7 @@ def ffi_call(
         def called(*operands: Any) -> Any:
             device = get_abstract_mesh().abstract_device
             if device is None or device.platform == "cpu":
-                _registered(target_name)
+                _find_target(target_name)
             if has_side_effect:
                 return io_callback(run, types, *operands)
             return pure_callback(run, types, *operands, vmap_method=vmap_method)
@@ -239,7 +239,7 @@ def ffi_call(
     return call
 
 
-def _registered(name: str) -> Any:
+def _find_target(name: str) -> Any:
     """The function of that name; ValueError if there is none."""
     if name not in _targets:
         raise ValueError(

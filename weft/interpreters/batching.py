@@ -105,7 +105,7 @@ def defbroadcasting(prim: Primitive) -> None:
                 return _outs(prim, prim.bind(*args, **params), dim)
         ranks = [typeof(x).ndim - (d is not None) for x, d in zip(args, dims)]
         fronted = [
-            x if d is None else _lifted(move_dim(x, d, 0), max(ranks) - rank)
+            x if d is None else _lift(move_dim(x, d, 0), max(ranks) - rank)
             for x, d, rank in zip(args, dims, ranks)
         ]
         fronted = [
@@ -119,7 +119,7 @@ def defbroadcasting(prim: Primitive) -> None:
     primitive_batchers[prim] = batch
 
 
-def _lifted(x: Any, count: int) -> Any:
+def _lift(x: Any, count: int) -> Any:
     """Return `x` with `count` dims of size 1 after the first."""
     return expand_dims(x, tuple(range(1, 1 + count))) if count else x
 

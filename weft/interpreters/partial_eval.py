@@ -134,7 +134,7 @@ def dce_jaxpr(
     >>> dce_jaxpr(program.jaxpr, [True, False])
     ({ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }, [True, False])
     """
-    pruned, used, _ = _pruned(jaxpr, used_outputs, instantiate)
+    pruned, used, _ = _prune(jaxpr, used_outputs, instantiate)
     consts = dict(zip(jaxpr.constvars, jaxpr.consts)) if isinstance(jaxpr, Jaxpr) else {}
     if isinstance(jaxpr, Jaxpr):
         pruned = pruned.closed([consts[v] for v in pruned.constvars])
@@ -147,11 +147,11 @@ def dce_jaxpr_consts(
     jaxpr: Any, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[OpenJaxpr, list[bool], list[bool]]:
     """Prune like `dce_jaxpr`, and also drop unread constants; return True for each remaining constant and for each remaining input."""
-    pruned, used, used_consts = _pruned(jaxpr, used_outputs, instantiate)
+    pruned, used, used_consts = _prune(jaxpr, used_outputs, instantiate)
     return pruned, used_consts, used
 
 
-def _pruned(
+def _prune(
     jaxpr: Any, used_outputs: Any, instantiate: Any
 ) -> tuple[OpenJaxpr, list[bool], list[bool]]:
     used_outs = (

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine import hooks
-from weft._engine.api.calls.evaluator import compiled_op
+from weft._engine.api.calls.evaluator import run_compiled_op
 from weft._engine.api.execute import to_array
 from weft._engine.backends.base import Backend as Backend
 from weft._engine.core.primitive import Primitive
@@ -78,4 +78,4 @@ def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
     """
     if any_tracers(args):
         return prim.bind(*args, **params)
-    return compiled_op(prim, args, params)
+    return run_compiled_op(prim, args, params)

@@ -50,7 +50,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     return init
 
 
-def _scaled(draw: Callable[..., Any], scale: Any, dtype: Any) -> Initializer:
+def _scale(draw: Callable[..., Any], scale: Any, dtype: Any) -> Initializer:
     """An initializer with `draw(key, shape, dtype)` times `scale`."""
 
     @api_boundary
@@ -64,7 +64,7 @@ def _scaled(draw: Callable[..., Any], scale: Any, dtype: Any) -> Initializer:
 
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     """An initializer with values spread evenly over [0, scale)."""
-    return _scaled(random.uniform, scale, dtype)
+    return _scale(random.uniform, scale, dtype)
 
 
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
@@ -73,14 +73,14 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     >>> normal(2.0)(random.PRNGKey(0), (3, 4)).shape
     (3, 4)
     """
-    return _scaled(random.normal, stddev, dtype)
+    return _scale(random.normal, stddev, dtype)
 
 
 def truncated_normal(
     stddev: Any = 1e-2, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0
 ) -> Initializer:
     """An initializer with values of a normal distribution cut at `lower` and `upper`, then scaled by `stddev`."""
-    return _scaled(
+    return _scale(
         lambda key, shape, dtype: random.truncated_normal(key, lower, upper, shape, dtype),
         stddev,
         dtype,

@@ -20,7 +20,7 @@ from weft._engine.util.lazy import (
     import_module as _import_module,
     report_module as _report_module,
 )
-from weft._engine.util.source import guard_all as _guard_all, guarded as _guarded
+from weft._engine.util.source import guard as _guarded, guard_all as _guard_all
 from weft.dtypes import (
     TypePromotionError,
     canonicalize_dtype,

@@ -43,7 +43,7 @@ def encode(
     for s in samples:
         labels = [message(3, number(1, text(k)), number(2, text(v))) for k, v in s.labels.items()]
         body += message(
-            _SAMPLE, _packed(1, [functions[n] for n in s.stack]), _packed(2, s.values), *labels
+            _SAMPLE, _pack(1, [functions[n] for n in s.stack]), _pack(2, s.values), *labels
         )
     for name, i in functions.items():
         body += message(_LOCATION, number(1, i), message(4, number(1, i)))
@@ -71,5 +71,5 @@ def message(field: int, *parts: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(body)) + body
 
 
-def _packed(field: int, values: Sequence[int]) -> bytes:
+def _pack(field: int, values: Sequence[int]) -> bytes:
     return message(field, *map(_varint, values))

@@ -11,7 +11,7 @@ import numpy as np
 from weft import numpy as weft_numpy
 from weft._engine.ir.symbolic import SymbolicDim, max_dim
 from weft._engine.numpy import creation, ufuncs as uf
-from weft._engine.numpy.fft import _fitted
+from weft._engine.numpy.fft import _fit_lengths
 from weft._engine.numpy.manipulation import flip
 from weft._engine.numpy.promote import array_of
 from weft._engine.ops.elementwise import complex as complex_of
@@ -37,7 +37,7 @@ def dct(
     >>> weft.scipy.fft.dct(wnp.array([1.0, 1.0, 1.0])).round(3)
     Array([6., 0., 0.], dtype=float32)
     """
-    x, (axis,) = _prepared("dct", x, type, norm, [n], [axis])
+    x, (axis,) = _prepare("dct", x, type, norm, [n], [axis])
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return complex_of(*[dct(part, axis=axis, norm=norm) for part in (uf.real(x), uf.imag(x))])
     size = x.shape[axis]
@@ -58,7 +58,7 @@ def idct(
     >>> weft.scipy.fft.idct(weft.scipy.fft.dct(wnp.array([1.0, 2.0, 4.0]))).round(3)
     Array([1., 2., 4.], dtype=float32)
     """
-    x, (axis,) = _prepared("idct", x, type, norm, [n], [axis])
+    x, (axis,) = _prepare("idct", x, type, norm, [n], [axis])
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return complex_of(*[idct(part, axis=axis, norm=norm) for part in (uf.real(x), uf.imag(x))])
     size = x.shape[axis]
@@ -134,13 +134,13 @@ def _several(
         raise ValueError(
             f"{name}: s has a length for each axis, got {len(lengths)} lengths and {len(axes)} axes."
         )
-    x, dims = _prepared(name, x, type, norm, lengths, list(axes))
+    x, dims = _prepare(name, x, type, norm, lengths, list(axes))
     for d in dims:
         x = transform(x, axis=d, norm=norm)
     return x
 
 
-def _prepared(
+def _prepare(
     name: str,
     x: Any,
     type: int,
@@ -159,7 +159,9 @@ def _prepared(
     if not dtypes.issubdtype(x.dtype, np.inexact):
         x = x.astype(dtypes.canonicalize_dtype(np.float64))
     dims = list(canonical_dims(name, axes, x.ndim))
-    return _fitted(x, [x.shape[d] if n is None else n for n, d in zip(lengths, dims)], dims), dims
+    return _fit_lengths(
+        x, [x.shape[d] if n is None else n for n, d in zip(lengths, dims)], dims
+    ), dims
 
 
 def _along(values: Any, axis: int, ndim: int, dtype: Any) -> Any:

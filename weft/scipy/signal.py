@@ -56,7 +56,7 @@ def _direct(x, y, mode: str, precision):
     return out[0, 0]
 
 
-def _cut(full, x_shape: Sequence[int], y_shape: Sequence[int], axes: Sequence[int], mode: str):
+def _crop(full, x_shape: Sequence[int], y_shape: Sequence[int], axes: Sequence[int], mode: str):
     """Return the part of a full convolution that `mode` selects."""
     for d in axes:
         size = {
@@ -144,7 +144,7 @@ def fftconvolve(in1, in2, mode: str = "full", axes: Sequence[int] | int | None =
         full = wnp.fft.irfftn(
             wnp.fft.rfftn(x, sizes, axes) * wnp.fft.rfftn(y, sizes, axes), sizes, axes
         )
-    return _cut(full.astype(x.dtype), x.shape, y.shape, axes, mode)
+    return _crop(full.astype(x.dtype), x.shape, y.shape, axes, mode)
 
 
 def detrend(

@@ -257,7 +257,7 @@ def _totals(executable: Any) -> list[CollectiveTotal]:
 def _count_cost(stages: Any, report: ProgramReport) -> dict[str, float]:
     """Return weft's own counts, for a plugin without estimates."""
     from weft._engine.hlo.cost import module_cost
-    from weft._engine.hlo.fused import compiled
+    from weft._engine.hlo.fused import build_compiled_module
 
     report.cost_source = "weft"
-    return module_cost(compiled(stages))
+    return module_cost(build_compiled_module(stages))

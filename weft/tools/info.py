@@ -42,7 +42,7 @@ def describe() -> str:
         ("mpi", mpi.describe_library()),
         ("jax", shim.describe()),
         *_cache_rows(),
-        *[(name, _shown(name)) for name in sorted(os.environ) if _is_read(name)],
+        *[(name, _format_variable(name)) for name in sorted(os.environ) if _is_read(name)],
     ]
     return "\n".join(align(rows))
 
@@ -75,7 +75,7 @@ def _is_read(variable: str) -> bool:
     )
 
 
-def _shown(variable: str) -> str:
+def _format_variable(variable: str) -> str:
     """Return the value of an environment variable, without secrets."""
     return "(set; not shown)" if variable == job_secret.VARIABLE else os.environ[variable]
 

@@ -101,13 +101,13 @@ def _text(table: dict[str, tuple[str, str]]) -> str:
             values.append(f"{name}: {module}\n")
             imports.update({"typing": ["Any"]} if module == "Any" else {})
     lines = [
-        f"from {module} import {_wrapped(names, '()')}" for module, names in sorted(imports.items())
+        f"from {module} import {_wrap(names, '()')}" for module, names in sorted(imports.items())
     ]
-    offered = _wrapped([f'"{name}"' for name in sorted(table)], "[]")
+    offered = _wrap([f'"{name}"' for name in sorted(table)], "[]")
     return "".join([*lines, "\n", *values, "\n" * bool(values), f"__all__ = {offered}"])
 
 
-def _wrapped(names: list[str], brackets: str) -> str:
+def _wrap(names: list[str], brackets: str) -> str:
     if brackets == "()" and sum(map(len, names)) < _WIDTH // 2:
         return ", ".join(names) + "\n"
     whole = ", ".join([name.replace(" ", "\0") for name in names])  # break lines between names only

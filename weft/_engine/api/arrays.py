@@ -13,13 +13,13 @@ from weft._engine.api.jit import JitFunction, check_output
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.backends.array_spec import _specs
 from weft._engine.control.hitypes import (
+    extract_mutable_values,
     flatten,
     flatten_linear,
     is_mutable,
     on_copies,
-    taken_apart,
 )
-from weft._engine.control.ref import LiftedRefs, any_refs, is_ref, retried
+from weft._engine.control.ref import LiftedRefs, any_refs, is_ref, trace_with_lifted_refs
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import (
@@ -41,7 +41,7 @@ from weft._engine.util.source import (
     api_boundary,
     check_callable,
     function_name,
-    joined,
+    join,
     scope,
     wraps,
 )
@@ -137,7 +137,7 @@ def make_jaxpr(
             fun, args, kwargs, static_argnums, flatten=lambda x: flatten(x, "make_jaxpr")
         )
         with extend_axis_env(list(axis_env or ())):
-            jaxpr = retried(lambda refs: _program(flat, refs))
+            jaxpr = trace_with_lifted_refs(lambda refs: _program(flat, refs))
         if return_shape:
             return jaxpr, flat.unflatten([_struct(a) for a in jaxpr.out_avals])
         return jaxpr
@@ -187,7 +187,7 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
             return fun.eval_shape(*args, **kwargs)
         fun = fun.fun
     if has_mutable:
-        (args, kwargs), _ = taken_apart((args, kwargs))
+        (args, kwargs), _ = extract_mutable_values((args, kwargs))
         return eval_shape(lambda *args, **kwargs: on_copies(fun, args, kwargs)[0], *args, **kwargs)
     flat = FlatFunction(fun, args, kwargs, flatten=lambda x: flatten(x, "eval_shape"))
 
@@ -237,11 +237,11 @@ class _KnownTrace(Trace):
     __slots__ = ()
     evaluates_constants = True
 
-    def serving(self, args):
+    def resolve_trace(self, args):
         return self.parent if any_tracers(args) else eval_trace
 
     def process(self, primitive, args, params):
-        trace = self.serving(args)
+        trace = self.resolve_trace(args)
         with set_trace(trace):
             return trace.process(primitive, args, params)
 
@@ -278,7 +278,7 @@ def named_scope(name: str):
     if not isinstance(name, str):
         raise TypeError(f"named_scope: the name must be a string, got {name!r}.")
     outer = scope.name
-    scope.name = joined(outer, name)
+    scope.name = join(outer, name)
     try:
         yield
     finally:

@@ -42,7 +42,7 @@ from weft._engine.util.errors import ShapeError
 from weft._engine.util.source import api_boundary, check_callable, transformed_scope, wraps
 
 
-def checked_argnums(argnums, n: int, api: str) -> tuple[int, ...]:
+def check_argnums(argnums, n: int, api: str) -> tuple[int, ...]:
     """Return `argnums` as nonnegative positions among `n` arguments."""
     try:
         nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
@@ -177,7 +177,7 @@ def value_and_grad(
 
 
 def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs):
-    nums = checked_argnums(argnums, len(args), "grad")
+    nums = check_argnums(argnums, len(args), "grad")
     chosen = [args[k] for k in nums]
     _check_inputs(fun, args, nums, "grad", holomorphic, allow_int)
     result = vjp_with_aux(_with_args(fun, args, kwargs, nums), chosen, has_aux, "grad")
@@ -265,7 +265,7 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     """
     flat, in_tree = _check_pairs(primals, tangents)
     flat_tangents, _ = flatten_linear(tuple(tangents))
-    checked = list(map(_checked_tangent, flat, flat_tangents))
+    checked = list(map(_check_tangent, flat, flat_tangents))
     flat_fun, trees = flat_with_aux(fun, in_tree, has_aux, "jvp")
     with transformed_scope("jvp"):
         outs, out_tangents = jvp_flat(flat_fun, flat, checked)
@@ -297,7 +297,7 @@ def _check_pairs(primals: Sequence, tangents: Sequence) -> tuple[list, Any]:
     return flat, in_tree
 
 
-def _checked_tangent(p: Any, t: Any) -> Any:
+def _check_tangent(p: Any, t: Any) -> Any:
     """Return the tangent of primal `p` in the type that the program expects; raise TypeError if its type does not fit."""
     want, got = typeof(p).to_tangent_aval(), typeof(t)
     are_inexact = all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype))
@@ -447,7 +447,7 @@ def jacfwd(
     )
     @functools.partial(api_boundary, name="jacfwd")
     def jacobian(*args, **kwargs):
-        nums = checked_argnums(argnums, len(args), "jacfwd")
+        nums = check_argnums(argnums, len(args), "jacfwd")
         chosen = tuple(args[k] for k in nums)
         _check_inputs(fun, args, nums, "jacfwd", holomorphic, False)
         partial = _with_args(fun, args, kwargs, nums)
@@ -494,7 +494,7 @@ def jacrev(
     )
     @functools.partial(api_boundary, name="jacrev")
     def jacobian(*args, **kwargs):
-        nums = checked_argnums(argnums, len(args), "jacrev")
+        nums = check_argnums(argnums, len(args), "jacrev")
         chosen = tuple(args[k] for k in nums)
         _check_inputs(fun, args, nums, "jacrev", holomorphic, allow_int)
         result = vjp_with_aux(_with_args(fun, args, kwargs, nums), chosen, has_aux, "jacrev")
@@ -616,7 +616,7 @@ def fwd_and_bwd(
     """
 
     def fwd(*args, **kwargs):
-        nums = checked_argnums(argnums, len(args), "fwd_and_bwd")
+        nums = check_argnums(argnums, len(args), "fwd_and_bwd")
         return vjp_with_aux(
             _with_args(fun, args, kwargs, nums), [args[k] for k in nums], has_aux, "fwd_and_bwd"
         )

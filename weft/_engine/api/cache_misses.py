@@ -49,7 +49,7 @@ def _differences(function: Any, now: tuple, before: tuple) -> list[str]:
     rows: list[tuple] = []
     paths, old_paths = (function._leaf_names(key[0]) for key in (now, before))
     types, old_types = (
-        dict(zip(names, map(_described, key[2])))
+        dict(zip(names, map(_describe_difference, key[2])))
         for names, key in ((paths, now), (old_paths, before))
     )
     for path in dict.fromkeys([*paths, *old_paths]):
@@ -80,5 +80,5 @@ def _differences(function: Any, now: tuple, before: tuple) -> list[str]:
     )
 
 
-def _described(aval: Any) -> str:
+def _describe_difference(aval: Any) -> str:
     return aval.str_short().lstrip("~") + " of weak type" * aval.weak_type

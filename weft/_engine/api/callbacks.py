@@ -60,7 +60,7 @@ class HostFunction:
         with set_trace(eval_trace):
             args, kwargs = self.arguments(arrays)
             out = self.fun(*args, **kwargs)
-        return [] if self.results is None else self._checked(out)
+        return [] if self.results is None else self._check_results(out)
 
     def arguments(self, arrays: Sequence[np.ndarray]) -> tuple[tuple, dict]:
         """Return `(args, kwargs)` of the user function; arrays are copies, because it may keep them."""
@@ -72,7 +72,7 @@ class HostFunction:
             leaves[i] = x
         return tree.tree_unflatten(self.in_tree, leaves)
 
-    def _checked(self, out: Any) -> list[np.ndarray]:
+    def _check_results(self, out: Any) -> list[np.ndarray]:
         """Return the results as NumPy arrays, as many as declared; their container types do not matter."""
         leaves, structure = tree.tree_flatten(out)
         if structure.num_leaves != self.results.num_leaves:
@@ -123,7 +123,9 @@ def bind_observer(
     )
 
 
-def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArray, ...]]:
+def _flatten_result_types(
+    api: str, result_shape_dtypes: Any
+) -> tuple[Any, tuple[ShapedArray, ...]]:
     """Return structure and types of the declared results."""
     leaves, structure = tree.tree_flatten(result_shape_dtypes)
     for x in leaves:
@@ -196,7 +198,7 @@ def pure_callback(
             f"{vmap_method!r}."
         )
     _check_callable("pure_callback", callback)
-    promised = _promised("pure_callback", result_shape_dtypes)
+    promised = _flatten_result_types("pure_callback", result_shape_dtypes)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     function = HostFunction("pure_callback", callback, leaves, in_tree, promised[0])
     outs = ops.pure_callback_p.bind(
@@ -232,7 +234,7 @@ def io_callback(
     [1.0, 2.0]
     """
     _check_callable("io_callback", callback)
-    promised = _promised("io_callback", result_shape_dtypes)
+    promised = _flatten_result_types("io_callback", result_shape_dtypes)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     function = HostFunction("io_callback", callback, leaves, in_tree, promised[0])
     outs = ops.io_callback_p.bind(

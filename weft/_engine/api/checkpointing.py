@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from weft._engine.api.calls.call_cache import of_function
-from weft._engine.api.flat import FlatFunction, check_static_argnums, checked_argnames
+from weft._engine.api.flat import FlatFunction, check_argnames, check_static_argnums
 from weft._engine.control.hitypes import flatten
-from weft._engine.control.ref import threaded, threads_refs
+from weft._engine.control.ref import lift_refs, threads_refs
 from weft._engine.control.remat import Offloadable, Recompute, Saveable, origin, remat_p
 from weft._engine.core.context import current_context
 from weft._engine.core.primitive import ContractOp, ProductOp, RaggedOp
@@ -63,7 +63,7 @@ def checkpoint(
     if concrete:
         raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
 
-    names = checked_argnames(static_argnames, "checkpoint", "static_argnames")
+    names = check_argnames(static_argnames, "checkpoint", "static_argnames")
 
     @wraps(fun)
     @api_boundary
@@ -88,7 +88,7 @@ def checkpoint(
             policy=policy,
             static_argnums=0,
         )
-        return threaded(
+        return lift_refs(
             first,
             "checkpoint",
             (dynamic, kwargs),
@@ -107,7 +107,7 @@ def checkpoint(
             static_argnums,
             flatten=lambda x: flatten(x, "checkpoint"),
         )
-        jaxpr, consts = _traced_once(flat, fun, fixed)
+        jaxpr, consts = _trace_cached(flat, fun, fixed)
         barred = (
             prevent_cse
             if isinstance(prevent_cse, bool)
@@ -142,7 +142,7 @@ def _of_leaves(prevent_cse: Any, flat: FlatFunction) -> tuple[bool, ...]:
     return (*map(bool, flags), *(True for _ in tree.tree_leaves(kwargs)))
 
 
-def _traced_once(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
+def _trace_cached(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
     """Return the program of `flat` and its constants that are tracers; it is traced once per types, static values and settings.
 
     Functions that close over tracers or have effects, and calls with unhashable static values, are traced each time.

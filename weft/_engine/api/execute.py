@@ -27,9 +27,9 @@ from weft._engine.core.trace import (
     set_trace,
     typeof,
 )
-from weft._engine.ir.explicit import says_all
+from weft._engine.ir.explicit import is_fully_specified
 from weft._engine.ir.jaxpr import Jaxpr
-from weft._engine.ir.mesh import device_mesh, unplaced
+from weft._engine.ir.mesh import default_placement, device_mesh
 from weft._engine.ir.program_mesh import (
     is_abstract,
 )
@@ -41,12 +41,12 @@ from weft._engine.ops.placement import reshard
 from weft._engine.runtime import transfers
 from weft._engine.runtime.array import Array, default_sharding, from_numpy, replicated_over, spec_of
 from weft._engine.runtime.executable import Executable
-from weft._engine.runtime.placement import as_blocks, fits, of_blocks, relaid
+from weft._engine.runtime.placement import as_blocks, copy_to_layout, is_compatible, of_blocks
 from weft._engine.transforms.expand import expand
 from weft._engine.transforms.physical import has_keys
 from weft._engine.util.config import config
 from weft._engine.util.errors import MissingMeshError
-from weft._engine.util.state import clearing
+from weft._engine.util.state import on_clear_caches
 
 # thresholds, measured on several machines
 #: minimum bytes of an array to compile its copies
@@ -130,7 +130,7 @@ def executable_for(
     if typed == specs:
         executable = build(jaxpr, specs, options)
         executable.const_inputs = [
-            x if fits(x._spec, s) else relayout(x, s.sharding, order=s.order)
+            x if is_compatible(x._spec, s) else move_to_layout(x, s.sharding, order=s.order)
             for x, s in zip(const_arrays(jaxpr), executable.in_specs)
         ]
     else:
@@ -148,7 +148,7 @@ def with_key_reuse_check(
     from weft._engine.api import key_reuse
 
     signature = key_reuse.signature_of(jaxpr)
-    key_reuse.used_by_call(name, signature, arrays)
+    key_reuse.consume_call_keys(name, signature, arrays)
     outs = call()
     key_reuse.give_results(signature, arrays, outs)
     return outs
@@ -157,14 +157,14 @@ def with_key_reuse_check(
 def _of_type(spec: ArraySpec) -> ArraySpec:
     """Return `spec` with the sharding of its type if all axes are explicit, so that `P('x')` and `P('x', None)` share a program."""
     sharding, ndim = spec.sharding, spec.aval.ndim
-    if not says_all(spec.aval.explicit) or len(sharding.spec) == ndim:
+    if not is_fully_specified(spec.aval.explicit) or len(sharding.spec) == ndim:
         return spec
     return ArraySpec(
         spec.aval, sharding.with_spec(sharding.spec.of_rank(ndim)), spec.committed, spec.order
     )
 
 
-def relayout(
+def move_to_layout(
     x: Array, sharding: Sharding, committed: bool = True, order: tuple[int, ...] | None = None
 ) -> Array:
     """Return `x` with the given sharding, and its dims stored in `order`.
@@ -177,7 +177,7 @@ def relayout(
     if have.order != want.order:
         return _in_other_order(x, want)
     if want.order is not None:
-        return Array(want, relayout(x._stored(), want.stored.sharding, committed)._live())
+        return Array(want, move_to_layout(x._stored(), want.stored.sharding, committed)._live())
     move = (have.splits, have.local_shape, want.splits, want.local_shape, want.storage_dtype)
     is_here = have.by_process is None and want.by_process is None
     by_program = (
@@ -187,17 +187,19 @@ def relayout(
     )
     is_small = x.nbytes < _RELAYOUT_COMPILED_BYTES
     if is_here and not is_small and _can_reshard_on_devices(have, want):
-        (moved,) = run(_copying(x.aval), [x], ProgramOptions("relayout", out_shardings=(sharding,)))
+        (moved,) = run(
+            _build_copy(x.aval), [x], ProgramOptions("relayout", out_shardings=(sharding,))
+        )
         return Array(want, moved._live())
     if (
         is_small
         or not by_program
-        or fits(have, want)
+        or is_compatible(have, want)
         or (x.nbytes < _RELAYOUT_REPEATED_BYTES and _is_first(move))
     ):
-        return relaid(x, want)
-    with unplaced():
-        (moved,) = run(_moving(*move), [as_blocks(x)], ProgramOptions("relayout"))
+        return copy_to_layout(x, want)
+    with default_placement():
+        (moved,) = run(_build_block_move(*move), [as_blocks(x)], ProgramOptions("relayout"))
     return of_blocks(moved, want)
 
 
@@ -219,12 +221,12 @@ def _in_other_order(x: Array, want: ArraySpec) -> Array:
         x.nbytes < _RELAYOUT_REPEATED_BYTES and _is_first(move)
     )
     if is_here and (is_small or have.backend is not want.backend):
-        return relaid(x, want)
+        return copy_to_layout(x, want)
     if x.sharding.device_assignment != want.sharding.device_assignment:
-        x = relayout(x, want.sharding, want.committed, have.order)
-    with unplaced():
+        x = move_to_layout(x, want.sharding, want.committed, have.order)
+    with default_placement():
         (moved,) = run(
-            _copying(x.aval),
+            _build_copy(x.aval),
             [x],
             ProgramOptions(
                 "relayout",
@@ -236,7 +238,7 @@ def _in_other_order(x: Array, want: ArraySpec) -> Array:
 
 
 @functools.lru_cache(maxsize=1024)
-def _copying(aval: ShapedArray) -> Jaxpr:
+def _build_copy(aval: ShapedArray) -> Jaxpr:
     """Return the program of the identity function."""
     with set_trace(eval_trace):
         return stage(lambda x: [x], [aval], "relayout")
@@ -245,36 +247,42 @@ def _copying(aval: ShapedArray) -> Jaxpr:
 def _of_other_terms(x: Array, want: ArraySpec) -> Array:
     """Return `x` in the layout `want`, where one of them has unreduced axes: equal terms are moved, others are computed by a program."""
     have, sharding = x._spec, want.sharding
-    if fits(have, want):
+    if is_compatible(have, want):
         return Array(want, x._live())
     if want.order is not None:
-        return relayout(relayout(x, sharding, want.committed), sharding, want.committed, want.order)
+        return move_to_layout(
+            move_to_layout(x, sharding, want.committed), sharding, want.committed, want.order
+        )
     if have.has_terms and (
         not isinstance(sharding, NamedSharding)
         or have.sharding.device_assignment != sharding.device_assignment
     ):
         if want.has_terms and have.stored.aval.shape == want.stored.aval.shape:
-            return Array(want, relayout(x._stored(), want.stored.sharding, want.committed)._live())
-        x = relayout(x, have.sharding.with_spec(have.sharding.spec.update(unreduced=frozenset())))
+            return Array(
+                want, move_to_layout(x._stored(), want.stored.sharding, want.committed)._live()
+            )
+        x = move_to_layout(
+            x, have.sharding.with_spec(have.sharding.spec.update(unreduced=frozenset()))
+        )
         if not want.has_terms:
-            return relayout(x, sharding, want.committed)
+            return move_to_layout(x, sharding, want.committed)
     if x.sharding.device_assignment != sharding.device_assignment:
-        x = relayout(x, sharding.with_spec(PartitionSpec()))
+        x = move_to_layout(x, sharding.with_spec(PartitionSpec()))
     (moved,) = run(
-        _resharding(x.aval, sharding), [x], ProgramOptions("reshard", out_shardings=(sharding,))
+        _build_reshard(x.aval, sharding), [x], ProgramOptions("reshard", out_shardings=(sharding,))
     )
     return moved
 
 
 @functools.lru_cache(maxsize=1024)
-def _resharding(aval: ShapedArray, sharding: NamedSharding) -> Jaxpr:
+def _build_reshard(aval: ShapedArray, sharding: NamedSharding) -> Jaxpr:
     """Return the program that reshards a value."""
     with set_trace(eval_trace):
         return stage(lambda x: [reshard(x, sharding)], [aval], "reshard")
 
 
-clearing(_resharding.cache_clear)
-clearing(_copying.cache_clear)
+on_clear_caches(_build_reshard.cache_clear)
+on_clear_caches(_build_copy.cache_clear)
 
 _moves: set[tuple] = set()
 
@@ -290,7 +298,9 @@ def _is_first(move: tuple) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dtype) -> Jaxpr:
+def _build_block_move(
+    splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dtype
+) -> Jaxpr:
     """Return the program that converts one block grid to another."""
     n = len(splits)
 
@@ -303,20 +313,21 @@ def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dt
         return stage(move, [ShapedArray(splits + local, dtype)], "relayout")
 
 
-def on_mesh(args: Sequence[Array]) -> Sequence[Array]:
+def move_to_context_mesh(args: Sequence[Array]) -> Sequence[Array]:
     """Move uncommitted arguments to the context mesh, if there is one."""
     mesh = device_mesh()
     if mesh is None:
         return args
     return [
-        x if x.committed else relayout(x, replicated_over(mesh), order=x._spec.order) for x in args
+        x if x.committed else move_to_layout(x, replicated_over(mesh), order=x._spec.order)
+        for x in args
     ]
 
 
 def place_for(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
     """Return the arguments (without constants) in the layouts that the executable expects."""
     specs = executable.in_specs[len(executable.const_inputs) :]
-    if transfers.guarded():
+    if transfers.is_guarded():
         have = [x._spec for x in args]
         transfers.between_devices(have, specs)
         # the program's devices; it may read the memory of other devices in place
@@ -325,7 +336,7 @@ def place_for(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
     if all(map(operator.is_, map(spec_of, args), specs)):
         return args
     return [
-        x if fits(x._spec, s) else relayout(x, s.sharding, order=s.order)
+        x if is_compatible(x._spec, s) else move_to_layout(x, s.sharding, order=s.order)
         for x, s in zip(args, specs)
     ]
 
@@ -334,7 +345,7 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
     """Return the constants of a program as arrays that remain valid if the user deletes or donates the originals. Conversion is cached."""
     if not jaxpr.consts:
         return []
-    with transfers.AllowedTransferLevels(transfers.NO_TRANSFER), unplaced():
+    with transfers.AllowedTransferLevels(transfers.NO_TRANSFER), default_placement():
         return jaxpr.memo(
             "const arrays", lambda: [Array(x._spec, x._live()) for x in map(to_array, jaxpr.consts)]
         )
@@ -345,19 +356,19 @@ def _place_arguments(args: Sequence[Array], options: ProgramOptions) -> list[Arr
     shardings = options.in_shardings or [None] * len(args)
     layouts = options.in_layouts or [None] * len(args)
     return [
-        _placed_argument(x, i, sharding, layout, options)
+        _place_argument(x, i, sharding, layout, options)
         for i, (x, sharding, layout) in enumerate(zip(args, shardings, layouts))
     ]
 
 
-def _placed_argument(
+def _place_argument(
     x: Array, i: int, sharding: Sharding | None, layout: Any, options: ProgramOptions
 ) -> Array:
     label, name, order = options.label(i), options.name, x._spec.order
     if layout is not None:
         order = argument_order(name, label, x._spec, layout, x.committed)
     if sharding is None:
-        return x if order == x._spec.order else relayout(x, x.sharding, x.committed, order)
+        return x if order == x._spec.order else move_to_layout(x, x.sharding, x.committed, order)
     if x.committed and not x.sharding.is_equivalent_to(sharding, x.ndim):
         devices = [
             f" on devices with ids {[d.id for d in s.device_assignment]}"
@@ -377,6 +388,6 @@ def _placed_argument(
             "  Make one current with weft.set_mesh(mesh), or lower the function only."
         )
     sharding.check_shape(x.shape, label if i < len(options.arg_names) else "an argument")
-    if transfers.guarded():
+    if transfers.is_guarded():
         transfers.between_devices([x._spec], [ArraySpec(x.aval, sharding, True)])
-    return relayout(x, sharding, order=order)
+    return move_to_layout(x, sharding, order=order)

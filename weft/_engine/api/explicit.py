@@ -12,7 +12,7 @@ from typing import Any
 
 from weft._engine.api.placement.device_put import device_put
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
-from weft._engine.ir.explicit import retyped
+from weft._engine.ir.explicit import with_axis_types
 from weft._engine.ir.mesh import AbstractMesh, AxisType, current_mesh, typed_by_default, use_mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import PartitionSpec
@@ -53,11 +53,11 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
             "  Pass P() for a value that is the same on all devices, or leave the value out."
         )
     return tree.tree_unflatten(
-        structure, [_resharded(x, named_sharding(s, "reshard")) for x, s in zip(leaves, shardings)]
+        structure, [_reshard(x, named_sharding(s, "reshard")) for x, s in zip(leaves, shardings)]
     )
 
 
-def _resharded(x: Any, sharding: NamedSharding) -> Any:
+def _reshard(x: Any, sharding: NamedSharding) -> Any:
     """Return one resharded array; a concrete array may come from other devices."""
     if (
         isinstance(x, Tracer)
@@ -102,7 +102,7 @@ def _axis_names(axes: Any, default: Sequence) -> tuple:
     return tuple(default) if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
 
 
-def _not_yet(mesh: Any, axes: Any, kind: AxisType) -> list:
+def _axes_of_other_type(mesh: Any, axes: Any, kind: AxisType) -> list:
     """Return the `axes` (default: all axes) that are not of the type `kind`."""
     return [a for a in _axis_names(axes, mesh.axis_names) if a not in mesh.axes_of_type(kind)]
 
@@ -142,14 +142,14 @@ class _MeshContextFunction:
                 f"{manual}, to "
                 "`Auto` or `Explicit` ones is not supported: inside shard_map a value is one device's block."
             )
-        inner = retyped(mesh, names, self.kind)
+        inner = with_axis_types(mesh, names, self.kind)
         with use_mesh(inner):
             args, kwargs = self.enter((args, kwargs), inner, layouts)
             out = self.fun(*args, **kwargs)
         return self.leave(out, mesh, layouts)
 
 
-def _given(*choices: Any) -> Any:
+def _resolve_axes(*choices: Any) -> Any:
     return next((c for c in choices if c is not None), None)
 
 
@@ -175,7 +175,7 @@ def auto_axes(
         return functools.partial(
             auto_axes, axes=axes, out_sharding=out_sharding, out_shardings=out_shardings
         )
-    default = _given(out_sharding, out_shardings)
+    default = _resolve_axes(out_sharding, out_shardings)
     enter = lambda values, inner, layouts: tree.tree_map(lambda x: _cast(x, inner), values)
 
     def leave(out: Any, mesh: Any, layouts: Any) -> Any:
@@ -187,14 +187,14 @@ def auto_axes(
     @functools.wraps(f)
     @functools.partial(api_boundary, name="auto_axes")
     def automatic(*args, out_sharding: Any = None, out_shardings: Any = None, **kwargs):
-        layouts = _given(out_sharding, out_shardings, default)
+        layouts = _resolve_axes(out_sharding, out_shardings, default)
         if layouts is None:
             raise TypeError(
                 f"auto_axes({function_name(f)}): the keyword out_sharding is missing.\n"
                 "  Automatic axes are not in the types of results. Pass out_sharding=P(...) here or to auto_axes."
             )
         mesh = _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "auto_axes", AxisType.Explicit)
-        if mesh is None or not _not_yet(mesh, axes, AxisType.Auto):
+        if mesh is None or not _axes_of_other_type(mesh, axes, AxisType.Auto):
             return f(*args, **kwargs)  # all axes are automatic already
         return call(args, kwargs, mesh, layouts)
 
@@ -227,7 +227,7 @@ def explicit_axes(
         return functools.partial(
             explicit_axes, axes=axes, in_sharding=in_sharding, in_shardings=in_shardings
         )
-    default = _given(in_sharding, in_shardings)
+    default = _resolve_axes(in_sharding, in_shardings)
 
     def enter(values: Any, inner: Any, layouts: Any) -> Any:
         args, kwargs = values
@@ -246,7 +246,7 @@ def explicit_axes(
     @functools.wraps(f)
     @functools.partial(api_boundary, name="explicit_axes")
     def explicit(*args, in_sharding: Any = None, in_shardings: Any = None, **kwargs):
-        layouts = _given(in_sharding, in_shardings, default)
+        layouts = _resolve_axes(in_sharding, in_shardings, default)
         if layouts is None:
             raise TypeError(
                 f"explicit_axes({function_name(f)}): the keyword in_sharding is missing.\n"

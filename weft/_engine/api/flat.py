@@ -25,7 +25,7 @@ def check_static_argnums(static: Iterable[int], n_args: int) -> None:
         )
 
 
-def checked_argnames(given: str | Iterable[str], api: str, parameter: str) -> tuple[str, ...]:
+def check_argnames(given: str | Iterable[str], api: str, parameter: str) -> tuple[str, ...]:
     """Return one name or several as a tuple; raise TypeError if one is not a string."""
     names = (given,) if isinstance(given, str) else tuple(given)
     if wrong := [name for name in names if not isinstance(name, str)]:

@@ -33,7 +33,7 @@ from weft._engine.api.calls.options import (
     StaticValue,
 )
 from weft._engine.api.execute import (
-    on_mesh,
+    move_to_context_mesh,
     place_for,
     prepare,
     run_ready,
@@ -55,7 +55,7 @@ from weft._engine.backends.base import PythonCall
 from weft._engine.backends.xla_flags import check_are_options
 from weft._engine.control.call import jit_p
 from weft._engine.control.hitypes import flatten, is_mutable
-from weft._engine.control.ref import any_refs, check_returned, retried
+from weft._engine.control.ref import any_refs, check_returned, trace_with_lifted_refs
 from weft._engine.core.context import current_context
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import UsesRefs, hoist_tracers, is_staged, stage
@@ -69,7 +69,7 @@ from weft._engine.core.trace import (
 )
 from weft._engine.hooks import after_calls, after_tracing, hi_types
 from weft._engine.ir.explicit import type_sharding
-from weft._engine.ir.mesh import AUTO, device_mesh, spec_mesh, unplaced
+from weft._engine.ir.mesh import AUTO, default_placement, device_mesh, spec_mesh
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import reshard
 from weft._engine.runtime import transfers
@@ -84,7 +84,7 @@ from weft._engine.util.record import replace
 from weft._engine.util.source import (
     boundary,
     check_callable,
-    explained,
+    explain,
     function_module,
     function_name,
     positional_names,
@@ -139,7 +139,7 @@ class _FlatBody:
         check_returned(fun, "jit", outs)
         for i, out in enumerate(outs):
             check_output(out, "jit", fun, structure, i)
-        return jitted._typed_results(outs, structure)
+        return jitted._apply_explicit_types(outs, structure)
 
 
 class JitFunction(Dispatching):
@@ -237,7 +237,7 @@ class JitFunction(Dispatching):
                     raise
                 return _with_refs().call_with_refs(self, call, used.refs, used)
         except Exception as error:
-            better = explained(error, self, args, kwargs)
+            better = explain(error, self, args, kwargs)
             if better is error:
                 raise
             raise better from error
@@ -321,8 +321,8 @@ class JitFunction(Dispatching):
         leaves = call.leaves
         if self.options.in_shardings is None:
             originals = leaves if _ARRAYS.issuperset(map(type, leaves)) else self._arrays(call)
-            return originals, on_mesh(originals)
-        with unplaced():  # `in_shardings` places them
+            return originals, move_to_context_mesh(originals)
+        with default_placement():  # `in_shardings` places them
             originals = self._arrays(call)
         if self.options.device is None:
             return originals, originals
@@ -349,7 +349,7 @@ class JitFunction(Dispatching):
             after_calls
             or config.no_execution
             or config.debug_key_reuse
-            or (transfers.guarded() and _may_transfer(compiled, leaves))
+            or (transfers.is_guarded() and _may_transfer(compiled, leaves))
         ):
             return  # these settings must see every call
         if device_mesh() is not None and not any(type(x) is Array and x.committed for x in leaves):
@@ -491,7 +491,7 @@ class JitFunction(Dispatching):
             body.out_tree,
             in_shardings,
             self._flat_shardings("out_shardings", body.out_tree, jaxpr.out_avals),
-            self._donated(call),
+            self._donation_mask(call),
             names,
             self.name,
             avals,
@@ -544,7 +544,7 @@ class JitFunction(Dispatching):
         auto = common_auto((*ins, *outs), where) if ins or outs else None
         return auto, tuple([s is not None for s in ins])
 
-    def _typed_results(self, outs: list, structure: Any) -> list:
+    def _apply_explicit_types(self, outs: list, structure: Any) -> list:
         """Return the results with the types that explicit `out_shardings` imply."""
         if self.options.out_shardings is None:
             return outs
@@ -556,7 +556,7 @@ class JitFunction(Dispatching):
             for x, s in zip(outs, shardings)
         ]
 
-    def _donated(self, call: FlatCall) -> tuple[bool, ...]:
+    def _donation_mask(self, call: FlatCall) -> tuple[bool, ...]:
         """Return whether each leaf is donated."""
         options = self.options
         if not options.donate_argnums and not options.donate_argnames:
@@ -591,7 +591,7 @@ class JitFunction(Dispatching):
             traced = inner.trace([r[...] for r in refs], *values, **named)
             return Traced.make(inner, traced._program, traced._leaves, refs)
 
-        return run([]) if self.is_threaded else retried(run, self._cache.refs)
+        return run([]) if self.is_threaded else trace_with_lifted_refs(run, self._cache.refs)
 
     def lower(self, *args, **kwargs):
         """Trace and lower for these arguments; see `stages.Lowered`."""
@@ -666,7 +666,7 @@ class EagerJit(JitFunction):
         public = getattr(sys.modules.get(self.__module__), self.__qualname__, None)
         return self.__qualname__ if public is self else (type(self), (self.fun, self.arrays))
 
-    def _checked_keywords(self, kwargs: dict) -> dict:
+    def _bind_keywords(self, kwargs: dict) -> dict:
         """Return the keywords to pass to the function itself."""
         return kwargs
 
@@ -674,7 +674,7 @@ class EagerJit(JitFunction):
     def _call(self, *args, **kwargs):
         try:
             if kwargs:
-                kwargs = self._checked_keywords(kwargs)
+                kwargs = self._bind_keywords(kwargs)
             if (
                 trace_state.trace is not eval_trace
                 or trace_state.lenient
@@ -691,7 +691,7 @@ class EagerJit(JitFunction):
                 return self._execute(call)
             return self.fun(*args, **kwargs)
         except Exception as error:
-            better = explained(error, self, args, kwargs)
+            better = explain(error, self, args, kwargs)
             if better is error:
                 raise
             raise better from error
@@ -700,7 +700,7 @@ class EagerJit(JitFunction):
 _EAGER = _USUAL | {complex}
 
 
-def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> EagerJit:
+def eager_jit(fun: Callable, arrays: Sequence[int | str] = (0,)) -> EagerJit:
     """Return `fun` as a FaceFunction whose arguments at the positions or names `arrays` are arrays; the others are settings."""
     return EagerJit(fun, arrays)
 

@@ -48,7 +48,7 @@ def is_key(x: Any) -> bool:
     return dtypes.is_extended(x.dtype)
 
 
-def used_by_call(name: str, signature: Signature, arrays: Sequence[Array]) -> None:
+def consume_call_keys(name: str, signature: Signature, arrays: Sequence[Array]) -> None:
     """Consume the keys of arguments and constants that a program consumes."""
     called = "jit-compiled function" if name.startswith("jit(") else name
     for i, (array, mask) in enumerate(zip(arrays, signature.uses)):
@@ -194,7 +194,7 @@ class _KeyUseReader:
     def use_first_operand(self, eqn: Eqn, numbers: np.ndarray) -> None:
         """Consume keys, or check that they are consumed, according to the parameters of the equation."""
         if eqn.params.get("uses"):
-            _use(numbers, self.used, eqn.source, "random", _consumed(eqn, 0))
+            _use(numbers, self.used, eqn.source, "random", _consume(eqn, 0))
         if eqn.params.get("expects"):
             self.check(eqn.invars[0], numbers, eqn)
 
@@ -202,11 +202,11 @@ class _KeyUseReader:
         """Consume the keys of all operands."""
         for i, numbers in enumerate(ins):
             if numbers is not None:
-                _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
+                _use(numbers, self.used, eqn.source, "random", _consume(eqn, i))
 
     def number_result(self, eqn: Eqn, ins: list, v: Var, unknown: bool) -> None:
         """Assign numbers to the keys of a result. Those of an `unknown` operation count as consumed."""
-        numbers = _new(v.aval.shape) if unknown else _moved(eqn, ins, v.aval.shape)
+        numbers = _new(v.aval.shape) if unknown else _track_moved_keys(eqn, ins, v.aval.shape)
         self.numbers[v] = numbers
         if unknown:
             self.used.update(numbers.ravel().tolist())
@@ -256,7 +256,7 @@ class _KeyUseReader:
             elif len(inner) == 1 and len(jaxpr.outvars) == len(eqn.outvars):
                 self.take_results(eqn, [ins[i] for i in operands], signature)
         for i, numbers in together.items():
-            _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
+            _use(numbers, self.used, eqn.source, "random", _consume(eqn, i))
 
     def use_operand(
         self, eqn: Eqn, jaxpr: Jaxpr, i: int, mask: np.ndarray, keys: tuple[np.ndarray, dict]
@@ -268,7 +268,7 @@ class _KeyUseReader:
         if "branches" in eqn.params or jaxpr is eqn.params.get("cond_jaxpr"):
             together[i] = np.union1d(together.get(i, numbers), numbers)
         else:
-            _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
+            _use(numbers, self.used, eqn.source, "random", _consume(eqn, i))
 
     def take_results(self, eqn: Eqn, ins: list, signature: Signature) -> None:
         for v, origins in zip(eqn.outvars, signature.results):
@@ -332,7 +332,7 @@ def _check_condition(eqn: Eqn) -> None:
             )
 
 
-def _consumed(eqn: Eqn, i: int) -> str:
+def _consume(eqn: Eqn, i: int) -> str:
     called = str(eqn.params.get("name", ""))
     return f"In {called if called.startswith('random_') else eqn.primitive.name}, argument {i} is already consumed"
 
@@ -359,7 +359,7 @@ def _operands(eqn: Eqn, jaxpr: Jaxpr, n: int) -> tuple[Sequence[int], Sequence[i
     return range(n), ()
 
 
-def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
+def _track_moved_keys(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
     """Return the numbers of the keys that an operation moves; new numbers if it creates keys, or moves them by unknown values."""
     if all(n is not None or type(a) is Literal for n, a in zip(ins, eqn.invars)) and any(
         n is not None for n in ins

@@ -30,7 +30,7 @@ class _Replicated:
 REPLICATED = _Replicated()
 
 
-def replicated_where_none(given):
+def replace_none_by_replication(given):
     """Replace None in a prefix tree of shardings by replication over the context mesh."""
     return tree.tree_map(lambda s: REPLICATED if s is None else s, given, is_leaf=_is_sharding_leaf)
 

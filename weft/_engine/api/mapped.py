@@ -16,7 +16,7 @@ from weft._engine.transforms.vmappable import is_spec, is_vmappable
 from weft._engine.util import tree
 
 
-def mapped_dims(
+def resolve_mapped_dims(
     in_axes: Any, args: tuple, kwargs: dict, flat: Sequence, where: str
 ) -> list[int | None]:
     """Return the mapped dim of each leaf of the arguments; keyword arguments are mapped over dim 0."""
@@ -80,7 +80,7 @@ def _in_range(dim: int | None, x: Any, where: str) -> int | None:
     return dim % aval.ndim
 
 
-def mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | None) -> int:
+def check_mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | None) -> int:
     """Return the size of all mapped dims; it must equal `given` if that is not None."""
     sizes: dict[int, list[int]] = {}
     for i, (x, d) in enumerate(zip(flat.leaves, dims)):

@@ -24,7 +24,7 @@ from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.execute import to_array
 from weft._engine.api.flat import FlatFunction, signature_of
 from weft._engine.api.jit import JitFunction
-from weft._engine.api.mapped import mapped_dims, mapped_size, result_dims
+from weft._engine.api.mapped import check_mapped_size, resolve_mapped_dims, result_dims
 from weft._engine.api.placement.device_put import device_put
 from weft._engine.api.shard_map import shard_map
 from weft._engine.api.struct import ShapeDtypeStruct
@@ -161,19 +161,19 @@ class PmapFunction:
             return self._on_one_device(args, kwargs)
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if processes.current() is not None:
-            return self._over_processes(args, kwargs)
+            return self._call_across_processes(args, kwargs)
         key = (in_tree, tuple([x._spec if type(x) is Array else None for x in leaves]))
         run = self._ready.get(key)
         if run is None:
             original = leaves
-            run, args, kwargs = self._placed(args, kwargs)
+            run, args, kwargs = self._place_and_compile(args, kwargs)
             if None not in key[1] and all(
                 x is y for x, y in zip(tree.tree_leaves((args, kwargs)), original)
             ):
                 self._ready[key] = run
         return run(*args, **kwargs)
 
-    def _over_processes(self, args: tuple, kwargs: dict) -> Any:
+    def _call_across_processes(self, args: tuple, kwargs: dict) -> Any:
         """Call on the devices of all processes; each process passes the slices for its own devices."""
         flat, dims = self._flat(args, kwargs)
         if any_tracers(flat.leaves):
@@ -182,10 +182,12 @@ class PmapFunction:
                 "  Call it outside, or use shard_map."
             )
         static = {i % len(args) for i in self.static}
-        local_mesh = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
+        local_mesh = self._mesh(check_mapped_size(self.name, flat, dims, self.axis_size))
         everywhere = self._mesh_of_all(local_mesh)
         leaves = [
-            _spread(self._put(to_array(x), d, local_mesh), NamedSharding(everywhere, self._spec(d)))
+            _view_over_devices(
+                self._put(to_array(x), d, local_mesh), NamedSharding(everywhere, self._spec(d))
+            )
             for x, d in zip(flat.leaves, dims)
         ]
         dynamic, kwargs = tree.tree_unflatten(flat.in_tree, leaves)
@@ -197,7 +199,9 @@ class PmapFunction:
             )
         values = iter(dynamic)
         outs = run(*[x if i in static else next(values) for i, x in enumerate(args)], **kwargs)
-        return tree.tree_map(lambda y: _spread(y, NamedSharding(local_mesh, y.sharding.spec)), outs)
+        return tree.tree_map(
+            lambda y: _view_over_devices(y, NamedSharding(local_mesh, y.sharding.spec)), outs
+        )
 
     def _mesh_of_all(self, here: Mesh) -> Mesh:
         """Return the mesh of the devices that all processes use: of each, as many as `here` has, in order."""
@@ -216,7 +220,7 @@ class PmapFunction:
         args, kwargs = tree.tree_map(
             lambda x: ShapeDtypeStruct.like(x) if isinstance(x, ShapedArray) else x, (args, kwargs)
         )
-        run, args, kwargs = self._placed(args, kwargs)
+        run, args, kwargs = self._place_and_compile(args, kwargs)
         return run.trace(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
@@ -251,13 +255,13 @@ class PmapFunction:
             in_axes = tuple(d for i, d in enumerate(in_axes) if i not in static)
         flat = FlatFunction(self.fun, args, kwargs, static)
         dynamic = tuple(x for i, x in enumerate(args) if i not in static)
-        return flat, mapped_dims(in_axes, dynamic, kwargs, flat.leaves, self.name)
+        return flat, resolve_mapped_dims(in_axes, dynamic, kwargs, flat.leaves, self.name)
 
-    def _placed(self, args: tuple, kwargs: dict) -> tuple[JitFunction, tuple, dict]:
+    def _place_and_compile(self, args: tuple, kwargs: dict) -> tuple[JitFunction, tuple, dict]:
         """Return the compiled function for these arguments, and the arguments placed on its devices."""
         flat, dims = self._flat(args, kwargs)
         static = {i % len(args) for i in self.static}
-        mesh = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
+        mesh = self._mesh(check_mapped_size(self.name, flat, dims, self.axis_size))
         leaves = [self._put(x, d, mesh) for x, d in zip(flat.leaves, dims)]
         dynamic, kwargs = tree.tree_unflatten(flat.in_tree, leaves)
         values = iter(dynamic)
@@ -348,7 +352,7 @@ class PmapFunction:
             if none is not None:
                 outs.append(none)
             else:
-                outs.append(next(same) if d is None else self._stacked(next(mapped), d))
+                outs.append(next(same) if d is None else self._move_mapped_dim(next(mapped), d))
         return flat.unflatten(outs)
 
     def _on_slices(self, flat: FlatFunction, examples: list) -> list:
@@ -359,7 +363,7 @@ class PmapFunction:
         finally:
             _inside.depth -= 1
 
-    def _stacked(self, y: Any, dim: int) -> Any:
+    def _move_mapped_dim(self, y: Any, dim: int) -> Any:
         """Return a result with its mapped dim moved from the front to `dim`."""
         ndim = typeof(y).ndim
         if not -ndim <= dim < ndim:
@@ -403,7 +407,7 @@ def _empty_result(y: Any, dim: int | None, size: int) -> Any:
     return y if dim is None else np.stack([y] * size, dim)
 
 
-def _spread(x: Array, sharding: NamedSharding) -> Array:
+def _view_over_devices(x: Array, sharding: NamedSharding) -> Array:
     """Return the local memory as an array with another sharding, over more or fewer devices, with the same shards in this process."""
     have = x._spec
     factor = sharding.mesh.size / have.sharding.mesh.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft._engine.api.execute import to_array
-from weft._engine.control.hitypes import ValueRef, is_value, lowered
+from weft._engine.control.hitypes import ValueRef, is_value, lower_value
 from weft._engine.control.ref import AbstractRef, Ref, TransformedRef, free
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof as typeof_array
 from weft._engine.ir.types import ShapedArray
@@ -40,7 +40,7 @@ def new_ref(
         )
     if is_value(init_val):
         high_type: Any = typeof_array(init_val)
-        parts = [_ref_of_array(x, kind) for x in lowered(init_val, "new_ref")]
+        parts = [_ref_of_array(x, kind) for x in lower_value(init_val, "new_ref")]
         return ValueRef(high_type, parts)
     return _ref_of_array(init_val, kind)
 
@@ -96,7 +96,7 @@ def freeze(ref: Ref | ValueRef) -> Any:
     >>> weft.freeze(weft.new_ref(2.0)).item()
     2.0
     """
-    return ref.free() if isinstance(ref, ValueRef) else free(_checked(ref, "freeze"))
+    return ref.free() if isinstance(ref, ValueRef) else free(_check(ref, "freeze"))
 
 
 def free_ref(ref: Ref | ValueRef) -> None:
@@ -104,7 +104,7 @@ def free_ref(ref: Ref | ValueRef) -> None:
 
     >>> weft.free_ref(weft.new_ref(2.0))
     """
-    freeze(ref) if isinstance(ref, ValueRef) else free(_checked(ref, "free_ref"))
+    freeze(ref) if isinstance(ref, ValueRef) else free(_check(ref, "free_ref"))
 
 
 def get(ref: Ref, idx: Any = ...) -> Any:
@@ -113,7 +113,7 @@ def get(ref: Ref, idx: Any = ...) -> Any:
     >>> weft.ref.get(weft.new_ref(wnp.arange(3)), 1).item()
     1
     """
-    return _checked(ref, "get", (*_WRITABLE, ValueRef))[idx]
+    return _check(ref, "get", (*_WRITABLE, ValueRef))[idx]
 
 
 def set(ref: Ref, idx: Any, value: Any) -> None:
@@ -124,7 +124,7 @@ def set(ref: Ref, idx: Any, value: Any) -> None:
     >>> ref[...].tolist()
     [0, 7, 7]
     """
-    _checked(ref, "set", _WRITABLE).set(value, idx=idx)
+    _check(ref, "set", _WRITABLE).set(value, idx=idx)
 
 
 def swap(ref: Ref, idx: Any, value: Any, _function_name: str = "swap") -> Any:
@@ -133,7 +133,7 @@ def swap(ref: Ref, idx: Any, value: Any, _function_name: str = "swap") -> Any:
     >>> weft.ref.swap(weft.new_ref(wnp.arange(3)), 2, 9).item()
     2
     """
-    return _checked(ref, _function_name, _WRITABLE).swap(value, idx=idx)
+    return _check(ref, _function_name, _WRITABLE).swap(value, idx=idx)
 
 
 def addupdate(ref: Ref, idx: Any, x: Any) -> None:
@@ -144,7 +144,7 @@ def addupdate(ref: Ref, idx: Any, x: Any) -> None:
     >>> ref[...].tolist()
     [0.0, 6.0]
     """
-    _checked(ref, "addupdate", _WRITABLE).addupdate(x, idx=idx)
+    _check(ref, "addupdate", _WRITABLE).addupdate(x, idx=idx)
 
 
 def typeof(x: Any) -> ShapedArray | AbstractRef:
@@ -158,7 +158,7 @@ def typeof(x: Any) -> ShapedArray | AbstractRef:
     return x.type if isinstance(x, (Ref, ValueRef)) else typeof_array(x)
 
 
-def _checked(ref: Any, api: str, kinds: type | tuple[type, ...] = Ref) -> Any:
+def _check(ref: Any, api: str, kinds: type | tuple[type, ...] = Ref) -> Any:
     if not isinstance(ref, kinds):
         raise TypeError(
             f"{api}: `ref` must be a reference to a mutable array, got {type(ref)}. Make one with weft.new_ref."

@@ -31,14 +31,14 @@ from weft._engine.control.body import stage_body, with_axes
 from weft._engine.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft._engine.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
 from weft._engine.core.trace import Tracer, any_tracers, typeof
-from weft._engine.ir.explicit import told_axes
+from weft._engine.ir.explicit import typed_axes
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import PartitionSpec
-from weft._engine.ops.collective_rules import typed
+from weft._engine.ops.collective_rules import with_varying_axes
 from weft._engine.ops.collectives import first_only, psum
 from weft._engine.ops.layout import reshape
-from weft._engine.ops.placement import repeated, reshard, sum_of_terms, terms
+from weft._engine.ops.placement import repeat, reshard, sum_of_terms, terms
 from weft._engine.util import tree
 from weft._engine.util.record import record, replace
 from weft._engine.util.source import api_boundary, wraps
@@ -174,7 +174,7 @@ def _call(f: Callable, options: ShardMapOptions, args: tuple, kwargs: dict) -> A
         args = _positional(f, args, kwargs, name)
     mesh = _mesh_of(options.mesh, args, name)
     site = ShardMapSite(name, mesh, _manual(mesh, options.axis_names, options.auto, name))
-    in_specs = _inferred(site, args) if options.in_specs is Infer else options.in_specs
+    in_specs = _infer_specs(site, args) if options.in_specs is Infer else options.in_specs
     options = replace(options, mesh=mesh, in_specs=in_specs)
     check_entries(site, in_specs, "in_specs")
     check_entries(site, options.out_specs, "out_specs")
@@ -277,7 +277,7 @@ def _call_on_terms(f: Callable, options: ShardMapOptions, site: ShardMapSite, ar
         titles = leaf_labels(out, lambda path: f"result{tree.keystr(path)}")
         results, out_tree = tree.tree_flatten(out)
         entries = [
-            _given_terms(site, x, spec, title, options.check, ordered)
+            _return_terms(site, x, spec, title, options.check, ordered)
             for x, spec, title in zip(results, result_specs, titles)
         ]
         return tree.tree_unflatten(out_tree, entries)
@@ -296,24 +296,24 @@ def _call_on_terms(f: Callable, options: ShardMapOptions, site: ShardMapSite, ar
         sum_of_terms(x, ordered(s.unreduced)) if s.unreduced else x
         for x, s in zip(leaves, result_specs)
     ]
-    return tree.tree_unflatten(structure, list(map(_typed_reduced, leaves, result_specs)))
+    return tree.tree_unflatten(structure, list(map(_add_reduced_axes, leaves, result_specs)))
 
 
 def _with_entries(x: Any, spec: PartitionSpec, site: ShardMapSite, ordered: Callable) -> Any:
     """Return an argument with a dim for the terms, and one for the copies, according to its spec."""
     if spec.unreduced:
         x = terms(x, site.mesh, ordered(spec.unreduced))
-    return repeated(x, site.mesh, ordered(spec.reduced)) if spec.reduced else x
+    return repeat(x, site.mesh, ordered(spec.reduced)) if spec.reduced else x
 
 
 def _block_of_term(x: Any, spec: PartitionSpec, ordered: Callable) -> Any:
     """Return the block of one device without the dims of terms and copies, with the type of its spec."""
     block = reshape(x, typeof(x).shape[bool(spec.unreduced) + bool(spec.reduced) :])
-    block = typed(block, ordered(spec.unreduced), "unreduced")
-    return typed(block, ordered(spec.reduced), "reduced")
+    block = with_varying_axes(block, ordered(spec.unreduced), "unreduced")
+    return with_varying_axes(block, ordered(spec.reduced), "reduced")
 
 
-def _given_terms(
+def _return_terms(
     site: ShardMapSite, x: Any, spec: PartitionSpec, label: str, check: bool, ordered: Callable
 ) -> Any:
     """Return a result inside in its outer form: a term as an entry of a leading dim, a reduced value from the first device."""
@@ -323,13 +323,13 @@ def _given_terms(
             f"shard_map({site.name}): {label} is to be unreduced over {same}, and is the same on all devices there: "
             f"{typeof(x).str_short()}.\n  Make terms of a sum of it with lax.pcast(x, {same}, to='unreduced')."
         )
-    x = typed(x, ordered(spec.unreduced | spec.reduced), "varying")
+    x = with_varying_axes(x, ordered(spec.unreduced | spec.reduced), "varying")
     one_for_all = ordered([a for a in spec.reduced if a in typeof(x).vma])
     x = psum(first_only(x, list(one_for_all)), one_for_all) if one_for_all else x
     return reshape(x, (1, *typeof(x).shape)) if spec.unreduced else x
 
 
-def _typed_reduced(x: Any, spec: PartitionSpec) -> Any:
+def _add_reduced_axes(x: Any, spec: PartitionSpec) -> Any:
     """Return a result outside, with the axes over which it is reduced in its type."""
     sharding = typeof(x).explicit
     if sharding is None:
@@ -396,7 +396,7 @@ def _bind(
         )
         out_specs = specs_of_results(body.jaxpr.outvars, body.out_tree)
         jaxpr = (
-            with_axes(body.jaxpr, [told_axes(s.axes, mesh) for s in out_specs])
+            with_axes(body.jaxpr, [typed_axes(s.axes, mesh) for s in out_specs])
             if check
             else body.jaxpr
         )
@@ -508,7 +508,7 @@ def _array_mesh(x: Any) -> Mesh | None:
     )
 
 
-def _inferred(site: ShardMapSite, args: tuple) -> Any:
+def _infer_specs(site: ShardMapSite, args: tuple) -> Any:
     """Return the specs of the arguments' shardings, restricted to manual axes; traced values without explicit sharding are whole."""
 
     def spec(x):

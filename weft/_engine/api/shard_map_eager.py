@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.api.execute import relayout, to_array
+from weft._engine.api.execute import move_to_layout, to_array
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.control.shard_map import (
     block_aval,
@@ -22,11 +22,11 @@ from weft._engine.control.shard_map import (
     whole_aval,
     whole_sharding,
 )
-from weft._engine.core.annotations import annotated_types, check_same_axes
+from weft._engine.core.annotations import annotate_types, check_same_axes
 from weft._engine.core.extension import ExtensionPrimitive, expansion
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import BatchAxis, RegionOp
-from weft._engine.core.sharded_types import sharded_types
+from weft._engine.core.sharded_types import infer_sharded_types
 from weft._engine.core.trace import (
     Trace,
     Tracer,
@@ -97,13 +97,13 @@ class ManualTrace(Trace):
     def process(self, primitive, args, params):
         avals = [typeof(x) for x in args]
         if any(a.vma for a in avals):
-            out_avals, _ = annotated_types(primitive, avals, params)
+            out_avals, _ = annotate_types(primitive, avals, params)
             if not config.auto_pcast:
                 check_same_axes(primitive, [x.aval for x in args if type(x) is ManualTracer])
         else:
             out_avals = primitive.abstract(avals, params)
         if any(a.explicit is not None for a in avals):
-            out_avals = sharded_types(primitive, avals, out_avals, params)
+            out_avals = infer_sharded_types(primitive, avals, out_avals, params)
         values = [self.value(x) for x in args]
         if (
             isinstance(primitive, ExtensionPrimitive)
@@ -139,7 +139,7 @@ class ManualTrace(Trace):
         if type(x) is Array and x.committed:
             self.check_devices(x)
         if type(x) is Array and len(x.sharding.device_set) > 1:
-            return relayout(_whole_here(x), default_sharding(), committed=False)
+            return move_to_layout(_fetch_whole_value(x), default_sharding(), committed=False)
         return x
 
     def check_devices(self, x: Array) -> None:
@@ -258,15 +258,15 @@ def run_eagerly(
 
 def _block(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
     """Return the blocks of `x` under `spec` as one array: [splits..., block dims...]."""
-    x, sharding = _whole_here(x), NamedSharding(mesh, spec)
+    x, sharding = _fetch_whole_value(x), NamedSharding(mesh, spec)
     return (
-        as_blocks(relayout(x, sharding))
+        as_blocks(move_to_layout(x, sharding))
         if sharding.is_fully_addressable
         else all_blocks(x, sharding)
     )
 
 
-def _whole_here(x: Array) -> Array:
+def _fetch_whole_value(x: Array) -> Array:
     """Return `x`, or its gathered value as a local array if it spans processes."""
     if x._spec.by_process is None:
         return x
@@ -283,5 +283,7 @@ def _array(
         block = to_array(to_storage(out, spec.dims(aval.ndim), names, sizes))
     blocks = aval.update(sharding=None)
     whole = ArraySpec(whole_aval(blocks, spec, mesh, names), NamedSharding(mesh, spec), True)
-    array = of_blocks(relayout(block, default_sharding(), committed=False), whole)
-    return array if aval.explicit is None else relayout(array, whole_sharding(aval, spec, mesh))
+    array = of_blocks(move_to_layout(block, default_sharding(), committed=False), whole)
+    return (
+        array if aval.explicit is None else move_to_layout(array, whole_sharding(aval, spec, mesh))
+    )

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._engine.control.hitypes import HiPspec, lowered
+from weft._engine.control.hitypes import HiPspec, lower_value
 from weft._engine.core.trace import typeof
 from weft._engine.hooks import hi_types
 from weft._engine.ir.mesh import Mesh
@@ -264,7 +264,7 @@ def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
     if not isinstance(spec, HiPspec):
         return part, None
     values, inner = tree.tree_flatten(part)
-    arrays = [*map(list, zip(*[lowered(x, "shard_map") for x in values]))]
+    arrays = [*map(list, zip(*[lower_value(x, "shard_map") for x in values]))]
     return arrays, (inner, list(map(typeof, values)))
 
 
@@ -297,7 +297,7 @@ def on_arrays(call: Callable, f: Callable, site: ShardMapSite, options: Any, arg
         return [part for part, _ in pairs]
 
     on_blocks.__name__ = site.name
-    operands = [lowered(x, "shard_map") if hi else x for x, hi in zip(leaves, is_value)]
+    operands = [lower_value(x, "shard_map") if hi else x for x, hi in zip(leaves, is_value)]
     parts = call(on_blocks, tuple(_low_specs(specs)), _low_specs(entries), tuple(operands))
     for i, (spec, known) in enumerate(zip(entries, types)):
         if known is not None:

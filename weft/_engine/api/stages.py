@@ -50,7 +50,7 @@ class ArgInfo:
     dtype = property(lambda self: self.aval.dtype)
 
 
-def given_sharding(x) -> Sharding | None:
+def sharding_of_argument(x) -> Sharding | None:
     """Return the specified sharding of the argument `x` (an array, a number, a type or a ShapeDtypeStruct), or None."""
     if type(x) is Array:
         return x.sharding if x.committed else None
@@ -61,7 +61,7 @@ def _spec(x, aval, devices: tuple) -> ArraySpec:
     """Return the array spec of the argument `x`; a sharding over an abstract mesh gets these devices."""
     if type(x) is Array:
         return x._spec
-    sharding = given_sharding(x)
+    sharding = sharding_of_argument(x)
     if sharding is None:
         return ArraySpec(aval, *placement_of_new())
     sharding = on_devices(sharding, devices) if is_abstract(sharding) else sharding
@@ -79,11 +79,11 @@ def _devices_of(shardings: Sequence[Sharding | None]) -> tuple:
     if isinstance(context, Mesh) and context.abstract_mesh is abstract.mesh:
         return context.flat_devices
     concrete = next((s for s in specified if not is_abstract(s)), None)
-    return _planned(abstract.mesh.size) if concrete is None else concrete.device_assignment
+    return _plan_shardings(abstract.mesh.size) if concrete is None else concrete.device_assignment
 
 
 @functools.lru_cache(maxsize=64)
-def _planned(count: int) -> tuple:
+def _plan_shardings(count: int) -> tuple:
     from weft._engine.backends.planned import planned_devices  # imports the whole compiler
 
     return tuple(planned_devices(1, count))
@@ -175,7 +175,7 @@ class Traced(metaclass=Sealed):
         ]
         return tree.tree_unflatten(program.out_tree, structs)
 
-    def _kept(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:
+    def _prune_arguments(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:
         """Return `jaxpr` without dead code and unused arguments, and which arguments were kept; all are with `keep_unused`."""
         jaxpr = dce(jaxpr)
         read = {a for eqn in jaxpr.eqns for a in eqn.invars if isinstance(a, Var)} | set(
@@ -208,7 +208,7 @@ class Lowered(metaclass=Sealed):
         self._traced = traced
         program = traced._program
         self._jaxpr = expand(program.jaxpr)
-        devices = _devices_of([*map(given_sharding, traced._leaves), *program.in_shardings])
+        devices = _devices_of([*map(sharding_of_argument, traced._leaves), *program.in_shardings])
         specs = [_spec(x, aval, devices) for x, aval in zip(traced._leaves, program.in_avals)]
         orders = [s.order for s in specs]
         if program.in_layouts or program.out_layouts:
@@ -265,7 +265,7 @@ class Lowered(metaclass=Sealed):
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
-        jaxpr, is_used = self._traced._kept(without_partitions(self._jaxpr))
+        jaxpr, is_used = self._traced._prune_arguments(without_partitions(self._jaxpr))
         shardings = [
             s.sharding if s.committed else None for s, keep in zip(self.in_specs, is_used) if keep
         ]
@@ -348,9 +348,9 @@ class Lowered(metaclass=Sealed):
     def cost_analysis(self) -> dict[str, float]:
         """Return floating point operations, transcendental functions and bytes accessed of the global program, before fusion."""
         from weft._engine.hlo.cost import module_cost
-        from weft._engine.hlo.text.hlo_text import lowered
+        from weft._engine.hlo.text.hlo_text import lower_global
 
-        return module_cost(lowered(without_partitions(self._jaxpr), self._traced.fun_name))
+        return module_cost(lower_global(without_partitions(self._jaxpr), self._traced.fun_name))
 
 
 class MemoryStats:
@@ -452,9 +452,9 @@ class Compiled(metaclass=Sealed):
         if estimates is not None:
             return estimates
         from weft._engine.hlo.cost import module_cost
-        from weft._engine.hlo.fused import compiled
+        from weft._engine.hlo.fused import build_compiled_module
 
-        return module_cost(compiled(self.stages))
+        return module_cost(build_compiled_module(self.stages))
 
     def memory_analysis(self) -> MemoryStats:
         """Return bytes of arguments, results, aliases, temporaries and their peak on one device, and the process's temporaries.

@@ -10,7 +10,12 @@ import numpy as np
 
 from weft._engine.api.flat import FlatFunction
 from weft._engine.api.jit import function_name
-from weft._engine.api.mapped import mapped_dims, mapped_size, result_dims, result_shape
+from weft._engine.api.mapped import (
+    check_mapped_size,
+    resolve_mapped_dims,
+    result_dims,
+    result_shape,
+)
 from weft._engine.control.ref import (
     Ref,
     TransformedRef,
@@ -21,7 +26,7 @@ from weft._engine.control.ref import (
 )
 from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.trace import Zero, conversion, typeof
-from weft._engine.ir.explicit import told_axes
+from weft._engine.ir.explicit import typed_axes
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import PartitionSpec, spec_of_dims
@@ -124,9 +129,9 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
         )
     if registered:
         return _call_with_types(flat_fun, in_axes, out_axes, axis_name, axis_size, spread)
-    dims = mapped_dims(in_axes, args, kwargs, flat, where)
-    size = mapped_size(where, flat_fun, dims, axis_size)
-    flat = [x if d is None else _converted(x) for x, d in zip(flat, dims)]
+    dims = resolve_mapped_dims(in_axes, args, kwargs, flat, where)
+    size = check_mapped_size(where, flat_fun, dims, axis_size)
+    flat = [x if d is None else _convert(x) for x, d in zip(flat, dims)]
     axis = _axis(name, flat, dims, size, axis_name, spread)
     with transformed_scope("vmap"):
         outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
@@ -139,7 +144,7 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     )
 
 
-def _converted(x):
+def _convert(x):
     """Return a mapped argument as an array if it is an object with a conversion to an array."""
     make = None if hasattr(type(x), "aval") else conversion(x)
     return x if make is None else make()
@@ -150,7 +155,7 @@ def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAx
     splits = _splits(name, flat, dims)
     shardings = (typeof(x).explicit for x in flat if splits)
     mesh = next((sharding.mesh for sharding in shardings if sharding is not None), None)
-    if spread and splits and told_axes(spread, mesh) != set(splits):
+    if spread and splits and typed_axes(spread, mesh) != set(splits):
         raise ShardingTypeError(
             f"vmap({name}): Only one of spmd_axis_name or arrays sharded on the mapped dim may split it: "
             f"spmd_axis_name={spread}, and arrays are split by {splits} there."
@@ -177,10 +182,10 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
     where = f"vmap({name})"
     flat = flat_fun.leaves
     args, kwargs = tree.tree_unflatten(flat_fun.in_tree, [object() for _ in flat])
-    dims = mapped_dims(in_axes, args, kwargs, flat, where)
+    dims = resolve_mapped_dims(in_axes, args, kwargs, flat, where)
     array_dims = [None if is_vmappable(x) else d for x, d in zip(flat, dims)]
     size = length_of_axis(axis_size) if axis_size is not None else None
-    size = mapped_size(where, flat_fun, array_dims, size)
+    size = check_mapped_size(where, flat_fun, array_dims, size)
     axis = _axis(name, flat, array_dims, size, axis_name, spread)
     with transformed_scope("vmap"):
         outs, out_dims, trace = batch_elements(
@@ -223,7 +228,7 @@ def _call_with_refs(
     names = flat_fun.names()
     check_aliases(fun, "vmap", *zip(*[(x, n) for x, n in zip(leaves, names) if is_ref(x)]))
     args, kwargs = tree.tree_unflatten(flat_fun.in_tree, values)
-    dims = mapped_dims(in_axes, args, kwargs, values, where)
+    dims = resolve_mapped_dims(in_axes, args, kwargs, values, where)
     lent = [i for i, (x, d) in enumerate(zip(leaves, dims)) if is_ref(x) and d is not None]
     operands = [x if d is not None or not is_ref(x) else 0 for x, d in zip(values, dims)]
 
@@ -319,7 +324,7 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
     if dim is not None and axis.splits:
         _check_splits(aval, dim, axis, name)
     placed = to_dim(out, dim, axis, want)
-    return _split_alike(placed, want, axis.splits) if dim is None and axis.splits else placed
+    return _split_like_mapped(placed, want, axis.splits) if dim is None and axis.splits else placed
 
 
 def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> None:
@@ -334,7 +339,7 @@ def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> No
         )
 
 
-def _split_alike(x: Any, dim: int, splits: tuple) -> Any:
+def _split_like_mapped(x: Any, dim: int, splits: tuple) -> Any:
     """Return `x`, which is equal for all examples, with its mapped dim split as in mapped values."""
     sharding, mesh = typeof(x).explicit, current_mesh()
     if sharding is None:

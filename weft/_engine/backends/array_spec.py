@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.backends.held import Numbers, held_by_process
+from weft._engine.backends.held import Numbers, blocks_by_process
 from weft._engine.ir import mesh
 from weft._engine.ir.explicit import type_sharding
 from weft._engine.ir.program_mesh import is_abstract
@@ -105,7 +105,7 @@ class ArraySpec:
         self.has_terms = bool(sharding.unreduced)
         self.backend = _backend_of(aval, sharding)
         if self.has_terms or order is not None:
-            return self._in_memory_of(_stored(self))
+            return self._in_memory_of(_as_stored_array(self))
         self.stored = self
         self._lay_out()
         return self
@@ -125,8 +125,8 @@ class ArraySpec:
         self.nbytes = math.prod(shape) * dtype.itemsize
         self.by_process = self.held = None
         if backend is not None and not sharding.is_fully_addressable:
-            self.by_process = held_by_process(sharding, aval.ndim)
-            self.held = _held_here(self.by_process, backend.process_index(), splits)
+            self.by_process = blocks_by_process(sharding, aval.ndim)
+            self.held = _numbers_on_process(self.by_process, backend.process_index(), splits)
         grid = splits if self.held is None else tuple(map(len, self.held))
         self.storage_shape = grid + self.local_shape
         size = math.prod(self.storage_shape) if self.held != () else 0
@@ -230,17 +230,17 @@ def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def transposed(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
+def transpose(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
     """Return a view with the dims in another order; random keys have extra trailing dims. Without an order, return the value itself."""
     return value if order is None else value.transpose(*order, *range(len(order), value.ndim))
 
 
-def untransposed(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
-    """Return the value whose `transposed` is this one."""
-    return value if order is None else transposed(value, inverse(order))
+def undo_transpose(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
+    """Return the value whose `transpose` is this one."""
+    return value if order is None else transpose(value, inverse(order))
 
 
-def _stored(spec: ArraySpec) -> ArraySpec:
+def _as_stored_array(spec: ArraySpec) -> ArraySpec:
     """Return the array spec of the stored array: the terms of an array with unreduced axes, or the transposed array."""
     aval, sharding, committed, order = spec.aval, spec.sharding, spec.committed, spec.order
     if order is not None:
@@ -258,7 +258,7 @@ def _stored(spec: ArraySpec) -> ArraySpec:
     return ArraySpec(stored_aval(aval, sharding), sharding.stored, committed)
 
 
-def _held_here(
+def _numbers_on_process(
     by_process: tuple[tuple[int, Numbers], ...], process: int, splits: tuple[int, ...]
 ) -> Numbers | None:
     """Return the block numbers along each dim of the stored array that `process` holds; None if it holds all."""
@@ -272,18 +272,18 @@ def _held_here(
 def follow_processes() -> None:
     """Recompute the blocks of each process in all array specs, after the processes of devices have changed."""
     mesh.follow_processes()
-    held_by_process.cache_clear()
+    blocks_by_process.cache_clear()
     for spec in list(_specs.values()):  # a copy: other threads add to it
         if spec.by_process is not None:
-            spec.by_process = held_by_process(spec.stored.sharding, spec.stored.aval.ndim)
+            spec.by_process = blocks_by_process(spec.stored.sharding, spec.stored.aval.ndim)
 
 
-def held_numbers(spec: ArraySpec) -> dict[int, Numbers]:
+def numbers_by_process(spec: ArraySpec) -> dict[int, Numbers]:
     """Return the block numbers of each process along all dims of the stored array."""
     extra = ((0,),) * (len(spec.splits) - spec.stored.aval.ndim)
     return {
         rank: held + extra
-        for rank, held in held_by_process(spec.stored.sharding, spec.stored.aval.ndim)
+        for rank, held in blocks_by_process(spec.stored.sharding, spec.stored.aval.ndim)
     }
 
 
@@ -304,7 +304,7 @@ def to_blocks(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
     value = np.asarray(value, spec.storage_dtype)
     if spec.is_row_major:
         return value.reshape(spec.storage_shape)
-    return those_here(blocks_of(value, spec.splits, spec.local_shape), spec)
+    return select_local_blocks(blocks_of(value, spec.splits, spec.local_shape), spec)
 
 
 def blocks_of(
@@ -316,7 +316,7 @@ def blocks_of(
     return split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
 
 
-def those_here(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
+def select_local_blocks(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
     """Return the shards that this process has, from the grid of all shards."""
     if spec.held is None:
         return blocks

@@ -29,7 +29,7 @@ from weft._engine.util.config import config, num_virtual_devices, settled
 from weft._engine.util.errors import UnknownBackendError
 from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
-from weft._engine.util.threads import held_over_forks
+from weft._engine.util.threads import fork_safe_lock
 from weft._engine.util.user_code import suspended
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class Backend:
 
     def __init__(self) -> None:
         self._devices: tuple[Device, ...] = ()
-        self._lock = held_over_forks(threading.RLock())
+        self._lock = fork_safe_lock(threading.RLock())
 
     def __repr__(self) -> str:
         return f"Client(platform={self.platform!r})"
@@ -481,7 +481,7 @@ class Backend:
         """Return a key of everything except the program and the sources that compiled code depends on; None disables the disk cache."""
         return None
 
-    def compiling(self) -> contextlib.AbstractContextManager:
+    def enter_compilation(self) -> contextlib.AbstractContextManager:
         """Return a context that is entered while a program is compiled, from its first stage on."""
         return contextlib.nullcontext()
 
@@ -550,7 +550,7 @@ def names() -> list[str]:
 _ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
 _defaults: dict[tuple[str | None, str | None], str] = {}
 #: held while plugins are located and backends are created, each once
-_making = held_over_forks(threading.RLock())
+_making = fork_safe_lock(threading.RLock())
 _accelerators_are_known = False
 
 

@@ -20,7 +20,7 @@ Numbers = tuple[tuple[int, ...], ...]
 
 
 @lru_cache(maxsize=4096)
-def held_by_process(sharding: Sharding, ndim: int) -> tuple[tuple[int, Numbers], ...]:
+def blocks_by_process(sharding: Sharding, ndim: int) -> tuple[tuple[int, Numbers], ...]:
     """Return every process that drives devices of `sharding`, with the blocks that it holds of values of rank `ndim`.
 
     Raises ShardingError if the processes hold different numbers of blocks, or blocks that are not a product of numbers along dims.

@@ -25,7 +25,7 @@ from weft._engine.backends.lockstep import Lockstep, Values
 from weft._engine.core.primitive import CallbackOp
 from weft._engine.hlo.host_meetings import program_end_p
 from weft._engine.ir.jaxpr import Eqn
-from weft._engine.ops.callback import reported
+from weft._engine.ops.callback import convert_errors
 from weft._engine.util.config import Override, config
 from weft._engine.util.errors import without_frames
 from weft._engine.util.threads import DaemonThread
@@ -98,7 +98,7 @@ class MeshHostCall:
         device = base.get_host().devices()[0]
         with config.as_traced(self._settings), Override(default_device=device):
             named = eqn.params.get("callback", eqn.primitive.name)
-            with reported(eqn.primitive, named, eqn.source):
+            with convert_errors(eqn.primitive, named, eqn.source):
                 results = devices.step(eqn, operands)
         for i, visit in enumerate(visits):
             visit.write([values[i] for values in results])

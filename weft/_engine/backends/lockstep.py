@@ -48,7 +48,7 @@ class Lockstep:
         """Return each device's value of an argument, given the shards by position."""
         return [shards[at] for at in self._positions(x)]
 
-    def collected(self, x: BlockLayout, values: Values) -> dict[tuple[int, ...], np.ndarray]:
+    def collect_result(self, x: BlockLayout, values: Values) -> dict[tuple[int, ...], np.ndarray]:
         """Return the shards of a result by position, from the values of the devices."""
         if x.blocks is None:
             return dict(zip(self._positions(x), values))
@@ -181,7 +181,7 @@ class Lockstep:
         layout = eqn.params.get("layout")
         if len(self) < len(self.places) or not self.axes:
             return self._callback_of_some(eqn, ins, layout)
-        varies = [self._varying_axes(x) for x in ins]
+        varies = [self._find_varying_axes(x) for x in ins]
         if layout is not None:
             self._follow_layout(layout, varies)
         over = [i for i, mine in enumerate(zip(*varies)) if any(mine)]
@@ -191,19 +191,19 @@ class Lockstep:
                 MappedAxis(self.shape[i], self.names[i], tuple(v[i] for v in varies)) for i in over
             ]
             params = {**params, "mapped": (*axes, *params.get("mapped", ()))}
-        operands = [self._stacked(x, mine) for x, mine in zip(ins, varies)]
+        operands = [self._stack_devices(x, mine) for x, mine in zip(ins, varies)]
         outs = reference_results(eqn.replace(params=params), operands)
         if layout is not None and not layout.apart:
             is_whole = layout.of_mesh(params.get("mapped", ()))
             over = [i for i, whole in zip(over, is_whole) if not whole]
-        return [self._along(np.asarray(y), over) for y in outs]
+        return [self._split_along_axes(np.asarray(y), over) for y in outs]
 
-    def _along(self, value: np.ndarray, axes: list[int]) -> Values:
+    def _split_along_axes(self, value: np.ndarray, axes: list[int]) -> Values:
         """Return each device's part of a value with a leading dim for each of these axes."""
         parts = {at: value[at] for at in np.ndindex(*[self.shape[i] for i in axes])}
         return [parts[tuple(place[i] for i in axes)] for place in self.places]
 
-    def _varying_axes(self, values: Values) -> list[bool]:
+    def _find_varying_axes(self, values: Values) -> list[bool]:
         """Return for each mesh axis whether the devices along it have different objects."""
         grid = np.array([id(v) for v in values]).reshape(self.shape)
         return [bool((grid != grid.take([0], i)).any()) for i in range(grid.ndim)]
@@ -241,7 +241,7 @@ class Lockstep:
                 results[i] = mine
         return [list(values) for values in zip(*results)]
 
-    def _stacked(self, values: Values, varies: Sequence[bool]) -> np.ndarray:
+    def _stack_devices(self, values: Values, varies: Sequence[bool]) -> np.ndarray:
         """Return the values of all devices with a leading dim for each axis over which they vary."""
         chosen = [
             v

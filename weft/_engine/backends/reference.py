@@ -29,9 +29,9 @@ class ReferenceBackend(Backend):
     platform = "reference"
 
     def of_strings(self) -> Backend:
-        from weft._engine.backends.strings import held_on_host
+        from weft._engine.backends.strings import host_backend_of
 
-        return held_on_host(self)
+        return host_backend_of(self)
 
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Shards:
         blocks = to_blocks(value, spec)
@@ -62,7 +62,7 @@ class ReferenceProgram(LoadedLocalProgram):
         program, devices = self.program, self.devices
         operands = [devices.spread(x, buffer) for x, buffer in zip(program.ins, buffers)]
         results = devices.run(program.jaxpr, operands)
-        return [devices.collected(x, values) for x, values in zip(program.outs, results)]
+        return [devices.collect_result(x, values) for x, values in zip(program.outs, results)]
 
 
 def run_on_devices(program: LocalProgram, args: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -33,6 +33,6 @@ class StringBackend(Backend):
 
 
 @functools.cache
-def held_on_host(owner: Backend) -> StringBackend:
+def host_backend_of(owner: Backend) -> StringBackend:
     """Return the backend that stores arrays of strings for the devices of `owner`."""
     return StringBackend(owner)

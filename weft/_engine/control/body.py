@@ -50,7 +50,7 @@ from weft._engine.util.config import config
 from weft._engine.util.errors import describe
 from weft._engine.util.record import record, replace
 from weft._engine.util.source import function_name, positional_names, user_frame
-from weft._engine.util.state import clearing
+from weft._engine.util.state import on_clear_caches
 
 
 def pick(values: Sequence, mask: Sequence[bool]) -> list:
@@ -76,7 +76,7 @@ def runs_in_python() -> bool:
     return config.disable_jit and type(current_trace()) is EvalTrace
 
 
-def unchanging(values: Any) -> Any:
+def freeze_arrays(values: Any) -> Any:
     """Return the tree with its NumPy arrays as immutable arrays: `x += 1` in a function then makes
     a new array, as under staging."""
 
@@ -86,16 +86,16 @@ def unchanging(values: Any) -> Any:
     )
 
 
-def handed_on(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
+def find_passed_through(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
     """Return, for each of the `count` carries from input `first` of `jaxpr`, whether the program
     returns it unchanged."""
     return [a is b for a, b in zip(jaxpr.invars[first : first + count], jaxpr.outvars)]
 
 
-def untouched(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
+def replace_unchanged_carries(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
     """Return the results of a loop, with the initial value in place of each traced carry that no
     step changes."""
-    kept = handed_on(jaxpr, first, len(given))
+    kept = find_passed_through(jaxpr, first, len(given))
     return [
         x if keep and isinstance(x, Tracer) else out for keep, x, out in zip(kept, given, results)
     ]
@@ -129,7 +129,7 @@ def stage_body(
     Errors name the function `api`.
     """
     key = (in_tree, tuple(avals), name, current_context(is_lenient=False))
-    captured = _captured(fun)
+    captured = _capture(fun)
     try:
         known = {} if captured is None else _staged.setdefault(fun, {})
     except TypeError:  # no hash or no weak reference
@@ -161,7 +161,7 @@ def stage_body(
             used.fun, used.out_tree = fun, out_tree[0] if out_tree else None
             raise
     consts = list(jaxpr.consts)
-    body = StagedBody(shared(without_consts(jaxpr)), consts, out_tree[0])
+    body = StagedBody(deduplicate(without_consts(jaxpr)), consts, out_tree[0])
     if not any_tracers(consts):
         known[key] = (captured, body)
     return body
@@ -234,7 +234,7 @@ class Adapted:
 _adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, Adapted]] = weakref.WeakKeyDictionary()
 
 
-def adapted(fun: Callable, how: Callable) -> Adapted:
+def adapt_function(fun: Callable, how: Callable) -> Adapted:
     """Return `how(fun, *args)` as a function of `args`, cached as long as `fun` lives."""
     try:
         known = _adapted.setdefault(fun, {})
@@ -245,13 +245,13 @@ def adapted(fun: Callable, how: Callable) -> Adapted:
         return Adapted(lambda: fun, how)
 
 
-def _captured(fun: Callable) -> tuple | None:
+def _capture(fun: Callable) -> tuple | None:
     """Return the objects that a function closes over, to compare by identity; None if their state
     may change unnoticed."""
     if isinstance(fun, Adapted):
-        return _captured(fun.fun())
+        return _capture(fun.fun())
     if isinstance(fun, functools.partial):
-        inner = _captured(fun.func)
+        inner = _capture(fun.func)
         return None if inner is None else (*inner, *fun.args, *fun.keywords.values())
     if isinstance(fun, BuiltinFunctionType):
         return ()
@@ -279,7 +279,7 @@ def _state_of(fun: Any) -> tuple | None:
     if held is None:
         return None
     wrapped = held.get("__wrapped__")
-    inner = () if wrapped is None else _captured(wrapped)
+    inner = () if wrapped is None else _capture(wrapped)
     return None if inner is None else (*inner, *held.values())
 
 
@@ -330,7 +330,7 @@ def _holds_arrays(jaxpr: Jaxpr) -> bool:
     )
 
 
-def shared(jaxpr: Jaxpr) -> Jaxpr:
+def deduplicate(jaxpr: Jaxpr) -> Jaxpr:
     """Return `jaxpr` or an equal program that was staged before, so that its derived programs and
     executables are reused.
 
@@ -354,7 +354,7 @@ def shared(jaxpr: Jaxpr) -> Jaxpr:
         return jaxpr
 
 
-@clearing
+@on_clear_caches
 def _forget() -> None:
     """Drop all staged functions."""
     _staged.clear()

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._engine.control.custom_values import to_front
-from weft._engine.control.guarded import guarded
+from weft._engine.control.guarded import guard_effects
 from weft._engine.control.ref import call_on_values
 from weft._engine.core.interpret import evaluate, run_reference
-from weft._engine.core.primitive import CallLike, registry, unsupported
+from weft._engine.core.primitive import CallLike, declare_unsupported, registry
 from weft._engine.core.stage import StageTrace
 from weft._engine.core.trace import EvalTrace, Zero, is_undef
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
@@ -83,8 +83,8 @@ class ProgramCallOp(CallLike):
     ref_effects = staticmethod(lambda params: params["jaxpr"].effects)
     type = staticmethod(call_type)
     reference = staticmethod(call_reference)
-    factors = unsupported("calls are inlined before partitioning")
-    lower = unsupported("calls are inlined before fusion")
+    factors = declare_unsupported("calls are inlined before partitioning")
+    lower = declare_unsupported("calls are inlined before fusion")
 
     def call(self, jaxpr: Jaxpr, args: Sequence, params: dict, shardings: Sequence = (None, None)):
         """Bind the op on a transformed program; shardings default to unspecified."""
@@ -156,7 +156,7 @@ class ProgramCallOp(CallLike):
                 return evaluate(program, *operands)
             if self.only_derivatives or params.get("in_shardings") is None:
                 return self.call_part(program, operands, params)
-            shardings = _known_shardings(program, partial, unknown, params)
+            shardings = _known_part_shardings(program, partial, unknown, params)
             return self.call(program, operands, params, shardings)
 
         def bind_unknown(program, operands):
@@ -189,7 +189,7 @@ class ProgramCallOp(CallLike):
         if known_outs or computed or partial.known.effects:
             known = called(eqn, partial.known, known_ins, [*known_outs, *computed])
             if kept is not None:
-                known = _written_out(known)
+                known = _inline_equations(known)
         if unknown_outs or partial.unknown.effects:
             operands = [*residuals, *_pick(eqn.invars, mask)]
             if kept is not None and not all(mask):
@@ -206,7 +206,7 @@ class ProgramCallOp(CallLike):
             counts["num_consts"] = params["num_consts"] + 1
         if isinstance(barred := params.get("prevent_cse"), tuple):
             counts["prevent_cse"] = (False, *barred)
-        return self.call(guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
+        return self.call(guard_effects(params["jaxpr"]), [on, *operands], {**params, **counts})
 
 
 class WholeCall(ProgramCallOp):
@@ -233,7 +233,7 @@ def shorten_call(eqn: Eqn, used: Sequence[bool]) -> Eqn:
     return call
 
 
-def _known_shardings(
+def _known_part_shardings(
     program: Jaxpr, partial: PartialEvalResult, unknown: Sequence[bool], params: dict
 ):
     """Return the shardings of the operands and results of the known part."""
@@ -251,7 +251,7 @@ def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[boo
     return inner if all(keep) else inner.replace(invars=_pick(inner.invars, keep)), keep
 
 
-def _written_out(call: Eqn) -> list[Eqn]:
+def _inline_equations(call: Eqn) -> list[Eqn]:
     """Return the equations of the called program if each result of the call is computed by one of
     them, otherwise the call."""
     program = call.params["jaxpr"]

@@ -15,7 +15,7 @@ Laws: the results are those of the program without checks. A site costs a compar
 
 `check_p` takes `(code, *values)`, each with one leading dim per enclosing vmap. Code k means that
 `sites[k - 1]` failed; its values are in the slot of that site. The op can be evaluated,
-differentiated and batched, but not compiled: `checked` removes it.
+differentiated and batched, but not compiled: `add_checks` removes it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,17 @@ from weft._engine.core.primitive import (
     ReduceOp,
     ScanOp,
     ScatterOp,
-    unsupported,
+    declare_unsupported,
 )
 from weft._engine.core.stage import stage
-from weft._engine.core.trace import Zero, any_tracers, eval_trace, trace_state, tracked_axes, typeof
+from weft._engine.core.trace import (
+    Zero,
+    any_tracers,
+    eval_trace,
+    find_tracked_axes,
+    trace_state,
+    typeof,
+)
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft._engine.ir.rewrite import map_jaxprs
 from weft._engine.ir.specs import PartitionSpec
@@ -210,9 +217,9 @@ _NOT_COMPILED = "a check is taken out of a program by checkify before the progra
 check_p.define(
     reference=lambda *args, **params: _run(*args, **params),
     jvp=lambda primals, tangents, **params: (check_p.bind(*primals, **params), []),
-    transpose=unsupported("a check has no results to have cotangents"),
-    factors=unsupported(_NOT_COMPILED),
-    lower=unsupported(_NOT_COMPILED),
+    transpose=declare_unsupported("a check has no results to have cotangents"),
+    factors=declare_unsupported(_NOT_COMPILED),
+    lower=declare_unsupported(_NOT_COMPILED),
     guard=_guard,
 )
 
@@ -347,12 +354,12 @@ class Sites:
 
     def initial(self) -> list:
         """Return the state without an error; inside a shard_map, one per device."""
-        axes = tracked_axes()
+        axes = find_tracked_axes()
         state = [zeros(aval) for aval in self.avals]
         return [cast(x, axes) for x in state] if axes else state
 
 
-def checked(jaxpr: Jaxpr, errors: frozenset) -> tuple[Sites, Callable[..., tuple[list, list]]]:
+def add_checks(jaxpr: Jaxpr, errors: frozenset) -> tuple[Sites, Callable[..., tuple[list, list]]]:
     """Return the sites of a program, and a function from its operands to the final state and the
     results."""
     sites = Sites(jaxpr, errors)
@@ -387,7 +394,7 @@ def _step(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, Se
         rule = _RULES.find(primitive)
         if rule is not None:
             return rule(sites, eqn, state, operands)
-    outs = _unchecked(eqn, operands)
+    outs = _evaluate_without_checks(eqn, operands)
     code = sites.code(eqn, OOBError)
     if code is not None:
         state = _after_indexing(sites, eqn, code, state, operands)
@@ -527,7 +534,7 @@ def _with_state(sites: Sites, jaxpr: Jaxpr, position: int = 0) -> Jaxpr:
     results."""
 
     def make() -> Jaxpr:
-        avals = [a.update(vma=a.vma | tracked_axes()) for a in sites.avals]
+        avals = [a.update(vma=a.vma | find_tracked_axes()) for a in sites.avals]
         n = len(avals)
 
         def run(*args: Any) -> list:
@@ -543,7 +550,7 @@ def _with_state(sites: Sites, jaxpr: Jaxpr, position: int = 0) -> Jaxpr:
             run, [*jaxpr.in_avals[:position], *avals, *jaxpr.in_avals[position:]], jaxpr.name
         )
 
-    return sites.made((jaxpr, position, tracked_axes()), make)
+    return sites.made((jaxpr, position, find_tracked_axes()), make)
 
 
 def _split_state(sites: Sites, outs: Sequence) -> tuple[list, list]:
@@ -608,7 +615,7 @@ def _quietly(rule: Callable[[], tuple[Sequence, Sequence]]) -> tuple[list, list]
         zeros_of[:] = [[x if type(x) is Zero else None for x in half] for half in halves]
         return [x for half in halves for x in half if type(x) is not Zero]
 
-    values = iter(evaluate_by(_unchecked, stage(flat, ()), ()))
+    values = iter(evaluate_by(_evaluate_without_checks, stage(flat, ()), ()))
     first, second = [[next(values) if zero is None else zero for zero in half] for half in zeros_of]
     return first, second
 
@@ -654,7 +661,7 @@ def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, l
     n, checks_cond = len(state), sites.visit(cond)
 
     def ask(*args: Any) -> list:
-        return evaluate_by(_unchecked, cond, [*args[:n_cond], *args[n_cond + n :]])
+        return evaluate_by(_evaluate_without_checks, cond, [*args[:n_cond], *args[n_cond + n :]])
 
     def step(*args: Any) -> list:
         for_cond, for_body, now, xs = (
@@ -668,7 +675,7 @@ def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, l
             now, _ = _evaluate(sites, cond, now, [*for_cond, *outs])
         return [*now, *outs]
 
-    axes = tracked_axes()
+    axes = find_tracked_axes()
     avals = [a.update(vma=a.vma | axes) for a in sites.avals]
     c_in, b_in = cond.in_avals, body.in_avals
     test = sites.made(
@@ -695,7 +702,7 @@ def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, l
     return _split_state(sites, outs)
 
 
-def _unchecked(eqn: Eqn, operands: list) -> Sequence:
+def _evaluate_without_checks(eqn: Eqn, operands: list) -> Sequence:
     """Return the results of an equation without its checks."""
     if eqn.primitive is check_p:
         return []
@@ -716,7 +723,7 @@ def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[lis
         none = np.int32(np.iinfo(np.int32).max)
         first = pmin(select_n(ne(now[0], np.int32(0)), none, here), axes)
         mine = eq(here, first)
-        shared = [_shared(select_n(mine, zeros(typeof(x)), x), axes) for x in now]
+        shared = [_value_of_any_device(select_n(mine, zeros(typeof(x)), x), axes) for x in now]
         return [*shared, *outs]
 
     def make() -> Jaxpr:
@@ -737,7 +744,7 @@ def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[lis
     return [select_n(first, old, new) for old, new in zip(state, inside)], outs
 
 
-def _shared(x: Any, axes: Sequence) -> Any:
+def _value_of_any_device(x: Any, axes: Sequence) -> Any:
     """Return the value of the only device whose value is not zero."""
     if typeof(x).dtype == np.bool_:
         return ne(psum(convert_element_type(x, np.int32), axes), np.int32(0))

@@ -15,22 +15,22 @@ import numpy as np
 from weft._engine.control.body import (
     StagedBody,
     check_same_tree,
+    deduplicate,
     define_partial_eval,
     layout_mismatch,
     leaf_names,
     mismatch,
     pick,
     runs_in_python,
-    shared,
     stage_body,
     with_axes,
 )
-from weft._engine.control.diverging import check_no_collective, diverging
-from weft._engine.control.guarded import guarded
+from weft._engine.control.diverging import check_no_collective, vary_over_axes
+from weft._engine.control.guarded import guard_effects
 from weft._engine.control.hitypes import flatten
-from weft._engine.control.ref import Ref, call_on_values, threaded, threads_refs
+from weft._engine.control.ref import Ref, call_on_values, lift_refs, threads_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
-from weft._engine.core.primitive import BranchLike, unsupported
+from weft._engine.core.primitive import BranchLike, declare_unsupported
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Tracer, Zero, is_undef, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -158,20 +158,22 @@ def _batch_select(axis, index, operands, batched, branches):
         chosen = eq(index, np.int32(number))
         used = {v for eqn in branch.eqns for v in eqn.invars}
         given = [
-            _differentiated_where(chosen, x) if b and v in used else x
+            _mask_cotangent(chosen, x) if b and v in used else x
             for x, b, v in zip(operands, batched, branch.invars)
         ]
         if branch.effects:
             cases.append(
                 evaluate(
-                    batch_jaxpr(guarded(branch), axis, (True, *batched), True)[0], chosen, *given
+                    batch_jaxpr(guard_effects(branch), axis, (True, *batched), True)[0],
+                    chosen,
+                    *given,
                 )
             )
         else:
             cases.append(evaluate(batch_jaxpr(branch, axis, batched, True)[0], *given))
     which = index if len(branches) != 2 else _is_nonzero(index)
     outs, dims = [], []
-    for same, operand in zip(zip(*cases), _handed_on(branches)):
+    for same, operand in zip(zip(*cases), _find_passed_through(branches)):
         if operand is not None:
             outs.append(operands[operand])
             dims.append(0 if batched[operand] else None)
@@ -182,7 +184,7 @@ def _batch_select(axis, index, operands, batched, branches):
     return outs, dims
 
 
-def _differentiated_where(chosen, x):
+def _mask_cotangent(chosen, x):
     """Return `x` with a zero cotangent for the examples that do not take the branch: its derivative
     there may be inf or nan."""
     aval = typeof(x)
@@ -192,7 +194,7 @@ def _differentiated_where(chosen, x):
     return select_n(broadcast_in_dim(chosen, aval.shape, (0,)), stop_gradient(x), x)
 
 
-def _handed_on(branches) -> list[int | None]:
+def _find_passed_through(branches) -> list[int | None]:
     """Return, for each result, the number of the operand that every branch returns unchanged, or
     None."""
     operands = [{v: i for i, v in enumerate(b.invars)} for b in branches]
@@ -250,7 +252,7 @@ define_partial_eval(cond_p, _split, sees_policy=True)
 class _BranchSplit:
     """Branches split for partial evaluation. Residuals that branches compute use `n_slots` slots,
     which equal types of different branches share; residuals that are known operands (numbers in
-    `shared`) are passed on directly."""
+    `deduplicate`) are passed on directly."""
 
     __slots__ = ("known", "unknown", "out_unknown", "n_slots", "shared")
 
@@ -331,7 +333,9 @@ def _transpose(cts, index, *args, branches):
         avals = [v.aval.to_tangent_aval() for v in pick(branches[0].invars, linear)]
         refs = list({id(r): r for *_, refs in parts for r in refs}.values())
         return (
-            tuple(_padded(part, flags, wanted, avals, mine, refs) for part, flags, mine in parts),
+            tuple(
+                _pad_branch(part, flags, wanted, avals, mine, refs) for part, flags, mine in parts
+            ),
             wanted,
             refs,
         )
@@ -351,7 +355,7 @@ def _transpose(cts, index, *args, branches):
     return [None, *((next(outs) if next(flags) else None) if lin else None for lin in linear)]
 
 
-def _padded(
+def _pad_branch(
     jaxpr: Jaxpr,
     have: Sequence[bool],
     wanted: Sequence[bool],
@@ -413,12 +417,12 @@ def _links(eqn: Eqn) -> list:
 
 _REGION = "its branches are partitioned and lowered, one by one, by the passes themselves"
 cond_p.define(
-    factors=unsupported(_REGION),
-    lower=unsupported("control flow is lowered by its class"),
+    factors=declare_unsupported(_REGION),
+    lower=declare_unsupported("control flow is lowered by its class"),
     links=_links,
 )
 cond_p.guard = lambda on, operands, params: cond_p.bind(
-    operands[0], on, *operands[1:], branches=tuple(guarded(b) for b in params["branches"])
+    operands[0], on, *operands[1:], branches=tuple(guard_effects(b) for b in params["branches"])
 )
 cond_p.ref_effects = lambda params: frozenset().union(*(b.effects for b in params["branches"]))
 
@@ -449,7 +453,7 @@ def _cond_with_refs(
         and not callable(true_fun)
     ):
         return _cond_of_pairs(pred, true_fun, false_fun, *operands)
-    return threaded(
+    return lift_refs(
         first,
         "cond",
         operands,
@@ -569,7 +573,7 @@ def _switch_with_refs(
     values."""
     if operand is not _absent:
         operands = (operand,)
-    return threaded(
+    return lift_refs(
         first,
         "switch",
         operands,
@@ -619,14 +623,14 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
     return _choose(
         "switch",
-        _clamped(index, len(branches)),
+        _clamp_index(index, len(branches)),
         branches,
         [f"branch {i}" for i in range(len(branches))],
         operands,
     )
 
 
-def _clamped(index, n: int):
+def _clamp_index(index, n: int):
     """Return the index as int32 between 0 and n - 1. It is clamped first, since a wider integer may
     not fit."""
     if isinstance(index, (int, np.integer)):
@@ -650,7 +654,8 @@ def _choose(
     if axes:
         check_no_collective(api, branches, axes)
         branches = tuple(
-            with_axes(diverging(b, axes), [a.vma | axes for a in b.out_avals]) for b in branches
+            with_axes(vary_over_axes(b, axes), [a.vma | axes for a in b.out_avals])
+            for b in branches
         )
     outs = cond_p.bind(index, *consts, *flat, branches=branches)
     return tree.tree_unflatten(bodies[0].out_tree, outs)
@@ -675,7 +680,7 @@ def common_consts(bodies: Sequence[StagedBody]) -> tuple[Branches, list]:
         leading = [Var(a) for a in avals]
         for var, c in zip(body.jaxpr.invars, body.consts):
             leading[numbers[id(c)]] = var
-        return shared(body.jaxpr.replace(invars=[*leading, *body.jaxpr.invars[n:]]))
+        return deduplicate(body.jaxpr.replace(invars=[*leading, *body.jaxpr.invars[n:]]))
 
     places = tuple(tuple(numbers[id(c)] for c in b.consts) for b in bodies)
     return tuple(

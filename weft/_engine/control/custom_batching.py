@@ -19,7 +19,7 @@ from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import WholeCall, plain_params
 from weft._engine.control.custom_rules import attribute_of_wrapped
 from weft._engine.control.custom_values import to_front
-from weft._engine.control.hitypes import flatten_linear, holds_values
+from weft._engine.control.hitypes import flatten_linear, has_hi_values
 from weft._engine.control.loops import map as map_in_loop
 from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import hoist_tracers, stage
@@ -96,7 +96,7 @@ class custom_vmap:
             return outs
 
         def rule(size, flags, values):
-            if holds_values(in_tree):
+            if has_hi_values(in_tree):
                 raise NotImplementedError(
                     f"custom_vmap: the rule of {name} takes values of hi types, whose mapped parts `in_batched` cannot mark."
                 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._engine.core.interpret import run_reference
-from weft._engine.core.primitive import CustomOp, unsupported
+from weft._engine.core.primitive import CustomOp, declare_unsupported
 from weft._engine.ir.factors import FactorRule, RuleBuilder
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft._engine.ir.rewrite import inline_calls, map_jaxprs
@@ -71,7 +71,7 @@ class EinsumRule:
 
         values = [
             [
-                [dim(n, size) for n, size in zip(_expanded(dims, a.ndim, ""), a.shape)]
+                [dim(n, size) for n, size in zip(_expand_ellipsis(dims, a.ndim, ""), a.shape)]
                 for dims, a in zip(rules, avals)
             ]
             for _, rules, avals in groups
@@ -92,7 +92,9 @@ class EinsumRule:
                     f"{kind}s."
                 )
             for i, (dims, aval) in enumerate(zip(rules, avals)):
-                for name, size in zip(_expanded(dims, aval.ndim, f"{i}th {kind}"), aval.shape):
+                for name, size in zip(
+                    _expand_ellipsis(dims, aval.ndim, f"{i}th {kind}"), aval.shape
+                ):
                     if not isinstance(name, Compound) and known.setdefault(name, size) != size:
                         raise ValueError(
                             f"custom_partitioning: factor {name!r} of the sharding rule has size {known[name]}, and size "
@@ -101,7 +103,7 @@ class EinsumRule:
         return known
 
 
-def _expanded(dims: Sequence, ndim: int, what: str) -> list:
+def _expand_ellipsis(dims: Sequence, ndim: int, what: str) -> list:
     """Return the names of the dims of a value, with numbered names for the dims of an ellipsis."""
     if Ellipsis not in dims:
         if len(dims) != ndim:
@@ -118,12 +120,12 @@ def _expanded(dims: Sequence, ndim: int, what: str) -> list:
     return [*dims[:at], *[(BATCHING, k) for k in range(count)], *dims[at + 1 :]]
 
 
-def parsed(
+def parse_rule(
     text: str, sizes: dict[str, int], reduced: Sequence[str] = (), replicated: Sequence[str] = ()
 ) -> EinsumRule:
     """Parse a rule. Raise ValueError if the text is invalid.
 
-    >>> parsed("... i k, k j -> ... i j", {}).outs
+    >>> parse_rule("... i k, k j -> ... i j", {}).outs
     ((Ellipsis, 'i', 'j'),)
     """
     if text.count("->") != 1:
@@ -205,7 +207,7 @@ def _factors(
 
 
 def _no(what: str) -> Any:
-    return unsupported(
+    return declare_unsupported(
         f"{what} rule for 'custom_partitioning' not implemented. Give the function around it a rule of its own, with "
         "weft.custom_vjp or weft.custom_batching.custom_vmap"
     )

@@ -25,10 +25,10 @@ from weft._engine.control.custom_values import (
     check_outputs,
     check_tangents,
     flatten_cts,
-    over_axis,
-    shown,
-    taken,
+    from_user_tangent,
+    map_over_axis,
     to_front,
+    to_user_tangents,
 )
 from weft._engine.control.hitypes import flatten, flatten_linear, of_tangents
 from weft._engine.control.ref import (
@@ -39,12 +39,12 @@ from weft._engine.control.ref import (
     check_returned,
     is_ref,
     names_of,
-    retried,
+    trace_with_lifted_refs,
 )
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import BatchAxis, Primitive, RegionOp, unsupported
-from weft._engine.core.scalars import typed
-from weft._engine.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
+from weft._engine.core.primitive import BatchAxis, Primitive, RegionOp, declare_unsupported
+from weft._engine.core.scalars import with_type
+from weft._engine.core.stage import UsesRefs, hoist_shared_constants, hoist_tracers, stage
 from weft._engine.core.trace import (
     EvalTrace,
     Zero,
@@ -89,9 +89,9 @@ class _RuledCall(WholeCall):
             subfuns, args = args[: self.n_functions], args[self.n_functions :]
         if not subfuns:
             return super().bind(*args, **params)
-        return self.apply(trace_state.trace, subfuns, [typed(x) for x in args], params["name"])
+        return self.apply(trace_state.trace, subfuns, [with_type(x) for x in args], params["name"])
 
-    def functions_apart(self, params: dict) -> tuple[list, dict]:
+    def split_functions(self, params: dict) -> tuple[list, dict]:
         jaxpr = params["jaxpr"]
         call = Subfunction(lambda *xs: evaluate(jaxpr, *xs))
         return [call, *self.rules_apart(params)], {"name": params["name"]}
@@ -304,7 +304,7 @@ class custom_jvp(_CustomFunction):
         out_tree: list = []
 
         def flat_jvp(primals, tangents):
-            tangents = shown(tangents, self.symbolic_zeros)
+            tangents = to_user_tangents(tangents, self.symbolic_zeros)
             if split.refs:
                 primals, tangents = map(split.with_refs, (primals, tangents))
             primals_in, tangents_in = (
@@ -326,7 +326,7 @@ class custom_jvp(_CustomFunction):
                     f"with equal container (pytree) structures, but got {structure} and {tangent_structure} respectively."
                 )
             check_outputs(rule, name, out_tree, [structure, *map(typeof, outs)])
-            tangent_outs = list(map(taken, tangent_outs))
+            tangent_outs = list(map(from_user_tangent, tangent_outs))
             check_tangents(name, outs, tangent_outs)
             return outs, tangent_outs
 
@@ -347,10 +347,10 @@ class RuledFunction:
         raise NotImplementedError
 
     def map(self, axis: BatchAxis, flags: Sequence[bool], once: list[bool]) -> RuledFunction:
-        """Return the function and its rule mapped over dim 0 of the flagged arguments (see `over_axis`)."""
+        """Return the function and its rule mapped over dim 0 of the flagged arguments (see `map_over_axis`)."""
         raise NotImplementedError
 
-    def refusing(self, fun: Callable) -> RuledFunction:
+    def with_refusing_rule(self, fun: Callable) -> RuledFunction:
         """Return `fun` with a rule that refuses differentiation."""
         raise NotImplementedError
 
@@ -366,10 +366,10 @@ class FunctionWithJvp(RuledFunction):
         return self.rule(primals, tangents)
 
     def map(self, axis, flags, once):
-        fun = over_axis(self.fun, axis, flags, once)
+        fun = map_over_axis(self.fun, axis, flags, once)
         return FunctionWithJvp(fun, batch_jvp(self.rule, axis, flags, once), self.name)
 
-    def refusing(self, fun):
+    def with_refusing_rule(self, fun):
         return FunctionWithJvp(fun, _refuse(self.name), self.name)
 
     def equation(self):
@@ -383,10 +383,10 @@ class FunctionWithVjp(RuledFunction):
         return _vjp_forward(self.rule, primals, tangents, self.name)
 
     def map(self, axis, flags, once):
-        fun = over_axis(self.fun, axis, flags, once)
+        fun = map_over_axis(self.fun, axis, flags, once)
         return FunctionWithVjp(fun, batch_vjp(self.rule, axis, flags, once), self.name)
 
-    def refusing(self, fun):
+    def with_refusing_rule(self, fun):
         return FunctionWithVjp(fun, VjpRules(_refuse(self.name), _refuse(self.name)), self.name)
 
     def equation(self):
@@ -399,11 +399,11 @@ def apply_ruled(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
     if kind is EvalTrace:
         with set_trace(trace):
             return ruled.fun(*args)
-    if (serving := trace.serving(args)) is not trace:
+    if (serving := trace.resolve_trace(args)) is not trace:
         return apply_ruled(serving, ruled, args)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
-        primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]
+        primals, tangents = [with_type(p) for p, _ in pairs], [t for _, t in pairs]
         with set_trace(trace.parent):
             if all(type(t) is Zero for t in tangents):
                 return apply_ruled(trace.parent, ruled, primals)
@@ -425,7 +425,7 @@ def _record(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
     try:
         jaxpr, consts = hoist_tracers(stage(ruled.fun, [typeof(x) for x in args], ruled.name))
     except UsesRefs as used:
-        apply = lambda fun, xs: apply_ruled(trace, ruled.refusing(fun), xs)
+        apply = lambda fun, xs: apply_ruled(trace, ruled.with_refusing_rule(fun), xs)
         return _with_refs(used.refs, ruled.fun, args, apply)
     primitive, rule = ruled.equation()
     params = {"jaxpr": jaxpr, **rule, "num_consts": len(consts), "name": ruled.name}
@@ -445,7 +445,7 @@ def _with_refs(refs: Sequence, fun: Callable, args: Sequence, apply: Callable) -
 
         return [*known], apply(on_values, [*(r[...] for r in known), *args])
 
-    met, outs = retried(attempt, refs)
+    met, outs = trace_with_lifted_refs(attempt, refs)
     n = len(outs) - len(met)
     for r, value in zip(met, outs[n:]):
         r._write(value)
@@ -476,7 +476,7 @@ def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
     mapped_jvp = batch_jvp(jvp, axis, flags[num_consts:], once)
     new, consts = hoist_tracers(
         stage(
-            over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once),
+            map_over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once),
             [typeof(x) for x in args],
             name,
         )
@@ -632,7 +632,7 @@ class _AppliedVjp:
             count = self.res_tree.num_leaves
             residuals = [kept[i] if i in kept else next(rest) for i in range(count)]
         res = tree.tree_unflatten(self.res_tree, residuals)
-        cts = shown(cts, self.symbolic_zeros)
+        cts = to_user_tangents(cts, self.symbolic_zeros)
         with own_lines():
             result = self.bwd(
                 *split.nondiff_values(),
@@ -696,7 +696,9 @@ def _fwd_or_fun(fwd: Callable, fun: Callable, name: str) -> Callable:
             return [*outs, *residuals]
 
         avals = [typeof(x) for x in primals]
-        (whole, plain), consts = hoist_together([stage(both, avals, name), stage(fun, avals, name)])
+        (whole, plain), consts = hoist_shared_constants(
+            [stage(both, avals, name), stage(fun, avals, name)]
+        )
         outs = remat_opt_p.bind(*consts, *primals, jaxpr=whole, fun=plain, name=name)
         return outs[: n_out[0]], outs[n_out[0] :]
 
@@ -724,7 +726,7 @@ def _custom_vjp_jvp(primals, tangents, *, jaxpr, rules, num_consts, name):
 def _custom_vjp_batch(axis, args, dims, *, jaxpr, rules, num_consts, name):
     args, flags = to_front(args, dims)
     once: list[bool] = []
-    mapped = over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once)
+    mapped = map_over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once)
     mapped_rules = batch_vjp(rules, axis, flags[num_consts:], once)
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
     outs = custom_vjp_call_p.bind(
@@ -769,10 +771,10 @@ _FORWARD = (
 )
 custom_lin_p.define(
     in_avals=lambda params: None,
-    jvp=unsupported(_FORWARD),
-    reference=unsupported(_FORWARD),
-    batch=unsupported(_FORWARD),
-    factors=unsupported(_FORWARD),
-    lower=unsupported(_FORWARD),
-    lockstep=unsupported(_FORWARD),
+    jvp=declare_unsupported(_FORWARD),
+    reference=declare_unsupported(_FORWARD),
+    batch=declare_unsupported(_FORWARD),
+    factors=declare_unsupported(_FORWARD),
+    lower=declare_unsupported(_FORWARD),
+    lockstep=declare_unsupported(_FORWARD),
 )

@@ -11,7 +11,7 @@ import numpy as np
 from weft._engine.control.hitypes import flatten_linear, linear_parts, of_tangents
 from weft._engine.control.ref import any_refs, is_ref
 from weft._engine.core.primitive import BatchAxis
-from weft._engine.core.scalars import typed
+from weft._engine.core.scalars import with_type
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import broadcast_in_dim
@@ -87,7 +87,7 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     return tree.tree_map(zero, val)
 
 
-def shown(tangents: Sequence, symbolic_zeros: bool) -> list:
+def to_user_tangents(tangents: Sequence, symbolic_zeros: bool) -> list:
     """Return tangents or cotangents in the form that user rules take."""
     if symbolic_zeros:
         return [SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents]
@@ -101,7 +101,7 @@ def _as_array(x: Any) -> Any:
     return x
 
 
-def taken(tangent: Any) -> Any:
+def from_user_tangent(tangent: Any) -> Any:
     """Return a tangent or cotangent of a user rule in internal form."""
     return Zero(tangent.aval) if type(tangent) is SymbolicZero else tangent
 
@@ -116,7 +116,7 @@ class DifferentiableSplit:
         self.positions = [i for i in range(n) if i not in self.nondiff]
         self.n = n
         flat, self.tree = flatten_linear(tuple(args[i] for i in self.positions), symbolic_zeros)
-        self.flat = [typed(x) for x in flat]  # rules read the shapes and dtypes of numbers
+        self.flat = [with_type(x) for x in flat]  # rules read the shapes and dtypes of numbers
         #: references to mutable arrays among the flat arguments: passed along, but not
         #: differentiated
         self.refs = (
@@ -254,7 +254,7 @@ def settle(once: list[bool], dims: Sequence, flags: Sequence[bool], axis: BatchA
     return once[0]
 
 
-def over_axis(
+def map_over_axis(
     fun: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool] | None = None
 ) -> Callable:
     """Return flat `fun` mapped over dim 0 of the flagged arguments. Either all results are batched
@@ -296,7 +296,7 @@ class VjpRules:
 
 
 def batch_jvp(jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool]) -> Callable:
-    """Return a rule mapped over dim 0 of the flagged arguments. Results are batched as in `over_axis`."""
+    """Return a rule mapped over dim 0 of the flagged arguments. Results are batched as in `map_over_axis`."""
 
     def rule(primals, tangents):
         n = len(primals)
@@ -308,7 +308,7 @@ def batch_jvp(jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[
             nonzero[:] = [type(t) is not Zero for t in out_tangents]
             return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
 
-        found = over_axis(
+        found = map_over_axis(
             both, axis, [*flags, *(f for f, t in zip(flags, tangents) if type(t) is not Zero)], once
         )(*primals, *given)
         outs, rest = found[: len(nonzero)], iter(found[len(nonzero) :])
@@ -323,7 +323,7 @@ def batch_jvp(jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[
 def batch_vjp(
     rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], once: list[bool]
 ) -> VjpRules:
-    """Return rules mapped over dim 0 of the flagged arguments. Results are batched as in `over_axis`, residuals if they differ along
+    """Return rules mapped over dim 0 of the flagged arguments. Results are batched as in `map_over_axis`, residuals if they differ along
     the axis."""
     differ: list[bool] = []
 
@@ -347,7 +347,7 @@ def batch_vjp(
 
     bwd = _batch_bwd(rules, axis, flags, once, differ)
     fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
-    fun = None if rules.fun is None else over_axis(rules.fun, axis, flags, once)
+    fun = None if rules.fun is None else map_over_axis(rules.fun, axis, flags, once)
     return VjpRules(fwd, bwd, fun)
 
 
@@ -372,7 +372,7 @@ def _batch_bwd(
 
         unmapped: list[bool] = []
         mapped = [*differ, *[split] * len(mapped_cts)]
-        batched = over_axis(run, axis, mapped, None if split else unmapped)
+        batched = map_over_axis(run, axis, mapped, None if split else unmapped)
         results = iter(batched(*residuals, *mapped_cts))
         return [
             unbatch_ct(next(results), f or unmapped == [True]) if p else None

@@ -18,7 +18,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.callback import guard_calls
 
 
-def guarded(jaxpr: Jaxpr) -> Jaxpr:
+def guard_effects(jaxpr: Jaxpr) -> Jaxpr:
     """Return `jaxpr` with a leading boolean scalar input; if it is false, the program has no
     effects."""
 

@@ -328,17 +328,17 @@ class _LoweredHiValue:
         return repr(self.aval)
 
 
-def _raised(aval: HiType, arrays: Any) -> Any:
+def _raise_value(aval: HiType, arrays: Any) -> Any:
     """Return the value, or a node if the leaves are not arrays."""
     if all(isinstance(x, (Tracer, np.ndarray)) or hasattr(x, "__array__") for x in arrays):
         return aval.raise_val(*arrays)
     return _LoweredHiValue(aval, list(arrays))
 
 
-tree.register_pytree_node(_LoweredHiValue, lambda x: (x.arrays, x.aval), _raised)
+tree.register_pytree_node(_LoweredHiValue, lambda x: (x.arrays, x.aval), _raise_value)
 
 
-def lowered(x: Any, where: str) -> list:
+def lower_value(x: Any, where: str) -> list:
     """Return the arrays of a value of a hi type."""
     if type(x) not in hi_types:
         raise NotImplementedError(
@@ -379,7 +379,7 @@ def in_parts(x: Any, where: str) -> Any:
         return x
     return tree.tree_map(
         lambda leaf: (
-            _LoweredHiValue(typeof(leaf), lowered(leaf, where)) if is_value(leaf) else leaf
+            _LoweredHiValue(typeof(leaf), lower_value(leaf, where)) if is_value(leaf) else leaf
         ),
         x,
     )
@@ -419,7 +419,7 @@ def linear_parts(x: Any, symbolic_zeros: bool = False) -> Any:
                 "tangents. Define the rule without symbolic_zeros."
             )
         if is_linear(aval):
-            return _LoweredHiValue(aval, lowered(leaf, "differentiation"))
+            return _LoweredHiValue(aval, lower_value(leaf, "differentiation"))
         if any(type(a).__name__ == "JVPTracer" for a in arrays_of(leaf)):
             raise NotImplementedError(
                 f"a value of type {aval} was made of arrays that are differentiated; its tangents, of type "
@@ -430,7 +430,7 @@ def linear_parts(x: Any, symbolic_zeros: bool = False) -> Any:
     return tree.tree_map(part, x)
 
 
-def holds_values(structure: Any) -> bool:
+def has_hi_values(structure: Any) -> bool:
     """Return True if `structure` has nodes of values of hi types."""
     if not hi_types:
         return False
@@ -535,7 +535,7 @@ class ValueRef(_Writable):
             )
         if typeof(value) != self.type.inner_aval:
             raise ValueError(f"a value of type {typeof(value)} cannot be stored in {self.type}.")
-        for r, x in zip(self.parts, lowered(value, "a write to a reference")):
+        for r, x in zip(self.parts, lower_value(value, "a write to a reference")):
             r[...] = x
 
     def get(self) -> Any:
@@ -646,7 +646,7 @@ def _tracked_of(value: Any) -> _TracedMutableValue:
     return tracked
 
 
-def made_here(value: Any) -> Any:
+def is_from_current_trace(value: Any) -> Any:
     """Return a mutable value created by the program that is being traced."""
     if type(trace_state.trace) is not EvalTrace:
         if len(_inner_tracked) >= 256:
@@ -702,7 +702,7 @@ def on_contents(fun: Callable, args: Sequence) -> Any:
     copies = {}
     for key, x in foreign.items():
         state, arrays = contents(x)
-        copies[key] = made_here(_mutable_type(x).new_from_loval(state, *arrays)), arrays
+        copies[key] = is_from_current_trace(_mutable_type(x).new_from_loval(state, *arrays)), arrays
     out = fun(*[copies[id(x)][0] if id(x) in copies else x for x in args])
     for key, x in foreign.items():
         copy, before = copies[key]
@@ -752,7 +752,7 @@ class _HashableType:
         )
 
 
-def taken_apart(args: Any) -> tuple[Any, list]:
+def extract_mutable_values(args: Any) -> tuple[Any, list]:
     """Return `args` with `Contents` in place of mutable values, and the distinct values."""
     values: list = []
 
@@ -770,7 +770,7 @@ def taken_apart(args: Any) -> tuple[Any, list]:
 
 
 def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
-    """Call `fun` on arguments from `taken_apart`, with new values of their arrays. Return its
+    """Call `fun` on arguments from `extract_mutable_values`, with new values of their arrays. Return its
     result and the final contents."""
     values: dict[int, Any] = {}
 
@@ -778,7 +778,7 @@ def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
         if type(x) is not Contents:
             return x
         if x.number not in values:
-            values[x.number] = made_here(x.aval.new_from_loval(x.state, *x.arrays))
+            values[x.number] = is_from_current_trace(x.aval.new_from_loval(x.state, *x.arrays))
         return values[x.number]
 
     args, kwargs = tree.tree_map(
@@ -794,7 +794,7 @@ def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
     return out, [Contents(i, typeof(x), *contents(x)) for i, x in sorted(values.items())]
 
 
-def put_back(values: Sequence, found: Sequence[Contents]) -> None:
+def restore_mutable_values(values: Sequence, found: Sequence[Contents]) -> None:
     """Update mutable values with the final contents from `on_copies`."""
     for x, new in zip(values, found):
         set_contents(x, new.state, new.arrays)

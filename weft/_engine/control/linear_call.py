@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._engine.control.call_rules import WholeCall
-from weft._engine.control.custom_values import over_axis, to_front, unbatch_ct
+from weft._engine.control.custom_values import map_over_axis, to_front, unbatch_ct
 from weft._engine.control.hitypes import flatten_linear
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import Zero, is_undef, typeof
@@ -144,7 +144,7 @@ def _batch(axis, args: Sequence, dims: Sequence, *, jaxpr, transpose, num_consts
 
     def mapped_transpose(res, cts):
         flat = lambda *xs: transpose(list(xs[:num_res]), list(xs[num_res:]))
-        found = over_axis(flat, axis, [*res_flags, *batched])(*res, *cts)
+        found = map_over_axis(flat, axis, [*res_flags, *batched])(*res, *cts)
         return [unbatch_ct(ct, f) for ct, f in zip(found, flags[num_consts + num_res :])]
 
     mapped_transpose.__name__ = function_name(transpose)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.body import adapted, runs_in_python, strong, unchanging
-from weft._engine.control.ref import threaded, threads_refs
+from weft._engine.control.body import adapt_function, freeze_arrays, runs_in_python, strong
+from weft._engine.control.ref import lift_refs, threads_refs
 from weft._engine.control.scan import bind_scan, check_unroll, scan
 from weft._engine.control.while_loop import bind_while
 from weft._engine.core.primitive import BatchAxis
@@ -50,7 +50,7 @@ def _fori_with_refs(
         )
         return last, state, []
 
-    return threaded(first, "fori_loop", (lower, init_val), [body_fun], run)
+    return lift_refs(first, "fori_loop", (lower, init_val), [body_fun], run)
 
 
 @api_boundary
@@ -74,9 +74,9 @@ def fori_loop(
     if unroll is not None:
         check_unroll("fori_loop", unroll)
     lower, upper = _bounds(lower, upper)
-    known = [_known(x) for x in (lower, upper)]
+    known = [_concrete_number(x) for x in (lower, upper)]
     if runs_in_python():
-        init_val = unchanging(init_val)
+        init_val = freeze_arrays(init_val)
         for i in range(_steps(*known)):
             init_val = body_fun(known[0] + i, init_val)
         return init_val
@@ -93,12 +93,12 @@ def fori_loop(
         )
     if type(current_trace()) is EvalTrace or None in known:
         # nothing is differentiated: one program serves every number of steps
-        return bind_while("fori_loop", _below, adapted(body_fun, _step), (lower, upper, init_val))[
-            2
-        ]
+        return bind_while(
+            "fori_loop", _below, adapt_function(body_fun, _step), (lower, upper, init_val)
+        )[2]
     (_, last), _ = bind_scan(
         "fori_loop",
-        adapted(body_fun, _scan_step),
+        adapt_function(body_fun, _scan_step),
         (lower, init_val),
         [],
         tree.tree_structure(None),
@@ -143,7 +143,7 @@ def _bounds(lower: Any, upper: Any) -> tuple:
     return lower, upper
 
 
-def _known(x: Any) -> Any:
+def _concrete_number(x: Any) -> Any:
     """Return the number if it is known while tracing, else None."""
     if isinstance(x, Tracer):
         x = x.concrete()
@@ -192,7 +192,7 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
     if batch_size < 0:
         raise ValueError(f"map: batch_size must not be negative, got {batch_size}.")
     if not batch_size:
-        return scan(adapted(f, _apply), None, xs)[1]
+        return scan(adapt_function(f, _apply), None, xs)[1]
     leaves, structure = tree.tree_flatten(xs)
     sizes = {typeof(x).shape[0] for x in leaves if typeof(x).ndim}
     if len(sizes) != 1 or not all(typeof(x).ndim for x in leaves):
@@ -215,11 +215,11 @@ def _map_batches(f: Callable, leaves: list, structure: Any, size: int, batch_siz
             )
             for x in leaves
         ]
-        ys = scan(adapted(f, _apply_batch), None, tree.tree_unflatten(structure, rows))[1]
+        ys = scan(adapt_function(f, _apply_batch), None, tree.tree_unflatten(structure, rows))[1]
         parts.append(tree.tree_map(lambda y: reshape(y, (whole, *typeof(y).shape[2:])), ys))
     if whole < size or not size:
         parts.append(
-            _batched(
+            _batch(
                 f, tree.tree_unflatten(structure, [slice_in_dim(x, whole, size) for x in leaves])
             )
         )
@@ -231,10 +231,10 @@ def _apply(f, carry, x):
 
 
 def _apply_batch(f, carry, batch):
-    return carry, _batched(f, batch)
+    return carry, _batch(f, batch)
 
 
-def _batched(f: Callable, batch: Any) -> Any:
+def _batch(f: Callable, batch: Any) -> Any:
     """Return `f` mapped over dim 0 of every array of a tree."""
     leaves, structure = tree.tree_flatten(batch)
     axis = BatchAxis(typeof(leaves[0]).shape[0])

@@ -4,7 +4,7 @@ references.
 In:   indexed reads and writes of a reference.
 Out:  values. A `Ref` holds a value that a write replaces, so that transformations process values
       only. A program that is being traced holds the reference's value itself: its first read
-      becomes an input, its last write a result (`threaded`).
+      becomes an input, its last write a result (`lift_refs`).
 Laws: a written value must belong to the trace of the reference or to an enclosing trace: values
       that `vmap` maps or `grad` differentiates do not escape through outer references. Writes keep
       shape and dtype.
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.ref_index import has_slices, is_basic, read, written
+from weft._engine.control.ref_index import has_slices, is_basic, read, write_at
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.sealed import Sealed
 from weft._engine.core.stage import StageTrace, StageTracer, UsesRefs
@@ -237,7 +237,7 @@ class Ref(_Writable, metaclass=Sealed):
         if how == "set" and _is_whole(index) and not isinstance(value, (np.ndarray, np.generic)):
             self._write(value)
         else:
-            self._write(written(now, index, value, how))
+            self._write(write_at(now, index, value, how))
 
     def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
         """Return `value` with the array's dtype and the given shape. Raise ValueError if it does
@@ -389,7 +389,7 @@ class TransformedRef(_Writable):
         )
         for part, i in zip(reversed(parts), reversed(indices)):
             value, how = (
-                (value if _is_whole(i) and how == "set" else written(part, i, value, how)),
+                (value if _is_whole(i) and how == "set" else write_at(part, i, value, how)),
                 "set",
             )
         self.ref._write(value)
@@ -533,7 +533,7 @@ def call_on_values(refs: Sequence[Ref], call: Callable, operands: Sequence) -> l
     return outs[:n]
 
 
-def retried(
+def trace_with_lifted_refs(
     run: Callable[[list[Ref]], Any],
     refs: Sequence[Ref] = (),
     passed: Sequence[Ref] = (),
@@ -551,7 +551,7 @@ def retried(
             for other, name in zip(passed, names):
                 if r is other:
                     raise ValueError(
-                        f"{_traced(fun, api)}: the reference {r.type} is closed over and passed as the argument {name}."
+                        f"{_trace_with_refs(fun, api)}: the reference {r.type} is closed over and passed as the argument {name}."
                         f"{r._origin()}\n{_ONE_NAME}"
                     )
         known += new
@@ -566,7 +566,7 @@ def retried(
 _ONE_NAME = "  Inside a traced function a mutable array has one name: pass each reference once, or close over it."
 
 
-def _traced(fun: Callable | None, api: str) -> str:
+def _trace_with_refs(fun: Callable | None, api: str) -> str:
     return f"{function_name(fun)} traced for {api}" if fun is not None else api
 
 
@@ -576,7 +576,7 @@ def check_aliases(fun: Callable, api: str, passed: Sequence[Ref], names: Sequenc
     for r, name in zip(passed, names):
         if id(r) in seen:
             raise ValueError(
-                f"{_traced(fun, api)}: only one reference to a mutable array may be passed as an argument, but {r.type} "
+                f"{_trace_with_refs(fun, api)}: only one reference to a mutable array may be passed as an argument, but {r.type} "
                 f"appeared at both {seen[id(r)]} and {name}.\n{_ONE_NAME}"
             )
         seen[id(r)] = name
@@ -594,7 +594,7 @@ def check_returned(fun: Callable, api: str, outs: Sequence) -> None:
                 else ""
             )
             raise ValueError(
-                f"{_traced(fun, api)} returned a mutable array reference of type {r.type}, which no program can give.\n\n"
+                f"{_trace_with_refs(fun, api)} returned a mutable array reference of type {r.type}, which no program can give.\n\n"
                 f"  {where} Return its value, ref[...]."
             )
 
@@ -673,7 +673,7 @@ class LiftedRefs:
         return out, state.values, [lent[i]._read() for i in sorted(lent)]
 
 
-def threaded(
+def lift_refs(
     first: UsesRefs | None, api: str, args: Sequence, funs: Sequence[Callable], run: Callable
 ) -> Any:
     """Call `run(functions, values, args)` with references replaced by values in `funs` and `args`,
@@ -707,7 +707,7 @@ def threaded(
             r._write(value)
         return result
 
-    return retried(
+    return trace_with_lifted_refs(
         attempt,
         () if first is None else first.refs,
         passed,

@@ -2,9 +2,9 @@
 
 In:   an array or the value of a reference, and one index into it.
 Out:  the part that the index selects (`read`), and the value with that part replaced or increased
-      (`written`).
+      (`write_at`).
 Laws: a `Slice` of a reference with a known start must be in bounds, else ValueError; a traced start
-      is clamped, as in `dynamic_slice`. For arrays (`wrapped`), a negative start counts from the
+      is clamped, as in `dynamic_slice`. For arrays (`normalize_index`), a negative start counts from the
       end, and reads clamp every `Slice`. Other indices have the same meaning as for arrays.
 """
 
@@ -92,7 +92,7 @@ def is_basic(index: Any) -> bool:
     )
 
 
-def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
+def normalize_index(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
     """Return an index into an array with the known starts of slices clamped, and whether all slices
     were in bounds.
 
@@ -106,7 +106,7 @@ def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
     dim, inside = 0, True
     for part, width in zip(parts, taken):
         if isinstance(part, Slice) and dim < len(shape):
-            n, reach, start = shape[dim], _reach(part), _static(part.start)
+            n, reach, start = shape[dim], _slice_extent(part), _static(part.start)
             if reach > n:
                 raise ValueError(
                     f"ds: {part.size} elements with stride {part.stride} of a dim of size {n}."
@@ -148,7 +148,7 @@ def read(value: Any, index: Any) -> Any:
     return value if _selects_all(rest) else value[rest]
 
 
-def written(value: Any, index: Any, new: Any, how: str) -> Any:
+def write_at(value: Any, index: Any, new: Any, how: str) -> Any:
     """Return `value` with `new` set ("set") or added ("add") at the index."""
     if not has_slices(index):
         return getattr(value.at[index], how)(new)
@@ -158,10 +158,10 @@ def written(value: Any, index: Any, new: Any, how: str) -> Any:
         starts, sizes, rest = _window(typeof(value).shape, index)
         if starts is not None and _selects_all(rest):
             return dynamic_update_slice(value, reshape(new, sizes), starts)
-    return replaced(value, index, lambda part, rest: getattr(part.at[rest], how)(new))
+    return replace_window(value, index, lambda part, rest: getattr(part.at[rest], how)(new))
 
 
-def replaced(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> Any:
+def replace_window(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> Any:
     """Return `value` with the window of the traced slices replaced by `new(window, remaining
     index)`."""
     from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
@@ -196,7 +196,7 @@ def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int],
             count = sum(i is not None for i in parts)
             raise IndexError(f"ref[...]: {count} indices for {len(shape)} dims.")
         if isinstance(part, Slice):
-            start, reach = _static(part.start), _reach(part)
+            start, reach = _static(part.start), _slice_extent(part)
             _check_inside(part, start, shape[dim])
             if start is None:
                 starts[dim], sizes[dim], moves = part.start, reach, True
@@ -222,7 +222,7 @@ def _without_ellipsis(index: Any, ndim: int) -> list:
     return parts
 
 
-def _reach(part: Slice) -> int:
+def _slice_extent(part: Slice) -> int:
     """Return the number of elements from the first to the last of a slice."""
     return max((part.size - 1) * part.stride + 1, 0)
 
@@ -230,7 +230,7 @@ def _reach(part: Slice) -> int:
 def _check_inside(part: Slice, start: int | None, n: int) -> None:
     """Raise ValueError if a slice exceeds a dim of size `n`; a traced start (None) is not
     checked."""
-    reach = _reach(part)
+    reach = _slice_extent(part)
     if start is None and reach > n:
         raise ValueError(
             f"Out of bound slice: {part.size} elements with stride {part.stride} of a dim of size {n}."

@@ -146,18 +146,18 @@ def _in_place(eqn: Eqn) -> Jaxpr:
     )
 
 
-def _reading_keys(jaxpr: Jaxpr) -> Jaxpr:
+def _make_key_reading(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program with read-only uses of its keys: the first run has consumed them."""
     eqns = []
     for eqn in jaxpr.eqns:
-        params = map_jaxprs(eqn.params, _reading_keys)
+        params = map_jaxprs(eqn.params, _make_key_reading)
         if params.get("uses"):
             params = {name: value for name, value in params.items() if name != "uses"}
         eqns.append(eqn if params is eqn.params else eqn.replace(params=params))
     return jaxpr.replace(eqns=eqns) if any(a is not b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr
 
 
-def _seen_through(eqn: Eqn) -> bool:
+def _is_policy_transparent(eqn: Eqn) -> bool:
     """Return True if a policy applies to the equations inside a call: not if it has a rule, which
     higher derivatives need."""
     return is_transparent(eqn) or eqn.primitive is remat_p
@@ -173,7 +173,7 @@ class Remat(ProgramCallOp):
         """Evaluate partially under the policy: the unknown part recomputes the values that the
         policy does not save."""
         policy = params["policy"]
-        program = jaxpr if policy is None else inline_calls(jaxpr, _seen_through)
+        program = jaxpr if policy is None else inline_calls(jaxpr, _is_policy_transparent)
         partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
         # A custom rule is replaced by its function if no residual is read.
         partial.known = dce(partial.known)
@@ -182,7 +182,7 @@ class Remat(ProgramCallOp):
         if config.log_checkpoint_residuals:
             _log_residuals(partial, sum(not u for u in partial.out_unknown))
         if config.debug_key_reuse:
-            partial.unknown = _reading_keys(partial.unknown)
+            partial.unknown = _make_key_reading(partial.unknown)
         return partial
 
     def rest(self, partial: PartialEvalResult, unknown: Sequence[bool], params: dict) -> dict:

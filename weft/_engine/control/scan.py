@@ -19,11 +19,11 @@ import numpy as np
 from weft._engine.control import body as bodies
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import plain_params
-from weft._engine.control.guarded import guarded
+from weft._engine.control.guarded import guard_effects
 from weft._engine.control.hitypes import check_slices, flatten
-from weft._engine.control.ref import threaded, threads_refs
+from weft._engine.control.ref import lift_refs, threads_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
-from weft._engine.core.primitive import LoopLike, unsupported
+from weft._engine.core.primitive import LoopLike, declare_unsupported
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Tracer, Zero, is_undef, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
@@ -225,7 +225,7 @@ def _plan(
     plan.again, plan.carry_unknown, plan.out_unknown = [], carry_u, part.out_unknown
     n_consts, n_carry = const_u.count(False), carry_u.count(False)
     if saveable is not None:
-        part = _under_policy(
+        part = _split_by_policy(
             plan,
             inline_calls(body, is_transparent),
             (*const_u, *carry_u, *xs_u),
@@ -236,7 +236,7 @@ def _plan(
     return plan
 
 
-def _under_policy(
+def _split_by_policy(
     plan: _ScanBodySplit,
     body: Jaxpr,
     unknown: Sequence[bool],
@@ -277,7 +277,7 @@ def _route_residuals(
     known = part.known
     n_out = part.out_unknown.count(False)
     computed = iter(known.outvars[n_out:])
-    varying = _varying(known, n_consts)
+    varying = _find_varying_variables(known, n_consts)
     plan.from_consts, plan.from_xs, plan.stacked = [], [], []
     # variables of the unknown side, grouped by source
     fixed, sliced, invariant, stacked = list[Var](), list[Var](), list[Var](), list[Var]()
@@ -321,7 +321,7 @@ def _invariant_part(known: Jaxpr, n_consts: int, outs: Sequence[Var], varying: s
     return dce_jaxpr(Jaxpr(known.constvars, known.consts, invars, outs, eqns, name=known.name))
 
 
-def _varying(jaxpr: Jaxpr, n_consts: int) -> set:
+def _find_varying_variables(jaxpr: Jaxpr, n_consts: int) -> set:
     """Variables that depend on more than the first `n_consts` inputs, or come from equations with effects."""
     varying = set(jaxpr.invars[n_consts:])
     for eqn in jaxpr.eqns:
@@ -448,13 +448,13 @@ def _transpose_linear(cts, args, linear, params):
     for r, value in zip(refs, states):
         r._write(value)
     return [
-        *_spread(ct_consts, const_nz, const_lin),
+        *_spread_cotangents(ct_consts, const_nz, const_lin),
         *(ct if is_undef(x) else None for x, ct in zip(carry, ct_carry)),
-        *_spread(ct_xs, xs_nz, xs_lin),
+        *_spread_cotangents(ct_xs, xs_nz, xs_lin),
     ]
 
 
-def _spread(values: Sequence, nonzero: Sequence[bool], linear: Sequence[bool]) -> list:
+def _spread_cotangents(values: Sequence, nonzero: Sequence[bool], linear: Sequence[bool]) -> list:
     """Return one entry per operand: its cotangent if it is linear and nonzero, else None."""
     rest, flags = iter(values), iter(nonzero)
     return [(next(rest) if next(flags) else None) if lin else None for lin in linear]
@@ -545,14 +545,16 @@ def _links(eqn: Eqn) -> list:
 
 _REGION = "its program is partitioned and lowered by the passes themselves"
 scan_p.define(
-    factors=unsupported(_REGION),
+    factors=declare_unsupported(_REGION),
     links=_links,
-    lower=unsupported("control flow is lowered by its class"),
+    lower=declare_unsupported("control flow is lowered by its class"),
 )
 scan_p.guard = lambda on, operands, params: scan_p.bind(
     on,
     *operands,
-    **_params(guarded(params["jaxpr"]), params, params["num_consts"] + 1, params["num_carry"]),
+    **_params(
+        guard_effects(params["jaxpr"]), params, params["num_consts"] + 1, params["num_carry"]
+    ),
 )
 scan_p.ref_effects = lambda params: params["jaxpr"].effects
 
@@ -586,7 +588,7 @@ def _scan_with_refs(
         (last, state), (ys, lent) = plain(step, (args[0], values), args[1], length, reverse, unroll)
         return (last, ys), state, lent
 
-    return threaded(first, "scan", (init, xs), [f], run)
+    return lift_refs(first, "scan", (init, xs), [f], run)
 
 
 @api_boundary
@@ -619,7 +621,7 @@ def scan(
     check_slices(xs, n)
     check_unroll("scan", unroll)
     if bodies.runs_in_python() and n:
-        return _in_python(f, bodies.unchanging(init), xs_flat, xs_tree, n, reverse)
+        return _in_python(f, bodies.freeze_arrays(init), xs_flat, xs_tree, n, reverse)
     return bind_scan("scan", f, init, xs_flat, xs_tree, n, bool(reverse), unroll)
 
 
@@ -676,7 +678,10 @@ def bind_scan(
         linear=(False,) * len(jaxpr.invars),
         unroll=unroll,
     )
-    carried, rest = bodies.untouched(jaxpr, len(body.consts), init_flat, outs[:nk]), iter(outs[nk:])
+    carried, rest = (
+        bodies.replace_unchanged_carries(jaxpr, len(body.consts), init_flat, outs[:nk]),
+        iter(outs[nk:]),
+    )
     return tree.tree_unflatten(init_tree, carried), tree.tree_unflatten(
         ys_tree, [next(rest) if x is None else x for x in ys]
     )

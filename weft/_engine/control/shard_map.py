@@ -23,12 +23,12 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from weft._engine.control.body import define_partial_eval, pick
-from weft._engine.control.guarded import guarded
+from weft._engine.control.guarded import guard_effects
 from weft._engine.core.interpret import evaluate, run_reference
-from weft._engine.core.primitive import BatchAxis, RegionOp, unsupported
+from weft._engine.core.primitive import BatchAxis, RegionOp, declare_unsupported
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Zero, extend_axis_env, is_undef, typeof
-from weft._engine.ir.explicit import told_axes, type_sharding
+from weft._engine.ir.explicit import type_sharding, typed_axes
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, entered, use_mesh
 from weft._engine.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
@@ -55,7 +55,7 @@ def manual_scope(params: dict) -> AbstractContextManager:
     mesh, manual = params["mesh"], params["manual_axes"]
     return extend_axis_env(
         [(name, size) for name, size in mesh.shape_tuple if name in manual],
-        told_axes(manual, mesh) if params["check_vma"] else frozenset(),
+        typed_axes(manual, mesh) if params["check_vma"] else frozenset(),
     )
 
 
@@ -104,7 +104,7 @@ def whole_sharding(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh) -> NamedS
     return NamedSharding(mesh, spec)
 
 
-def unmentioned(spec: PartitionSpec, params: dict) -> tuple:
+def find_replicated_axes(spec: PartitionSpec, params: dict) -> tuple:
     """Return the manual axes along which a value with this spec is replicated."""
     return tuple(a for a in params["manual_axes"] if a not in spec.axes)
 
@@ -141,17 +141,17 @@ def _reference(*args, jaxpr, mesh, in_specs, out_specs, manual_axes, check_vma):
     outs = run_reference(
         program,
         *[
-            _cut(np.asarray(x), spec.dims(np.ndim(x)), names, sizes)
+            _split_into_blocks(np.asarray(x), spec.dims(np.ndim(x)), names, sizes)
             for x, spec in zip(args, in_specs)
         ],
     )
     return [
-        _put_together(y, spec.dims(y.ndim - len(axes)), names, sizes)
+        _join_blocks(y, spec.dims(y.ndim - len(axes)), names, sizes)
         for y, spec in zip(outs, out_specs)
     ]
 
 
-def _cut(x: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
+def _split_into_blocks(x: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
     """Return the blocks of all devices: [manual axes..., block dims...]."""
     shape, places, n = [], {}, 0
     for size, axes in zip(x.shape, dims):
@@ -164,7 +164,7 @@ def _cut(x: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
     return np.broadcast_to(x, [*(sizes[a] for a in names), *x.shape[len(names) :]])
 
 
-def _put_together(y: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
+def _join_blocks(y: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
     """Return the whole value; among equal copies, take the first."""
     named = {a for axes in dims for a in axes}
     y = y[tuple(slice(None) if a in named else 0 for a in names)]
@@ -213,9 +213,9 @@ def _jvp(primals, tangents, **params):
 
 @shard_map_p.def_batch
 def _batch(axis, args, dims, **params):
-    spread = _spread_over(axis, params)
+    spread = _find_split_axes(axis, params)
     if spread:
-        return _batch_spread(axis, spread, args, dims, params)
+        return _batch_over_manual_axes(axis, spread, args, dims, params)
     batched = tuple(d is not None for d in dims)
     args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
     inside = replace(axis, splits=tuple(a for a in axis.splits if a not in params["manual_axes"]))
@@ -239,7 +239,7 @@ def _bind_mapped(
     return results, [0 if b else None for b in out_batched]
 
 
-def _spread_over(axis: BatchAxis, params: dict) -> tuple:
+def _find_split_axes(axis: BatchAxis, params: dict) -> tuple:
     """Return the manual axes over which a mapped dim is split: axes that the user requests, or that
     split it already. Return None if the program has collectives over them, or if the specs were
     derived (as for adjoints without varying types): then every device computes the whole dim.
@@ -263,7 +263,7 @@ def _spread_over(axis: BatchAxis, params: dict) -> tuple:
     return () if (named | named_axes(params["jaxpr"])) & set(spread) or axis.size % n else spread
 
 
-def _batch_spread(
+def _batch_over_manual_axes(
     axis: BatchAxis, spread: tuple, args: Sequence, dims: Sequence, params: dict
 ) -> tuple[list, list]:
     """Map over a dim that is split over manual axes which the program does not use: each device
@@ -406,7 +406,9 @@ def _transpose(cts, *args, **params):
         given, wanted = pick(outs, ct_nonzero), pick(pick(ins, linear), nonzero)
         if not params["check_vma"]:
             backward = stage(
-                _sharing(backward, given, wanted, params), backward.in_avals, backward.name
+                _divide_cotangents(backward, given, wanted, params),
+                backward.in_avals,
+                backward.name,
             )
     fixed = [(x, s) for x, s, lin in zip(args, ins, linear) if not lin]
     results = iter(
@@ -422,12 +424,14 @@ def _transpose(cts, *args, **params):
     return [(next(results) if next(flags) else None) if lin else None for lin in linear]
 
 
-def _sharing(backward: Jaxpr, given: Sequence, wanted: Sequence, params: dict) -> Callable:
+def _divide_cotangents(
+    backward: Jaxpr, given: Sequence, wanted: Sequence, params: dict
+) -> Callable:
     """Return an adjoint program for types that do not track copies: a cotangent is divided among
     the copies of its result, and the cotangents of the copies of an operand are summed."""
 
     def share(ct, spec):
-        n = math.prod(params["mesh"].shape[a] for a in unmentioned(spec, params))
+        n = math.prod(params["mesh"].shape[a] for a in find_replicated_axes(spec, params))
         return ct if n == 1 else div(ct, np.asarray(n).astype(typeof(ct).dtype)[()])
 
     def run(*operands):
@@ -435,7 +439,7 @@ def _sharing(backward: Jaxpr, given: Sequence, wanted: Sequence, params: dict) -
         cts = [share(ct, spec) for ct, spec in zip(operands[n:], given)]
         results = evaluate(backward, *operands[:n], *cts)
         return [
-            psum(ct, axes) if (axes := unmentioned(spec, params)) else ct
+            psum(ct, axes) if (axes := find_replicated_axes(spec, params)) else ct
             for ct, spec in zip(results, wanted)
         ]
 
@@ -461,7 +465,7 @@ def _dce(eqn: Eqn, used: Sequence[bool]) -> Eqn:
 
 def _guard(on, operands, params):
     with manual_scope(params):
-        inner = guarded(params["jaxpr"])
+        inner = guard_effects(params["jaxpr"])
     return _bind(
         inner, [on, *operands], params, [PartitionSpec(), *params["in_specs"]], params["out_specs"]
     )
@@ -469,6 +473,6 @@ def _guard(on, operands, params):
 
 shard_map_p.guard = _guard
 shard_map_p.define(
-    factors=unsupported("its specs say how operands and results are split"),
-    lower=unsupported("it becomes part of the program of one device when that is made"),
+    factors=declare_unsupported("its specs say how operands and results are split"),
+    lower=declare_unsupported("it becomes part of the program of one device when that is made"),
 )

@@ -16,8 +16,8 @@ from weft._engine.control.call_rules import call_reference, call_type
 from weft._engine.control.custom_rules import FunctionWithJvp, apply_ruled
 from weft._engine.control.custom_values import to_front
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import CallLike, unsupported
-from weft._engine.core.stage import hoist_together, stage
+from weft._engine.core.primitive import CallLike, declare_unsupported
+from weft._engine.core.stage import hoist_shared_constants, stage
 from weft._engine.core.trace import EvalTrace, UndefPrimal, Zero, is_undef, trace_state, typeof
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ops.arithmetic import neg
@@ -128,8 +128,8 @@ def custom_root(
     f_program, _ = guess.stage(f, "f")
     solver, aux_tree = guess.stage(lambda x: solve(f, x), "solve", has_aux)
     tangent_solver, _ = guess.stage(tangents, "tangent_solve", times=2)
-    (f_program, solver), consts = hoist_together([f_program, solver])
-    (tangent_solver,), more = hoist_together([tangent_solver])
+    (f_program, solver), consts = hoist_shared_constants([f_program, solver])
+    (tangent_solver,), more = hoist_shared_constants([tangent_solver])
     n, m = len(consts), len(more)
 
     def run(*args):
@@ -191,7 +191,7 @@ def custom_linear_solve(
             lambda y: transpose_solve(vecmat, y), "transpose_solve", has_aux
         )
         programs += [vecmat_program, transpose_solver]
-    hoisted, consts = hoist_together(programs)
+    hoisted, consts = hoist_shared_constants(programs)
     matvec_jaxpr, solve_jaxpr, *transposed = hoisted
     vecmat_jaxpr, transpose_jaxpr = transposed or (None, None)
     if (
@@ -215,8 +215,8 @@ linear_solve_p.ref_effects = lambda params: params["jaxpr"].effects
 linear_solve_p.define(
     type=call_type,
     reference=call_reference,
-    factors=unsupported("calls are inlined before partitioning"),
-    lower=unsupported("calls are inlined before fusion"),
+    factors=declare_unsupported("calls are inlined before partitioning"),
+    lower=declare_unsupported("calls are inlined before fusion"),
 )
 
 

@@ -19,12 +19,12 @@ from weft._engine.control import body as bodies
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import plain_params
 from weft._engine.control.diverging import check_no_collective
-from weft._engine.control.guarded import guarded
+from weft._engine.control.guarded import guard_effects
 from weft._engine.control.hitypes import flatten
-from weft._engine.control.ref import threaded, threads_refs
+from weft._engine.control.ref import lift_refs, threads_refs
 from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import evaluate, lockstep_rule
-from weft._engine.core.primitive import LoopLike, unsupported
+from weft._engine.core.primitive import LoopLike, declare_unsupported
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Zero, trace_state, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -109,7 +109,8 @@ def _jvp(primals, tangents, **params):
         ("while jvp", nonzero, n_body), lambda: _jvp_body(body, nonzero, n_body)
     )
     extended = cond.memo(
-        ("while jvp", carry_nz), lambda: _ignoring(cond, bodies.pick(body.out_avals, carry_nz))
+        ("while jvp", carry_nz),
+        lambda: _ignore_tangents(cond, bodies.pick(body.out_avals, carry_nz)),
     )
     t_body = [t for t in t_body if type(t) is not Zero]
     t_carry = [instantiate(t) for t in bodies.pick(t_carry, carry_nz)]
@@ -142,7 +143,7 @@ def _jvp_body(body: Jaxpr, nonzero: tuple, n_body: int) -> tuple:
     ), carry_nz
 
 
-def _ignoring(cond: Jaxpr, avals: Sequence) -> Jaxpr:
+def _ignore_tangents(cond: Jaxpr, avals: Sequence) -> Jaxpr:
     """Return the condition of a loop that also carries tangents of these values."""
     return cond.replace(invars=[*cond.invars, *(Var(a.to_tangent_aval()) for a in avals)])
 
@@ -175,7 +176,7 @@ def _batch(axis, args, dims, **params):
             axis,
             [*of_cond, *of_body, going, *carry],
             [*of_consts, dim, *of_carry],
-            **_flagged(cond, body, n_cond, n_body),
+            **_carry_condition(cond, body, n_cond, n_body),
         )
         return outs[1:], dims[1:]
     carry = [
@@ -194,9 +195,12 @@ def _batch_programs(
 
     If the condition is batched, the loop runs while any example continues, and finished examples
     keep their values. A carry that no step changes stays unbatched. If such a condition has
-    effects, the parameters are None: see `_flagged`.
+    effects, the parameters are None: see `_carry_condition`.
     """
-    changed = [not kept for kept in bodies.handed_on(body, n_body, len(batched) - n_cond - n_body)]
+    changed = [
+        not kept
+        for kept in bodies.find_passed_through(body, n_body, len(batched) - n_cond - n_body)
+    ]
     cond_b, body_b, carry_b = (tuple(part) for part in bodies.split_list(batched, n_cond, n_body))
     while True:
         flag, (flag_b,) = batch_jaxpr(cond, axis, cond_b + carry_b)
@@ -207,7 +211,7 @@ def _batch_programs(
         carry_b = wider
     if not flag_b:
         return _params(flag, step, n_cond, n_body), carry_b
-    apart = drawing_apart(cond), drawing_apart(body)
+    apart = draw_per_example(cond), draw_per_example(body)
     if apart[0] is not cond or apart[1] is not body:
         return _batch_programs(axis, *apart, batched, n_cond, n_body)
     if cond.effects - {
@@ -215,11 +219,13 @@ def _batch_programs(
     }:  # prints may be repeated: the whole batch prints at both evaluations of the flags
         return None, carry_b
     if body.effects:
-        step, _ = batch_jaxpr(guarded(body), axis, (True, *body_b, *carry_b), carry_b)
-    return _params(*_masked(flag, step, n_cond, n_body, carry_b), n_cond, n_cond + n_body), carry_b
+        step, _ = batch_jaxpr(guard_effects(body), axis, (True, *body_b, *carry_b), carry_b)
+    return _params(
+        *_mask_finished_examples(flag, step, n_cond, n_body, carry_b), n_cond, n_cond + n_body
+    ), carry_b
 
 
-def drawing_apart(jaxpr: Jaxpr) -> Jaxpr:
+def draw_per_example(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program without the rules by which a batch of keys draws from its first key: the
     key of a finished example would not change, and the other examples would draw the same numbers
     in every step."""
@@ -227,7 +233,7 @@ def drawing_apart(jaxpr: Jaxpr) -> Jaxpr:
     def make():
         eqns = []
         for eqn in jaxpr.eqns:
-            params = map_jaxprs(eqn.params, drawing_apart)
+            params = map_jaxprs(eqn.params, draw_per_example)
             if getattr(params.get("rule"), "draws_together", False):
                 eqns.append(
                     Eqn(
@@ -247,7 +253,7 @@ def drawing_apart(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.memo("drawing apart", make)
 
 
-def _flagged(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:
+def _carry_condition(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:
     """Return the parameters of the same loop with its flag as the first carry: each step evaluates
     the condition at its end, so that the effects of both programs happen under the guard of the
     step."""
@@ -273,7 +279,7 @@ def _flagged(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:
     return body.memo(("flagged", cond, n_cond, n_body), make)
 
 
-def _masked(
+def _mask_finished_examples(
     flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple
 ) -> tuple[Jaxpr, Jaxpr]:
     """Return condition and body of a loop over a batch in which each example stops by itself. A
@@ -422,8 +428,8 @@ def _links(eqn: Eqn) -> list:
 
 _REGION = "its programs are partitioned and lowered by the passes themselves"
 while_p.define(
-    factors=unsupported(_REGION),
-    lower=unsupported("control flow is lowered by its class"),
+    factors=declare_unsupported(_REGION),
+    lower=declare_unsupported("control flow is lowered by its class"),
     links=_links,
 )
 
@@ -432,7 +438,11 @@ def _guard(on, operands, params):
     cond, body, n_cond, n_body = _unpack(params)
     of_cond, rest = operands[:n_cond], operands[n_cond:]
     return while_p.bind(
-        on, *of_cond, on, *rest, **_params(guarded(cond), guarded(body), n_cond + 1, n_body + 1)
+        on,
+        *of_cond,
+        on,
+        *rest,
+        **_params(guard_effects(cond), guard_effects(body), n_cond + 1, n_body + 1),
     )
 
 
@@ -464,7 +474,7 @@ def _while_with_refs(
         last, state = plain(condition, step, (args[0], values))
         return last, state, []
 
-    return threaded(first, "while_loop", (init_val,), [cond_fun, body_fun], run)
+    return lift_refs(first, "while_loop", (init_val,), [cond_fun, body_fun], run)
 
 
 @api_boundary
@@ -484,7 +494,7 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
             f"while_loop: cond_fun and body_fun must be callable, got {cond_fun!r} and {body_fun!r}."
         )
     if bodies.runs_in_python():
-        init_val = bodies.unchanging(init_val)
+        init_val = bodies.freeze_arrays(init_val)
         while cond_fun(init_val):
             init_val = body_fun(init_val)
         return init_val
@@ -523,7 +533,7 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
         **_params(cond.jaxpr, body.jaxpr, len(cond.consts), len(body.consts)),
     )
     return tree.tree_unflatten(
-        structure, bodies.untouched(body.jaxpr, len(body.consts), flat, outs)
+        structure, bodies.replace_unchanged_carries(body.jaxpr, len(body.consts), flat, outs)
     )
 
 

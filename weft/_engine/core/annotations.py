@@ -31,7 +31,7 @@ OWN_RULES = (CollectiveOp, BarrierOp, RegionOp)
 NO_AXES: frozenset[Any] = frozenset()
 
 
-def annotated_types(
+def annotate_types(
     primitive: Any, avals: Sequence[ShapedArray], params: dict[str, Any]
 ) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset[Any]]]:
     """Return the types of the results, and per operand the axes over which it must vary."""
@@ -50,7 +50,7 @@ def annotated_types(
 def _own_types(
     primitive: Any, avals: Sequence[ShapedArray], params: dict[str, Any]
 ) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset[Any]]]:
-    """Do the same as `annotated_types` for an operation whose type rule determines the varying axes of its results."""
+    """Do the same as `annotate_types` for an operation whose type rule determines the varying axes of its results."""
     in_axes = [a.vma for a in avals]
     if isinstance(primitive, RegionOp):
         in_axes = _inner_axes(primitive, avals, params)
@@ -103,7 +103,7 @@ def cast(x: Any, axes: frozenset[Any]) -> Any:
     return trace_state.trace.cast(x, missing) if missing else x
 
 
-def cast_under(trace: Any, x: Any, axes: frozenset[Any]) -> Any:
+def cast_in_trace(trace: Any, x: Any, axes: frozenset[Any]) -> Any:
     """Call `cast` with `trace` as the current trace."""
     if axes <= typeof(x).vma:
         return x

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from weft._engine.core.interpret import run_reference
 from weft._engine.core.primitive import OPTIONAL_SLOTS, Primitive, UnsupportedRule
-from weft._engine.core.scalars import typed
+from weft._engine.core.scalars import with_type
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import derived_trace, eval_trace, implementations, typeof
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
@@ -155,7 +155,7 @@ class ExtensionPrimitive(Primitive):
         return None if slot in OPTIONAL_SLOTS else _MissingRule("", self.name, slot)
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        return self.bind_with_trace(trace_state.trace, [typed(x) for x in args], params)
+        return self.bind_with_trace(trace_state.trace, [with_type(x) for x in args], params)
 
     def _reference(self, *args: Any, **params: Any) -> Any:
 
@@ -203,7 +203,7 @@ def expansion(
     return program
 
 
-def implemented_apart(jaxpr: Jaxpr) -> bool:
+def has_python_implementation(jaxpr: Jaxpr) -> bool:
     """Return whether `jaxpr` has an operation that is implemented by a Python function only, which compiled programs cannot call."""
     return any(
         e.primitive in implementations
@@ -212,7 +212,7 @@ def implemented_apart(jaxpr: Jaxpr) -> bool:
             and e.primitive.implementation is not None
             and e.primitive.expand is None
         )
-        or any(implemented_apart(inner) for _, inner in subjaxprs(e.params))
+        or any(has_python_implementation(inner) for _, inner in subjaxprs(e.params))
         for e in jaxpr.eqns
     )
 

@@ -104,7 +104,7 @@ def _checked_type(eqn: Eqn, value: np.ndarray, aval: ShapedArray) -> np.ndarray:
 
 
 def reference_results(eqn: Eqn, ins: Sequence[Any]) -> Sequence[Any]:
-    """Return the results of one equation by its `reference` rule, or by the function passed to `computed_by`."""
+    """Return the results of one equation by its `reference` rule, or by the function passed to `override_evaluation`."""
     compute = _watch.compute
     return rule_results(eqn, ins) if compute is None else compute(eqn, ins)
 
@@ -117,7 +117,7 @@ def rule_results(eqn: Eqn, ins: Sequence[Any]) -> Sequence[Any]:
 
 
 @contextlib.contextmanager
-def computed_by(compute: Callable[[Eqn, Sequence[Any]], Sequence[Any]]) -> Generator[None]:
+def override_evaluation(compute: Callable[[Eqn, Sequence[Any]], Sequence[Any]]) -> Generator[None]:
     """Context manager: `compute(eqn, operands)` returns the results of every equation that `run_reference` runs in this thread.
 
     This includes equations inside loops, branches and calls. `compute` may call `rule_results` for the default results.
@@ -168,7 +168,7 @@ _one = _OneDevice()
 
 
 class _ThreadObserver(threading.local):
-    """The hooks of `run_reference` in this thread: `current` is the observer set by `run_until`, `compute` is set by `computed_by`."""
+    """The hooks of `run_reference` in this thread: `current` is the observer set by `run_until`, `compute` is set by `override_evaluation`."""
 
     current: Callable[..., Any] | None = None
     compute: Callable[..., Any] | None = None

@@ -176,7 +176,7 @@ class _Operands:
         return self.refuse(
             ShardingTypeError,
             f"operand {first} is unreduced over {_text(axes)}, and operand {plain[0]} "
-            f"{_said(self.unreduced[plain[0]])}.",
+            f"{_describe_operands(self.unreduced[plain[0]])}.",
             "All operands of a sum must be unreduced over the same axes.",
         )
 
@@ -227,7 +227,9 @@ class _Operands:
         return axes
 
 
-def summed_axes(rule: FactorRule, ins: Sequence[Spec], sizes: Mapping[Any, int]) -> frozenset[Any]:
+def find_summed_axes(
+    rule: FactorRule, ins: Sequence[Spec], sizes: Mapping[Any, int]
+) -> frozenset[Any]:
     """Return the axes over which results are sums of terms on the devices, because they shard a summed factor of all operands."""
     in_results = {f for out in rule.outs for dim in out for f in dim}
     axes_of_factor: dict[int, set[Any]] = {}
@@ -258,7 +260,7 @@ def _refuse(
     raise kind(describe(primitive.name, what, rows, user_frame(), rule, remedy))
 
 
-def _said(axes: frozenset[Any]) -> str:
+def _describe_operands(axes: frozenset[Any]) -> str:
     return f"over {_text(axes)}" if axes else "is not"
 
 

@@ -53,7 +53,7 @@ class UnsupportedRule:
         raise MissingRuleError(f"{slot}: primitive {self.op!r} has no {slot} rule: {self.reason}.")
 
 
-def unsupported(reason: str) -> UnsupportedRule:
+def declare_unsupported(reason: str) -> UnsupportedRule:
     """Return a placeholder for a rule that an op intentionally lacks."""
     return UnsupportedRule(reason)
 
@@ -211,7 +211,7 @@ class Primitive(_Declared):
     out_sharding: str = ""
     #: simple vector instructions per element; 0 if the family determines the number
     cost: int = 0
-    #: number of function arguments before the operands when an equation is bound again (`functions_apart`)
+    #: number of function arguments before the operands when an equation is bound again (`split_functions`)
     n_functions: int = 0
     #: along marked factors, results are sharded like the operands
     split_alike: bool = False
@@ -230,7 +230,7 @@ class Primitive(_Declared):
             raise AttributeError(f"primitive {self.name!r} has no attribute {name!r}")
         if (fill := self.fill) is not None:
             for slot, rule in fill(self).items():
-                self.__dict__.setdefault(slot, self._bound(slot, rule))
+                self.__dict__.setdefault(slot, self._bind_rule(slot, rule))
             self.fill = None
             return getattr(self, name)
         return self.__dict__.setdefault(name, self.missing_rule(name))
@@ -239,7 +239,7 @@ class Primitive(_Declared):
         """Return the value of an absent rule: an `UnsupportedRule` for required rules, None for optional ones."""
         return UnsupportedRule("no rule was given", self.name, slot) if slot in SLOTS else None
 
-    def _bound(self, slot: str, rule: Any) -> Any:
+    def _bind_rule(self, slot: str, rule: Any) -> Any:
         return (
             UnsupportedRule(rule.reason, self.name, slot)
             if isinstance(rule, UnsupportedRule)
@@ -285,12 +285,12 @@ class Primitive(_Declared):
         >>> registry["sin"].get_bind_params({})
         ([], {})
         """
-        functions, other_params = self.functions_apart(params)
+        functions, other_params = self.split_functions(params)
         if not jax_behavior().functions_in_bind_params:
             return functions, other_params
         return {**other_params, "subfuns": tuple(functions)} if functions else other_params
 
-    def functions_apart(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def split_functions(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Split the parameters of an equation into the functions that `bind` takes before the operands and the other parameters."""
         return [], dict(params)
 
@@ -310,7 +310,7 @@ class Primitive(_Declared):
         for slot, rule in rules.items():
             if slot not in _SLOTS:
                 raise TypeError(f"primitive {self.name!r}: {slot!r} is not a rule")
-            self.__dict__[slot] = self._bound(slot, rule)
+            self.__dict__[slot] = self._bind_rule(slot, rule)
         return self
 
     def def_type(self, rule: R) -> R:

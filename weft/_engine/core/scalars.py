@@ -57,11 +57,11 @@ _TYPED: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def typed(x: Any) -> Any:
+def with_type(x: Any) -> Any:
     """Return a Python number as a number with the attributes of an array. Return other values unchanged.
 
-    >>> y = typed(2.0)
-    >>> y + 1, y.shape, y.dtype, typed("text")
+    >>> y = with_type(2.0)
+    >>> y + 1, y.shape, y.dtype, with_type("text")
     (3.0, (), dtype('float32'), 'text')
     """
     make = _TYPED.get(class_of(x))

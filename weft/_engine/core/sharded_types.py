@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.core.partial_types import result_specs, summed_axes
+from weft._engine.core.partial_types import find_summed_axes, result_specs
 from weft._engine.core.primitive import (
     CollectiveOp,
     ConstraintOp,
@@ -38,7 +38,7 @@ from weft._engine.util.source import user_frame
 _OWN_RULES = (RegionOp, ConstraintOp, CollectiveOp, TermsOp)
 
 
-def sharded_types(
+def infer_sharded_types(
     primitive: Primitive,
     in_avals: Sequence[ShapedArray],
     out_avals: Sequence[ShapedArray],
@@ -62,7 +62,7 @@ def sharded_types(
         primitive.split_alike,
     )
     dims, conflict = result_dims(rule, traits, specs, mesh.shape)
-    leaves_terms = bool(trace_state.terms) and trace_state.terms <= summed_axes(
+    leaves_terms = bool(trace_state.terms) and trace_state.terms <= find_summed_axes(
         rule, specs, mesh.shape
     )
     if conflict is None or leaves_terms:
@@ -104,7 +104,7 @@ def _check_meshes(
             describe(
                 title,
                 "the operands are on different meshes.",
-                _typed(in_avals),
+                _describe_sharded_operands(in_avals),
                 user_frame(),
                 "All operands of an operation with explicit shardings must be on one mesh.",
                 "Move an operand with weft.sharding.reshard(x, NamedSharding(mesh, spec)).",
@@ -123,7 +123,7 @@ def _check_meshes(
         describe(
             title,
             "the operands are on a mesh that is not the context mesh.",
-            [("context", context.abstract_mesh), *_typed(in_avals)],
+            [("context", context.abstract_mesh), *_describe_sharded_operands(in_avals)],
             user_frame(),
             "Explicit shardings must be on the context mesh, with its axis types.",
             "Move the operands with weft.sharding.reshard, or set their mesh with weft.set_mesh for this call.",
@@ -148,7 +148,7 @@ def check(
     avals = [typeof(x) for x in values]
     if not any(a.explicit is not None for a in avals):
         return
-    for out in sharded_types(primitive, avals, primitive.abstract(avals, params), params):
+    for out in infer_sharded_types(primitive, avals, primitive.abstract(avals, params), params):
         conflicts = [a for a in mapped if out.explicit is not None and a in out.explicit.spec.axes]
         if conflicts:
             raise ShardingTypeError(
@@ -167,7 +167,7 @@ def check(
             )
 
 
-def _typed(in_avals: Sequence[ShapedArray]) -> list[tuple[Any, ...]]:
+def _describe_sharded_operands(in_avals: Sequence[ShapedArray]) -> list[tuple[Any, ...]]:
     """Return the rows of a message that describe the operands with explicit shardings."""
     return [
         (_operand(i), a.str_short(), a.explicit.mesh)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.annotations import annotated_types, check_same_axes
+from weft._engine.core.annotations import annotate_types, check_same_axes
 from weft._engine.core.primitive import Primitive
 from weft._engine.core.scalars import TypedScalar
 from weft._engine.core.sealed import Sealed
-from weft._engine.core.sharded_types import sharded_types
+from weft._engine.core.sharded_types import infer_sharded_types
 from weft._engine.core.trace import (
     Trace,
     Tracer,
@@ -93,7 +93,7 @@ def _check_numbers(aval: ShapedArray) -> None:
         )
 
 
-def staging(trace: Trace | None) -> StageTrace | None:
+def find_staging_trace(trace: Trace | None) -> StageTrace | None:
     """Return the innermost StageTrace among `trace` and its parents, or None."""
     while trace is not None and not isinstance(trace, StageTrace):
         trace = trace.parent
@@ -165,7 +165,7 @@ class StageTrace(Trace):
         atoms = [self.atom(x) for x in args]
         avals = [a.aval for a in atoms]
         if [a for a in avals if a.vma or a.explicit is not None]:
-            out_avals, atoms = self.annotated(primitive, atoms, params)
+            out_avals, atoms = self.annotate_results(primitive, atoms, params)
         else:
             out_avals = primitive.abstract(avals, params)
         source = trace_state.source or user_frame()
@@ -176,13 +176,13 @@ class StageTrace(Trace):
         self.eqns.append(Eqn(primitive, atoms, [t.variable for t in outs], params, source, effects))
         return outs if primitive.multiple_results else outs[0]
 
-    def annotated(
+    def annotate_results(
         self, primitive: Primitive, atoms: list[Any], params: dict[str, Any]
     ) -> tuple[Sequence[ShapedArray], list[Any]]:
         """Return the types of the results and the operands, cast if needed, for operands with varying axes or explicit shardings."""
         avals = [a.aval for a in atoms]
         if any(a.vma for a in avals):
-            out_avals, in_axes = annotated_types(primitive, avals, params)
+            out_avals, in_axes = annotate_types(primitive, avals, params)
             if not config.auto_pcast:
                 check_same_axes(
                     primitive,
@@ -195,7 +195,7 @@ class StageTrace(Trace):
         else:
             out_avals = primitive.abstract(avals, params)
         if any(a.explicit is not None for a in avals):
-            out_avals = sharded_types(primitive, avals, out_avals, params)
+            out_avals = infer_sharded_types(primitive, avals, out_avals, params)
         return out_avals, atoms
 
     def atom(self, x: Any) -> Atom:
@@ -356,7 +356,7 @@ def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Any]]:
     return hoisted, [c for _, c in outer]
 
 
-def hoist_together(jaxprs: Sequence[Jaxpr]) -> tuple[list[Jaxpr], list[Any]]:
+def hoist_shared_constants(jaxprs: Sequence[Jaxpr]) -> tuple[list[Jaxpr], list[Any]]:
     """Apply `hoist_tracers` to programs with the same inputs so that they have the same leading inputs; return them and the values.
 
     The leading inputs are the tracers among the constants of all programs.

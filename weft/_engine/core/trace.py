@@ -69,7 +69,7 @@ class Trace:
     def parent_trace(self) -> "Trace | None":
         return self.parent
 
-    def serving(self, args: Sequence[Any]) -> "Trace":
+    def resolve_trace(self, args: Sequence[Any]) -> "Trace":
         """Return the trace that processes a call with these arguments: this one, or an enclosing one if no argument is this trace's."""
         return self
 
@@ -604,7 +604,7 @@ def axis_env() -> AxisEnv:
     return trace_state.axis_env
 
 
-def tracked_axes() -> frozenset[Any]:
+def find_tracked_axes() -> frozenset[Any]:
     """Return the axes in scope over which types record varying values: the manual axes of a shard_map with `check_vma`."""
     return (
         frozenset([name for name, _, tracked in trace_state.axis_env if tracked])

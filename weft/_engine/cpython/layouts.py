@@ -27,7 +27,7 @@ _half = ctypes.c_int32.from_address
 
 
 @self_check
-def objects_are_as_expected() -> bool:
+def verify_object_layouts() -> bool:
     """Whether counts, types, sizes and items are where native code reads and writes them."""
     if sys.implementation.name != "cpython" or "t" in sys.abiflags:
         return False
@@ -52,7 +52,7 @@ def slot_offset(cls: type, name: str) -> int | None:
     A member descriptor holds a pointer to its PyMemberDef, whose third word is the offset.
     """
     member = next(base.__dict__[name] for base in cls.__mro__ if name in base.__dict__)
-    if type(member).__name__ != "member_descriptor" or not objects_are_as_expected():
+    if type(member).__name__ != "member_descriptor" or not verify_object_layouts():
         return None
     words = (ctypes.c_void_p * 8).from_address(id(member))
     definition = words[5]  # refcount, type, d_type, d_name, d_qualname, d_member
@@ -74,7 +74,7 @@ def checked_slot_offset(instance: Any, name: str) -> int | None:
 
 def deallocator(cls: type) -> Any:
     """Return the word of `cls`, a class of Python with slots, that has its destructor; None if it is elsewhere."""
-    if not objects_are_as_expected():
+    if not verify_object_layouts():
         return None
 
     class Another:

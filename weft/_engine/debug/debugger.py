@@ -123,7 +123,7 @@ class _OpaqueValue:
         return repr(self.value)
 
 
-def _captured(x: Any) -> Any:
+def _capture(x: Any) -> Any:
     """Return a variable with all untraced parts opaque; the whole variable is one part if no part
     is traced."""
     try:
@@ -148,7 +148,7 @@ def _frames(frame: FrameType | None, filter_frames: bool) -> list[_DebuggerFrame
             )  # variables of a module frame are globals
             found.append(
                 _DebuggerFrame(
-                    _place(frame), {k: _captured(v) for k, v in variables.items()}, frame.f_globals
+                    _place(frame), {k: _capture(v) for k, v in variables.items()}, frame.f_globals
                 )
             )
         frame = frame.f_back
@@ -189,7 +189,7 @@ class _Stop:
         self.places, self.scopes, self.stdin, self.stdout = places, scopes, stdin, stdout
 
     def __call__(self, variables: list[dict[str, Any]]) -> None:
-        values = [{k: _revealed(v) for k, v in frame.items()} for frame in variables]
+        values = [{k: _unwrap_opaque(v) for k, v in frame.items()} for frame in variables]
         Prompt(
             self.places,
             values,
@@ -200,7 +200,7 @@ class _Stop:
         ).run()
 
 
-def _revealed(x: Any) -> Any:
+def _unwrap_opaque(x: Any) -> Any:
     return tree.tree_map(lambda leaf: leaf.value if isinstance(leaf, _OpaqueValue) else leaf, x)
 
 

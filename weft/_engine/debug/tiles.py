@@ -49,7 +49,7 @@ class Tiling:
 def tile(shape: Sequence[int], sharding: Any) -> Tiling:
     """Return the tiles into which `sharding` splits an array of `shape`."""
     shape = tuple(shape)
-    placed = list(_placed(shape, sharding))
+    placed = list(_parts_by_device(shape, sharding))
     cuts = tuple(
         _cuts(size, (bounds[dim] for _, bounds in placed)) for dim, size in enumerate(shape)
     )
@@ -83,7 +83,7 @@ def spell_ids(ids: Sequence[int], most_listed: int = 8) -> str:
     return ",".join("-".join(map(str, run)) for run in runs)
 
 
-def _placed(shape: tuple[int, ...], sharding: Any) -> Iterable[tuple[Any, Bounds]]:
+def _parts_by_device(shape: tuple[int, ...], sharding: Any) -> Iterable[tuple[Any, Bounds]]:
     """Yield each device and its part."""
     try:
         return [

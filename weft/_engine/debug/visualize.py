@@ -101,7 +101,7 @@ def draw(
     colors = _colors(tiling, color_map)
     pictures = []
     for outer in leading[:MOST_PICTURES]:
-        heading = _heading(tiling, outer) if outer else ""
+        heading = _format_heading(tiling, outer) if outer else ""
         pictures.append(_draw_plane(tiling, outer, heading, colors, scale, min_width, max_width))
     if len(leading) > MOST_PICTURES:
         pictures.append(
@@ -127,7 +127,7 @@ def _draw_plane(
 
     longest = max(len(tiling.label(outer + cell)) for cell in product(*map(range, inner)))
     box_height, box_width = _box_size(sizes, n_rows, n_columns, scale)
-    widths = _within(max(box_width, min_width - 2, longest), n_columns, max_width)
+    widths = _fit_widths(max(box_width, min_width - 2, longest), n_columns, max_width)
     rows = []
     for row in range(n_rows):
         cells = [outer + (row, column)[2 - len(inner) :] for column in range(n_columns)]
@@ -153,10 +153,10 @@ def _box_size(sizes: Sequence[int], n_rows: int, n_columns: int, scale: float) -
     return height, int(int(lines * aspect) * CHARACTER_ASPECT / n_columns) - 2
 
 
-def _within(width: int, n_columns: int, max_width: int) -> list[int]:
+def _fit_widths(width: int, n_columns: int, max_width: int) -> list[int]:
     """Widths of the boxes of a line, cut so that they and their borders fit `max_width`; the first are the wider ones.
 
-    >>> _within(10, 2, 80), _within(90, 2, 80)
+    >>> _fit_widths(10, 2, 80), _fit_widths(90, 2, 80)
     ([10, 10], [39, 38])
     """
     free = max_width - n_columns - 1
@@ -181,7 +181,7 @@ def _colors(tiling: Tiling, color_map: ColorMap | None) -> dict[tuple[int, ...],
     return colors
 
 
-def _heading(tiling: Tiling, outer: tuple[int, ...]) -> str:
+def _format_heading(tiling: Tiling, outer: tuple[int, ...]) -> str:
     spans = [f"{start}:{stop}" for start, stop in tiling.bounds(outer)]
     return f"[{', '.join([*spans, ':', ':'])}]"
 

@@ -54,7 +54,7 @@ def mark_meetings(
     jaxpr, names = _without_calls(jaxpr), Axes([name for name, _ in mesh])
     values = _Differing(names)
     values.follow(jaxpr, differing)
-    jaxpr = _marked(jaxpr, values, Axes())
+    jaxpr = _mark(jaxpr, values, Axes())
     if math.prod(size for _, size in mesh) == 1:
         return jaxpr
     ends = [
@@ -71,7 +71,7 @@ def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.replace(eqns=eqns)
 
 
-def _marked(jaxpr: Jaxpr, values: _Differing, around: Axes) -> Jaxpr:
+def _mark(jaxpr: Jaxpr, values: _Differing, around: Axes) -> Jaxpr:
     """Mark callbacks of a program where devices differ along `around` in whether they run it."""
     eqns = []
     for eqn in jaxpr.eqns:
@@ -84,7 +84,7 @@ def _marked(jaxpr: Jaxpr, values: _Differing, around: Axes) -> Jaxpr:
                 inside = around | values.axes_of(eqn.invars[0])
             elif isinstance(primitive, LoopLike) and not primitive.counted:
                 inside = around | values.axes_of(params["cond_jaxpr"].outvars[0])
-            params = map_jaxprs(params, lambda body, inside=inside: _marked(body, values, inside))
+            params = map_jaxprs(params, lambda body, inside=inside: _mark(body, values, inside))
         eqns.append(eqn.replace(params=params))
     return jaxpr.replace(eqns=eqns)
 

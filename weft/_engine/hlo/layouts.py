@@ -34,7 +34,7 @@ def _mesh_text(mesh: Any) -> str:
     return text + (f", device_ids={ids}" if ids != list(range(len(ids))) else "")
 
 
-def placed(
+def format_sharding(
     context: HloContext,
     mesh: Any,
     dims: Sequence,
@@ -56,9 +56,9 @@ def placed(
     return f"<@{_mesh(context, mesh)}, [{', '.join(shown)}]{''.join(others)}>"
 
 
-def _placed(context: HloContext, sharding: NamedSharding, ndim: int) -> str:
+def _format_placement(context: HloContext, sharding: NamedSharding, ndim: int) -> str:
     spec = sharding.spec
-    return placed(
+    return format_sharding(
         context,
         sharding.mesh,
         sharding.spec_dims(ndim),
@@ -72,17 +72,17 @@ def attribute(context: HloContext, sharding: Sharding | None, ndim: int) -> dict
     if sharding is None:
         return {}
     if isinstance(sharding, NamedSharding):
-        return {"sdy.sharding": f"#sdy.sharding{_placed(context, sharding, ndim)}"}
+        return {"sdy.sharding": f"#sdy.sharding{_format_placement(context, sharding, ndim)}"}
     return {"mhlo.sharding": f'"{tiles_text(sharding, ndim)}"'}
 
 
-def _placed_by_type(
+def _format_type_placement(
     context: HloContext, sharding: NamedSharding, ndim: int, open_dims: Container[int]
 ) -> str:
     """Return the sharding that a type implies; automatic axes may split its open dims."""
     spec, explicit = sharding.spec, sharding.mesh.explicit_axes
     unused = [a for a in explicit if a not in spec.axes and a not in spec.unreduced]
-    return placed(
+    return format_sharding(
         context, sharding.mesh, sharding.spec_dims(ndim), open_dims, unused, spec.unreduced
     )
 
@@ -97,10 +97,12 @@ def type_attribute(
     if sharding is None or not sharding.mesh.auto_axes:
         return attribute(context, sharding, ndim)
     whole = [d for d, axes in enumerate(sharding.spec_dims(ndim)) if not axes]
-    return {"sdy.sharding": f"#sdy.sharding{_placed_by_type(context, sharding, ndim, whole)}"}
+    return {
+        "sdy.sharding": f"#sdy.sharding{_format_type_placement(context, sharding, ndim, whole)}"
+    }
 
 
-def constrained(b: HloBlock, x: HloValue, sharding: Sharding | None) -> HloValue:
+def write_constraint(b: HloBlock, x: HloValue, sharding: Sharding | None) -> HloValue:
     """Return `x`, constrained to `sharding`."""
     if sharding is None:
         return x
@@ -108,7 +110,7 @@ def constrained(b: HloBlock, x: HloValue, sharding: Sharding | None) -> HloValue
         return b.op(
             "sdy.sharding_constraint",
             x,
-            sharding=_placed(b.context, sharding, x.ndim),
+            sharding=_format_placement(b.context, sharding, x.ndim),
             tiles=tiles_text(sharding, x.ndim),
         )
     return b.op(
@@ -121,11 +123,11 @@ def constrained(b: HloBlock, x: HloValue, sharding: Sharding | None) -> HloValue
     )
 
 
-def typed(b: HloBlock, x: HloValue, sharding: NamedSharding | None) -> HloValue:
+def write_type_constraint(b: HloBlock, x: HloValue, sharding: NamedSharding | None) -> HloValue:
     """Return `x`, constrained to the sharding in its type, which leaves automatic axes open."""
     if sharding is None or not sharding.mesh.auto_axes:
-        return constrained(b, x, sharding)
-    text = _placed_by_type(b.context, sharding, x.ndim, range(x.ndim))
+        return write_constraint(b, x, sharding)
+    text = _format_type_placement(b.context, sharding, x.ndim, range(x.ndim))
     return b.op("sdy.sharding_constraint", x, sharding=text, tiles=tiles_text(sharding, x.ndim))
 
 

@@ -22,14 +22,14 @@ from weft._engine.core.pass_rules import PassRules
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import with_source
-from weft._engine.hlo.layouts import typed
+from weft._engine.hlo.layouts import write_type_constraint
 from weft._engine.hlo.ops import HloBlock, HloContext, HloFunction, HloValue, array_type
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.ir.rewrite import dce
 from weft._engine.ir.symbolic import SymbolicDim, is_variable, names_in
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.lowering_specs import ExpandSpec
-from weft._engine.util.source import joined, with_metadata
+from weft._engine.util.source import join, with_metadata
 
 Rule = Callable[..., Any]
 
@@ -105,7 +105,7 @@ class HloLowering(HloContext):
             path, self.path = self.path, f"jit({name})/"
             self._named[key] = self.function(jaxpr, name).name
             self.path = path
-        return self._called(b, self._named[key], args)
+        return self._write_call(b, self._named[key], args)
 
     def shared(
         self,
@@ -120,9 +120,9 @@ class HloLowering(HloContext):
         key = (name, key, tuple([x.type for x in args]))
         if key not in self._named:
             self._named[key] = self.add_function(name, [x.type for x in args], fill).name
-        return self._called(b, self._named[key], args)
+        return self._write_call(b, self._named[key], args)
 
-    def _called(self, b: HloBlock, name: str, args: Sequence[HloValue]) -> list[HloValue]:
+    def _write_call(self, b: HloBlock, name: str, args: Sequence[HloValue]) -> list[HloValue]:
         return b.emit(
             "func.call", args, [v.type for v in self.functions[name].body.results], callee=name
         )
@@ -156,7 +156,9 @@ class HloLowering(HloContext):
         results = self.equation(
             b, eqn, self.split_alike(b, eqn, [self.read(b, a, env) for a in eqn.invars])
         )
-        env.update((v, typed(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, results))
+        env.update(
+            (v, write_type_constraint(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, results)
+        )
         self.place, self.path, self.metadata = place, path, metadata
 
     def split_alike(self, b: HloBlock, eqn: Eqn, operands: list[HloValue]) -> list[HloValue]:
@@ -171,7 +173,9 @@ class HloLowering(HloContext):
         if sharding is None or sharding.spec.is_partial:
             return operands
         return [
-            x if a.aval.explicit == sharding else typed(b, b.broadcast(x, aval.shape), sharding)
+            x
+            if a.aval.explicit == sharding
+            else write_type_constraint(b, b.broadcast(x, aval.shape), sharding)
             for x, a in zip(operands, eqn.invars)
         ]
 
@@ -180,7 +184,7 @@ class HloLowering(HloContext):
         scope = "" if eqn.source is None else eqn.source.scope
         if eqn.primitive.is_call and "name" in eqn.params:
             in_place = eqn.primitive.only_derivatives
-            return eqn.source, self.path + joined(
+            return eqn.source, self.path + join(
                 scope, eqn.primitive.name if in_place else f"jit({eqn.params['name']})"
             )
         return eqn.source, self.path + (f"{scope}/" if scope else "") + eqn.primitive.name

@@ -18,7 +18,7 @@ from weft._engine.hlo.host_meetings import mark_meetings
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type
 from weft._engine.hlo.replicas import HostNumber, ReplicaLowering
 from weft._engine.hlo.rules import beta_functions, plugins  # noqa: F401  (fill the tables of rules)
-from weft._engine.hlo.text.stablehlo import quoted, written
+from weft._engine.hlo.text.stablehlo import quote, write_module
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.types import ShapedArray
 
@@ -70,21 +70,23 @@ def replica_program_text(
     kinds = [[_memory_kind(x) for x in blocks] for blocks in (program.ins, program.outs)]
 
     def fill(b: HloBlock, *args: HloValue) -> list[HloValue]:
-        placed = [_placed(b, x, kind and _DEFAULT_MEMORY) for x, kind in zip(args, kinds[0])]
+        placed = [
+            _move_to_memory(b, x, kind and _DEFAULT_MEMORY) for x, kind in zip(args, kinds[0])
+        ]
         results = lowering.inline(b, jaxpr, placed)
-        return [_placed(b, x, kind) for x, kind in zip(results, kinds[1])]
+        return [_move_to_memory(b, x, kind) for x, kind in zip(results, kinds[1])]
 
     types = [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]
     main = lowering.add_function("main", types, fill, public=True)
     attributes = [
-        [{"mhlo.memory_kind": quoted(kind)} if kind else {} for kind in side] for side in kinds
+        [{"mhlo.memory_kind": quote(kind)} if kind else {} for kind in side] for side in kinds
     ]
     main.arg_attrs, main.result_attrs = attributes
     for i, result in donations(program).items():
         main.arg_attrs[i].update(_donation(result))
     replicas = math.prod(size for _, size in program.mesh)
     shown = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
-    return written(program.name.rstrip(")"), shown, lowering)
+    return write_module(program.name.rstrip(")"), shown, lowering)
 
 
 def _donation(result: int | None) -> dict[str, str]:
@@ -100,7 +102,7 @@ def _memory_kind(block: Any) -> str:
     return "" if kind in (None, _DEFAULT_MEMORY) else kind
 
 
-def _placed(b: HloBlock, x: HloValue, kind: str) -> HloValue:
+def _move_to_memory(b: HloBlock, x: HloValue, kind: str) -> HloValue:
     """Return `x` in another memory; itself without a `kind`."""
     if not kind:
         return x

@@ -649,17 +649,17 @@ class Builder:
             else list(terms)
         )
         outer = levels.get(order[0], 99)
-        total, pending = self._scaled(order[0], terms[order[0]]), const
+        total, pending = self._scale(order[0], terms[order[0]]), const
         for key in order[1:]:
             if pending and levels.get(key, 99) != outer:
                 total, pending = self._op("add", (total, self.const(pending, "i64")), "i64"), 0
-            total = self._op("add", (total, self._scaled(key, terms[key])), "i64")
+            total = self._op("add", (total, self._scale(key, terms[key])), "i64")
         if pending:
             total = self._op("add", (total, self.const(pending, "i64")), "i64")
         self._affine.setdefault(id(total), (terms, const))
         return total
 
-    def _scaled(self, key: int, k: int) -> Expr:
+    def _scale(self, key: int, k: int) -> Expr:
         base = self._terms[key]
         return base if k == 1 else self._op("mul", (base, self.const(k, "i64")), "i64")
 

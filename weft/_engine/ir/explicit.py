@@ -71,7 +71,7 @@ def _type_sharding(sharding: Sharding, ndim: int, without_ones: bool) -> NamedSh
     return NamedSharding(mesh, spec)
 
 
-def told_axes(axes: Iterable[Any], mesh: Any) -> frozenset[Any]:
+def typed_axes(axes: Iterable[Any], mesh: Any) -> frozenset[Any]:
     """Return the axes that types contain: all axes, or only axes of size > 1 if `remove_size_one_mesh_axis_from_type` is on."""
     if not config.remove_size_one_mesh_axis_from_type:
         return frozenset(axes)
@@ -147,12 +147,12 @@ def has_explicit_axes(sharding: Sharding) -> bool:
     return isinstance(sharding, NamedSharding) and bool(sharding.mesh.explicit_axes)
 
 
-def says_all(sharding: NamedSharding | None) -> bool:
+def is_fully_specified(sharding: NamedSharding | None) -> bool:
     """Return whether all axes of the mesh are explicit, so that the type determines the placement."""
     return sharding is not None and sharding.mesh.are_all_axes_explicit
 
 
-def retyped(mesh: Any, axes: Sequence[Any], kind: AxisType) -> Any:
+def with_axis_types(mesh: Any, axes: Sequence[Any], kind: AxisType) -> Any:
     """Return `mesh` with the axis type `kind` for the given axes."""
     return mesh.update(
         axis_types=tuple(kind if n in axes else t for n, t in zip(mesh.axis_names, mesh.axis_types))
@@ -252,7 +252,7 @@ class _Inference:
                         },
                         "Corresponding dims of operands must be split by the same axes or not at all.",
                         i,
-                        self.alike(i, f, axes),
+                        self.split_factor(i, f, axes),
                         " got incompatible shardings for broadcasting"
                         if self.op.is_elementwise
                         else "",
@@ -274,7 +274,7 @@ class _Inference:
             self.axes[f] = axes
         self.check_special()
 
-    def alike(self, i: int, f: int, axes: DimSpec) -> Spec:
+    def split_factor(self, i: int, f: int, axes: DimSpec) -> Spec:
         """Return the dims of operand i with the dim of factor f sharded over `axes`, and these axes removed from other dims."""
         dim = self.place(f, i)
         return tuple(
@@ -339,7 +339,7 @@ class _Inference:
         for factors in self.rule.outs:
             dims = dims_of_factors(factors, self.axes, self.rule, self.sizes)
             if self.op.is_layout:
-                dims = tuple(self.merged(dim, axes) for dim, axes in zip(factors, dims))
+                dims = tuple(self.merge_axes(dim, axes) for dim, axes in zip(factors, dims))
             result_axes = {a for axes in dims for a in axes}
             lost = [
                 (f, a)
@@ -362,7 +362,7 @@ class _Inference:
             result_dims.append(self.distinct(dims))
         return result_dims
 
-    def merged(self, factors: Sequence[int], axes: DimSpec) -> DimSpec:
+    def merge_axes(self, factors: Sequence[int], axes: DimSpec) -> DimSpec:
         """Return the axes of a dim with several factors: the axes of all factors, if only leading factors are sharded.
 
         Resharding the operand may require communication. Return `axes` in other cases, and if the axes do not divide the size of the dim.

@@ -71,7 +71,7 @@ class RuleBuilder:
         self.sizes.append(size)
         return len(self.sizes) - 1
 
-    def news(self, shape: Sequence[int]) -> list[int]:
+    def add_factors(self, shape: Sequence[int]) -> list[int]:
         return [self.new(s) for s in shape]
 
     def rule(
@@ -98,7 +98,7 @@ def elementwise_rule(
 ) -> FactorRule:
     """Return the rule of an elementwise op. Operands with the result's shape have its factors; rank-0 operands have none."""
     b = RuleBuilder()
-    fs = b.news(out_avals[0].shape)
+    fs = b.add_factors(out_avals[0].shape)
     return b.rule(
         [fs if a.ndim else [] for a in in_avals],
         [fs for _ in out_avals],

@@ -37,7 +37,7 @@ WRITTEN_OUT = 11
 #: the largest radix into which the smallest large prime factor and all small factors of an odd length are joined, to save a pass
 _MOST_JOINED = 35
 _COMPOSITE = (10, 9, 8, 6, 4)
-#: transforms of tables of more numbers use `numpy.fft`; for fewer numbers, importing it takes longer than `_transformed`
+#: transforms of tables of more numbers use `numpy.fft`; for fewer numbers, importing it takes longer than `_transform`
 _BY_NUMPY = 1 << 13
 #: numbers that are computed together, so that temporary arrays are small
 _BLOCK = 1 << 11
@@ -141,12 +141,12 @@ def _split(n: int, most: int) -> tuple[tuple[int, int], tuple[int, ...]]:
 
 
 @functools.cache
-def padded(n: int) -> tuple[int, ...]:
+def choose_padded_radices(n: int) -> tuple[int, ...]:
     """Return the radices of a convolution of at least n numbers.
 
     At most two different radices are used, because LLVM takes milliseconds to compile each.
 
-    >>> padded(1041), padded(2017)
+    >>> choose_padded_radices(1041), choose_padded_radices(2017)
     ((5, 6, 6, 6), (5, 5, 9, 9))
     """
     candidates: list[tuple[int, ...]] = []
@@ -160,7 +160,7 @@ def padded(n: int) -> tuple[int, ...]:
 
 def longest(n: int) -> int:
     """Return the maximal number of complex numbers in the passes of a transform of n numbers."""
-    return n if n == 1 or can_pass(n) else math.prod(padded(2 * n - 1))
+    return n if n == 1 or can_pass(n) else math.prod(choose_padded_radices(2 * n - 1))
 
 
 @functools.cache
@@ -177,18 +177,18 @@ def passes(kind: str, n: int) -> Passes:
             n // 2 + 1 if half and kind == "real" else points,
             n // 2 + 1 if half and kind != "real" else points,
         )
-        chosen = padded(taken + given - 1)
+        chosen = choose_padded_radices(taken + given - 1)
         m = math.prod(chosen)
-        return Passes(points, _placed(m, chosen), False, halves, Convolution(taken, m, given))
+        return Passes(points, _build_passes(m, chosen), False, halves, Convolution(taken, m, given))
     real_first = kind in ("half", "all") and not halves
     chosen = radices(points)
     if real_first:
         first = max(prime_factors(points))
         chosen = (first, *(radices(points // first) if points > first else ()))
-    return Passes(points, _placed(points, chosen, real_first), real_first, halves)
+    return Passes(points, _build_passes(points, chosen, real_first), real_first, halves)
 
 
-def _placed(
+def _build_passes(
     n: int, chosen: tuple[int, ...], real_first: bool = False
 ) -> tuple[tuple[int, int, int], ...]:
     """Return the passes (radix, m, s) of the radices `chosen`, whose product is n."""
@@ -317,7 +317,7 @@ def _frequencies(
     x = np.zeros(m, np.complex128)
     for part, values in zip((x.real, x.imag), chirp):
         part[:written], part[m - taken + 1 :] = values[:written], values[taken - 1 : 0 : -1]
-    spectrum = _transformed(x)
+    spectrum = _transform(x)
     return (np.imag(spectrum) / -m).astype(dtype), (np.real(spectrum) / m).astype(dtype)
 
 
@@ -331,7 +331,7 @@ def products(
     """
     counts = [(sizes.taken, sizes.length // column), (sizes.length, column), (sizes.given, column)]
     tables = [
-        _aligned(-(-count // inner) * inner * 2, dtype).reshape(-1, 2, inner)
+        _align(-(-count // inner) * inner * 2, dtype).reshape(-1, 2, inner)
         for count, inner in counts
     ]
 
@@ -350,17 +350,17 @@ def products(
                 table[full:, part, :remaining] = numbers[full * inner : count] * factor
                 table[full:, part, remaining:] = 0
 
-    made_by = _begun(fill, sum([table.size for table in tables]))
+    made_by = _build_factors(fill, sum([table.size for table in tables]))
     return [Factors(table.ravel(), made_by) for table in tables]
 
 
-def _aligned(count: int, dtype: np.dtype) -> np.ndarray:
+def _align(count: int, dtype: np.dtype) -> np.ndarray:
     """Return an uninitialized array that is aligned so that programs use it as a constant without a copy."""
     memory = np.empty(count + _ALIGNMENT // dtype.itemsize, dtype)
     return memory[-memory.ctypes.data % _ALIGNMENT // dtype.itemsize :][:count]
 
 
-def _begun(fill: Callable[[], object], count: int) -> Background | None:
+def _build_factors(fill: Callable[[], object], count: int) -> Background | None:
     """Call `fill`, which computes `count` factors: in a thread, which is returned, if there are many; else immediately."""
     if count >= _WORTH_A_THREAD:
         return Background(fill)
@@ -368,11 +368,11 @@ def _begun(fill: Callable[[], object], count: int) -> Background | None:
     return None
 
 
-def _transformed(x: np.ndarray) -> np.ndarray:
+def _transform(x: np.ndarray) -> np.ndarray:
     """Return the transform of complex numbers. Small transforms do not use `numpy.fft`, because importing it takes longer."""
     if x.size > _BY_NUMPY:
         return np.fft.fft(x)
-    for r, m, _ in _placed(x.size, radices(x.size)):
+    for r, m, _ in _build_passes(x.size, radices(x.size)):
         roots, k = twiddles(r * m, np.dtype(np.float64)), np.arange(r)
         x = np.einsum("kj,jpq->pkq", roots[m * np.outer(k, k) % (r * m)], x.reshape(r, m, -1))
         x = (x * roots[np.outer(np.arange(m), k)][:, :, None]).ravel()
@@ -388,14 +388,14 @@ def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> Factors:
     """
     plan, crossed = passes(kind, n), 2 * n * inner * (kind in CROSSED)
     size = offsets(kind, n)[-1] + plan.halves * 2 * (plan.points // 2 + 1)
-    factors = _aligned(size + crossed + 1, dtype)
+    factors = _align(size + crossed + 1, dtype)
 
     def fill() -> None:
         factors[:size], factors[-1] = np.concatenate([*_parts(kind, n, dtype), factors[:0]]), 0
         if crossed:
             _fill_crossed(factors[size:-1].reshape(n, 2, inner))
 
-    return Factors(factors, _begun(fill, factors.size))
+    return Factors(factors, _build_factors(fill, factors.size))
 
 
 def _fill_crossed(crossed: np.ndarray) -> None:

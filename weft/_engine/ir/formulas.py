@@ -118,7 +118,7 @@ class Formulas:
             else self.select(x.is_nan(), x, y)
         )
 
-    def advanced(
+    def advance(
         self,
         step: Callable[..., tuple[Any, Sequence[Any]]],
         number: Any,

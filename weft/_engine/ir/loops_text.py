@@ -289,7 +289,7 @@ class _LoopsParser:
         guard = self.expr() if self.accept("when") else None
         return L.StoreElement(buf, index, value, guard, how, self.accept("streaming"))
 
-    def binding(self, make: type[L.Let | L.Init]) -> L.Stmt:
+    def parse_binding(self, make: type[L.Let | L.Init]) -> L.Stmt:
         name = self.next()
         self.expect("=")
         value = self.expr()
@@ -335,16 +335,16 @@ class _LoopsParser:
         return L.Prefetch(buf, index)
 
     def scan(self) -> L.PrefixCombine:
-        names = self.listed(self.next)
+        names = self.parse_list(self.next)
         self.expect("=")
-        values = self.listed(self.expr)
+        values = self.parse_list(self.expr)
         self.names.update({name: value.type for name, value in zip(names, values)})
         self.expect("after")
-        accs = self.listed(self.next)
+        accs = self.parse_list(self.next)
         self.expect("by")
-        return L.PrefixCombine(names, accs, values, self.listed(self.expr))
+        return L.PrefixCombine(names, accs, values, self.parse_list(self.expr))
 
-    def listed(self, one: Callable[..., Any]) -> tuple[Any, ...]:
+    def parse_list(self, one: Callable[..., Any]) -> tuple[Any, ...]:
         """Parse one or more items, separated by commas, with `one`."""
         items = [one()]
         while self.accept(","):
@@ -388,8 +388,8 @@ class _LoopsParser:
 
 
 _KEYWORDS: dict[str, Callable[[_LoopsParser], L.Stmt]] = {
-    "let": lambda parser: parser.binding(L.Let),
-    "acc": lambda parser: parser.binding(L.Init),
+    "let": lambda parser: parser.parse_binding(L.Let),
+    "acc": lambda parser: parser.parse_binding(L.Init),
     "serial": lambda parser: parser.loop(L.LoopKind.SERIAL),
     "vector": lambda parser: parser.loop(L.LoopKind.VECTOR),
     "parallel": lambda parser: parser.loop(L.LoopKind.PARALLEL),

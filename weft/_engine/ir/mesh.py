@@ -466,7 +466,7 @@ def current_mesh() -> Mesh | AbstractMesh | None:
 typed_by_default: set[Mesh] = set()
 
 
-def _chosen() -> Mesh | AbstractMesh | None:
+def _choose_mesh() -> Mesh | AbstractMesh | None:
     return _state.chosen[-1] if _state.chosen else _state.base
 
 
@@ -478,7 +478,7 @@ def spec_mesh() -> Mesh | AbstractMesh | None:
     >>> spec_mesh() is None
     True
     """
-    return _chosen() if jax_behavior().mesh_context_hides_specs else current_mesh()
+    return _choose_mesh() if jax_behavior().mesh_context_hides_specs else current_mesh()
 
 
 def device_mesh() -> Mesh | None:
@@ -515,7 +515,7 @@ class holding:
         _state.holders.pop()
 
 
-def unplaced() -> holding:
+def default_placement() -> holding:
     """Return a context manager in which new arrays are put on the default device, whatever the current mesh is."""
     return holding(None)
 
@@ -553,7 +553,7 @@ class entered:
         self.mesh = mesh
 
     def __enter__(self) -> Mesh:
-        _state.chosen.append(_chosen())
+        _state.chosen.append(_choose_mesh())
         _state.stack.append(self.mesh)
         _state.holders.append(device_mesh())
         guard[0] += 1

@@ -67,7 +67,7 @@ def operations_that_name(jaxpr: Jaxpr) -> dict[Sharding, str]:
     return jaxpr.memo("constraints", make)
 
 
-def typed_devices(jaxpr: Jaxpr) -> tuple[Any, ...] | None:
+def find_typed_devices(jaxpr: Jaxpr) -> tuple[Any, ...] | None:
     """Return the devices of the mesh in the explicit types of a program's variables, or None."""
     for v in (*jaxpr.invars, *(v for eqn in jaxpr.eqns for v in eqn.outvars)):
         if v.aval.explicit is not None:
@@ -105,7 +105,7 @@ def with_devices(jaxpr: Jaxpr, devices: tuple[Any, ...]) -> Jaxpr:
     return jaxpr if all(a is b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
 
 
-def moved(jaxpr: Jaxpr, devices: tuple[Any, ...] | None) -> Jaxpr:
+def move_to_devices(jaxpr: Jaxpr, devices: tuple[Any, ...] | None) -> Jaxpr:
     """Replace the devices of all shardings in `jaxpr` by `devices`, in order; with None the devices stay.
 
     Constraints with a sharding on one device are removed, because a program may run on any device.
@@ -120,7 +120,7 @@ def moved(jaxpr: Jaxpr, devices: tuple[Any, ...] | None) -> Jaxpr:
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
         eqn = substitute([eqn], env)[0] if env else eqn
-        params = map_jaxprs(eqn.params, lambda inner: moved(inner, devices))
+        params = map_jaxprs(eqn.params, lambda inner: move_to_devices(inner, devices))
         eqn = eqn if params is eqn.params else eqn.replace(params=params)
         changed = _place_params(eqn, place, devices)
         sharding = params["sharding"] if eqn.primitive.is_constraint else None
@@ -169,7 +169,7 @@ def without_devices(sharding: Sharding, ndim: int) -> NamedSharding:
     return NamedSharding(mesh.abstract_mesh, spec_of_dims(dims), memory_kind=kind)
 
 
-def over_mesh(sharding: NamedSharding, mesh: Mesh | AbstractMesh, ndim: int) -> NamedSharding:
+def express_on_mesh(sharding: NamedSharding, mesh: Mesh | AbstractMesh, ndim: int) -> NamedSharding:
     """Return an equivalent sharding of values of rank `ndim` over another mesh, which may have other axis names and sizes.
 
     Raise ShardingError if the mesh has another number of devices, or if its axes do not express the sharding.
@@ -253,7 +253,7 @@ def _common_mesh(shardings: tuple[Sharding, ...]) -> Mesh:
             return mesh
     layouts = [layout_of(s, _natural_rank(s)) for s in shardings]
     digits = _best_digits(layouts, len(devices), [m.axis_sizes for m in named])
-    digits = _merged(digits, layouts, named[0].axis_sizes if named else ())
+    digits = _merge_digits(digits, layouts, named[0].axis_sizes if named else ())
     names = _digit_names(digits, named[0] if named else None)
     return Mesh(np.array(devices, object).reshape(digits), names)
 
@@ -349,7 +349,7 @@ def _refines(digits: Digits, sizes: Digits) -> bool:
     return {s for s, size in zip(_strides(sizes), sizes) if size > 1} <= set(_strides(digits)) | {1}
 
 
-def _merged(digits: Digits, layouts: Sequence[DeviceLayout], keep: Digits) -> Digits:
+def _merge_digits(digits: Digits, layouts: Sequence[DeviceLayout], keep: Digits) -> Digits:
     """Merge adjacent digits that every layout uses together, but not across the boundaries of axes of the sizes `keep`."""
     expressible = [layout for layout in layouts if _digits_of_dims(layout, digits) is not None]
     boundaries = set(_strides(keep))

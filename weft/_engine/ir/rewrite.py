@@ -194,7 +194,7 @@ class _Inliner:
         outer = eqn if site.call is None or eqn.source is not None else site.call
         own = eqn.params.get("xla_metadata", ())
         if own and outer.source is not None:
-            outer = outer.replace(source=outer.source.tagged(own))
+            outer = outer.replace(source=outer.source.tag(own))
         scope = outer.source.scope if outer.source is not None else ""
         self.walk(callee, inner, _CallSite(outer, scope, with_metadata(site.metadata, own)))
         for var, atom in zip(eqn.outvars, callee.outvars):

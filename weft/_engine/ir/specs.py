@@ -30,10 +30,10 @@ def axis_parts(name: Any) -> tuple[str, str]:
     return f"{name}.0", f"{name}.1"
 
 
-def joined(axes: Iterable[Any]) -> tuple[Any, ...]:
+def join(axes: Iterable[Any]) -> tuple[Any, ...]:
     """Return `axes` for messages: the major part of an axis followed by its minor part is replaced by the axis.
 
-    >>> joined(("b", "a.0", "a.1.0", "a.1.1")), joined(("a.1", "a.0"))
+    >>> join(("b", "a.0", "a.1.0", "a.1.1")), join(("a.1", "a.0"))
     (('b', 'a'), ('a.1', 'a.0'))
     """
     names: list[Any] = []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine import hooks
-from weft._engine.ir.explicit import told_axes, type_sharding
+from weft._engine.ir.explicit import type_sharding, typed_axes
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh
 from weft._engine.ir.shardings import MemorySpace, NamedSharding
 from weft._engine.ir.specs import PartitionSpec, spec_of_dims
@@ -397,7 +397,7 @@ class ShapedArray:
                     )
                 ),
             )
-        vma = self.vma | told_axes(spec.axes, mesh) if check_vma else self.vma
+        vma = self.vma | typed_axes(spec.axes, mesh) if check_vma else self.vma
         return self.update(shape=shape, sharding=sharding, vma=vma)
 
     def unshard(self, mesh: Mesh, check_vma: bool, spec: PartitionSpec) -> "ShapedArray":

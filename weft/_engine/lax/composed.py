@@ -16,7 +16,7 @@ from weft._engine.api.layouts import flat_layouts, flat_shardings
 from weft._engine.api.placement.device_put import device_put
 from weft._engine.backends.formats import Layout, is_layout, order_of
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
-from weft._engine.ir.explicit import says_all, type_sharding
+from weft._engine.ir.explicit import is_fully_specified, type_sharding
 from weft._engine.ir.mesh import current_mesh, spec_mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import UNCONSTRAINED, spec_of_dims
@@ -110,10 +110,10 @@ def stop_gradient(x: Any) -> Any:
 
     Random keys have no derivatives in any case.
     """
-    return tree.tree_map(_stopped, x)
+    return tree.tree_map(_stop, x)
 
 
-def _stopped(leaf: Any) -> Any:
+def _stop(leaf: Any) -> Any:
     unchanged = type(leaf) in (bool, int, float, complex) or isinstance(
         getattr(leaf, "dtype", None), dtypes.ExtendedDType
     )
@@ -373,7 +373,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     targets = flat_shardings(
         shardings, treedef, avals, "with_sharding_constraint", padded=traced, mesh_of=current_mesh
     )
-    placed = [leaf if to is None else _constrained(leaf, to) for leaf, to in zip(leaves, targets)]
+    placed = [leaf if to is None else _constrain(leaf, to) for leaf, to in zip(leaves, targets)]
     if layouts := flat_layouts(shardings, treedef, "with_sharding_constraint"):
         placed = [
             _stored_as("with_sharding_constraint", y, layout) for y, layout in zip(placed, layouts)
@@ -381,7 +381,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     return tree.tree_unflatten(treedef, placed)
 
 
-def _constrained(x: Any, sharding: Any) -> Any:
+def _constrain(x: Any, sharding: Any) -> Any:
     """Return `x`, constrained over automatic axes.
 
     Over explicit axes the sharding must equal its type.
@@ -416,7 +416,7 @@ def _constrained(x: Any, sharding: Any) -> Any:
                 "Use weft.sharding.reshard to change the sharding of the value.",
             )
         )
-    return x if says_all(aval.explicit) else sharding_constraint(x, sharding)
+    return x if is_fully_specified(aval.explicit) else sharding_constraint(x, sharding)
 
 
 def _refuse_explicit_axes(sharding: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Union
 from weft._engine.core.trace import typeof
 from weft._engine.ir.symbolic import as_int
 from weft._engine.ops.contraction import PrecisionLike, dot_general
-from weft._engine.ops.conv_products import dilated, out_size
+from weft._engine.ops.conv_products import dilate, out_size
 from weft._engine.ops.convolution import (
     ConvDimensionNumbers,
     _transposed_padding,
@@ -225,7 +225,7 @@ def _result_shape(
     )
     if isinstance(padding, str):
         padding = padtype_to_pads(
-            [dilated(n, d) for n, d in zip(image, lhs_dilation)], window, strides, padding
+            [dilate(n, d) for n, d in zip(image, lhs_dilation)], window, strides, padding
         )
     batch, features = lhs_shape[numbers.lhs_spec[0]], rhs_shape[numbers.rhs_spec[0]]
     table = [("lhs_shape", tuple(lhs_shape)), ("rhs_shape", tuple(rhs_shape))]

@@ -28,7 +28,7 @@ from weft._engine.ops.contraction import (
 from weft._engine.ops.elementwise import convert_element_type, sub
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
 from weft._engine.ops.placement import reshard, with_out_sharding
-from weft._engine.ops.ragged import masked, ragged_dot as ragged_dot_of_batches
+from weft._engine.ops.ragged import mask, ragged_dot as ragged_dot_of_batches
 from weft._engine.ops.reduce import cumsum, reduce_sum
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError, describe
@@ -116,7 +116,7 @@ def ragged_dot_general(
         return with_out_sharding(out_sharding, "ragged_dot_general", plain, lhs, rhs)
     dot_numbers, ragged_dims, group_dims = ragged_dot_dimension_numbers
     (_, rhs_contracted), (lhs_batch, rhs_batch) = dot_numbers = _integers(dot_numbers)
-    ragged, group = _checked(
+    ragged, group = _check(
         lhs, rhs, group_sizes, dot_numbers, tuple(ragged_dims), tuple(group_dims)
     )
     if ragged in lhs_batch:
@@ -137,7 +137,7 @@ def _product(lhs, rhs, contracted: bool, precision: PrecisionLike, preferred: An
             lhs, rhs, starts, ends, rows, contracted, canonical, dtype
         )
     multiply = lambda x, y, numbers: dot_general(x, y, numbers, precision, preferred)
-    return lambda lhs, rhs, starts, ends, rows: masked(
+    return lambda lhs, rhs, starts, ends, rows: mask(
         lhs, rhs, starts, ends, rows, contracted, multiply
     )
 
@@ -159,8 +159,8 @@ def _by_rows(
     (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch, ragged)]
     batch = (*lhs_batch, *free)
-    left = _merged(lhs, batch, (ragged,), lhs_contracted)
-    right = _merged(rhs, (*rhs_batch, group), rhs_contracted, columns)
+    left = _merge(lhs, batch, (ragged,), lhs_contracted)
+    right = _merge(rhs, (*rhs_batch, group), rhs_contracted, columns)
     if free:
         operand_dims = (*range(len(lhs_batch)), *range(len(batch), len(batch) + 3))
         right = broadcast_in_dim(
@@ -193,8 +193,8 @@ def _by_sums(
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch)]
     pairs = [(i, j) for i, j in zip(lhs_contracted, rhs_contracted) if i != ragged]
     batch = (*lhs_batch, *[i for i, _ in pairs])
-    left = _merged(lhs, batch, (ragged,), free)
-    right = _merged(
+    left = _merge(lhs, batch, (ragged,), free)
+    right = _merge(
         rhs,
         (*rhs_batch, *[j for _, j in pairs]),
         (rhs_contracted[lhs_contracted.index(ragged)],),
@@ -214,7 +214,7 @@ def _by_sums(
     return transpose(out, (at, *[d for d in range(out.ndim) if d != at]))
 
 
-def _merged(x, batch: Sequence[int], *roles: Sequence[int]):
+def _merge(x, batch: Sequence[int], *roles: Sequence[int]):
     """Return `x` with its batch dims first, and the dims of each role merged into one."""
     turned = transpose(x, (*batch, *[d for dims in roles for d in dims]))
     return reshape(
@@ -286,7 +286,7 @@ def _refusal(lhs, rhs, group_sizes, rule: str) -> ShapeError:
     return ShapeError(describe("ragged_dot_general", f"ragged_dot_general {rule}.", rows))
 
 
-def _checked(
+def _check(
     lhs, rhs, group_sizes, numbers, ragged_dims: tuple[int, ...], group_dims: tuple[int, ...]
 ) -> tuple[int, int | None]:
     """Return the ragged dim of `lhs` and the group dim of `rhs`, if there is one."""

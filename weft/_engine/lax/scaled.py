@@ -76,14 +76,14 @@ def scaled_dot(
                 f"{rhs.shape[e]}."
             )
     lhs, rhs = [
-        _scaled(x, scale, tuple(dims), side)
+        _scale(x, scale, tuple(dims), side)
         for x, scale, dims, side in ((lhs, lhs_scale, lc, "lhs"), (rhs, rhs_scale, rc, "rhs"))
     ]
     out = contraction.dot_general(lhs, rhs, dimension_numbers, preferred_element_type=_F32)
     return casting.convert_element_type(out, out_dtype)
 
 
-def _scaled(x: Any, scale: Any, contracted: tuple[int, ...], side: str) -> Any:
+def _scale(x: Any, scale: Any, contracted: tuple[int, ...], side: str) -> Any:
     """Return `x` times its scales, in float32."""
     wide = casting.convert_element_type(x, _F32)
     if scale is None:

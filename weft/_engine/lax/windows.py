@@ -120,7 +120,7 @@ def reduce_by(
         )
     combine = _elementwise(of_scalars)
     for d in reversed(dims):
-        flat = _halved(flat, inits, combine, d)
+        flat = _halve(flat, inits, combine, d)
     wide = [layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)]
     return tree.tree_unflatten(structure, combine(wide, flat))
 
@@ -153,7 +153,7 @@ def _elementwise(of_scalars: Callable) -> Callable:
     return combine
 
 
-def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
+def _halve(xs: list, inits: list, combine: Callable, dim: int) -> list:
     """Return `xs` combined along `dim`, which is removed."""
     size = xs[0].shape[dim]
     if isinstance(size, SymbolicDim) or size == 0:
@@ -177,7 +177,7 @@ def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
 
 
 @functools.cache
-def _chosen(name: str) -> Callable:
+def _choose(name: str) -> Callable:
     """Return the larger or smaller of two values; only the first of equal values has a tangent."""
 
     @custom_jvp
@@ -195,7 +195,7 @@ def _chosen(name: str) -> Callable:
 @functools.cache
 def _chosen_along(name: str, dim: int) -> Callable:
     """Return the maximum or minimum along a dim, which is removed, with the derivative of
-    `_chosen`.
+    `_choose`.
     """
 
     @custom_jvp
@@ -285,7 +285,7 @@ def _reducers(
     if name is None:
         return _elementwise(of_scalars), None
     picks = name in ("max", "min") and dtypes.issubdtype(dtype, np.floating)
-    one = _chosen(name) if picks else _COMBINE[name]
+    one = _choose(name) if picks else _COMBINE[name]
     reduce_along = functools.partial(_chosen_along if picks else _whole, name)
     return (lambda xs, ys: [one(xs[0], ys[0])]), reduce_along
 

@@ -11,7 +11,7 @@ from typing import Any
 import weft.numpy as wnp
 from weft._engine.ir.symbolic import as_size
 from weft._engine.nn.activations import _float
-from weft._engine.numpy.promote import canonical_axis, check_known
+from weft._engine.numpy.promote import canonical_axis, check_concrete
 from weft._engine.ops.arithmetic import stop_gradient
 from weft._engine.ops.collectives import AxisName, axis_index, axis_size
 from weft._engine.util.errors import ShapeError
@@ -140,7 +140,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | AxisName
     >>> one_hot(wnp.array([0, 2]), 3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    check_known("one_hot", "the argument `num_classes`", num_classes)
+    check_concrete("one_hot", "the argument `num_classes`", num_classes)
     num_classes = as_size(num_classes)
     x = wnp.asarray(x)
     if wnp.issubdtype(x.dtype, wnp.inexact):

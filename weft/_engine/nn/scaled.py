@@ -167,14 +167,14 @@ def _where_in_range(x: Any, gradient: Any, config: BlockScaleConfig) -> Any:
 def _quantized_product(
     rows: Any, columns: Any, left: BlockScaleConfig, right: BlockScaleConfig
 ) -> Any:
-    (a, a_scale), (b, b_scale) = _quantized(rows, left), _quantized(columns, right)
+    (a, a_scale), (b, b_scale) = _quantize(rows, left), _quantize(columns, right)
     out = scaled_matmul(a, b, a_scale, b_scale)
     for config in (left, right):
         out = out if config.global_scale is None else out * config.global_scale
     return out
 
 
-def _quantized(x: Any, config: BlockScaleConfig) -> tuple[Any, Any]:
+def _quantize(x: Any, config: BlockScaleConfig) -> tuple[Any, Any]:
     """The elements of [..., K] in the data type, and their scales, [..., K / block]."""
     size = config.block_size
     if x.shape[-1] % size:

@@ -30,7 +30,7 @@ def _weights(bitorder: str) -> tuple[int, ...]:
     return tuple(1 << k for k in range(8))[:: 1 if bitorder == "little" else -1]
 
 
-def _joined_bits(bits, weights: tuple[int, ...]):
+def _combine_bits(bits, weights: tuple[int, ...]):
     """Return bytes of eight bits each.
 
     Eight strided loads fill whole registers; a sum over a dim of size eight would not.
@@ -48,7 +48,7 @@ def _split_bytes(bytes_, weights: tuple[int, ...]):
 
 
 @functools.cache
-def _compiled(fun: Callable) -> Callable:
+def _compile(fun: Callable) -> Callable:
     """Compile a function of an array and constants.
 
     Eager calls would run each of its operations separately.
@@ -72,7 +72,7 @@ def packbits(a, axis: int | None = None, bitorder: str = "big"):
     rest = -(-bits.shape[-1] // 8) * 8 - bits.shape[-1]
     if rest:
         bits = padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, rest)])
-    packed = _compiled(_joined_bits)(
+    packed = _compile(_combine_bits)(
         mp.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8)), weights
     )
     return mp.moveaxis(packed, -1, axis)
@@ -90,7 +90,7 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
     if axis is None:
         a, axis = mp.ravel(a), 0
     a = mp.moveaxis(a, axis, -1)
-    bits = mp.reshape(_compiled(_split_bytes)(a, weights), (*a.shape[:-1], a.shape[-1] * 8))
+    bits = mp.reshape(_compile(_split_bytes)(a, weights), (*a.shape[:-1], a.shape[-1] * 8))
     if count is not None:
         have = bits.shape[-1]
         bits = (

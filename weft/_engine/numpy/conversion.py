@@ -88,7 +88,7 @@ def _of_object(x, dtype) -> Any:
             "array: None is not a valid value. It has no dtype; did you mean nan, or an empty array, zeros(0)?"
         )
     if any(map(_is_array, leaves)):
-        return _from_nested(x, dtype)
+        return _stack_nested(x, dtype)
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or _is_buffer(x):
         return convert(np.asarray(x), dtype, False)
     if not isinstance(x, (list, tuple)):
@@ -215,14 +215,14 @@ def _checked_cast(values: np.ndarray, dtype) -> np.ndarray:
     return values.astype(dtype)
 
 
-def _from_nested(x, dtype):
+def _stack_nested(x, dtype):
     """Convert nested lists that contain arrays or traced values by stacking, level by level."""
     if not isinstance(x, (list, tuple)):
         return convert(x, dtype, False)
     want = dtype if dtype is not None else dtypes.result_type(*_elements(x))
     from weft._engine.ops.slicing import concatenate  # rarely needed
 
-    parts = [promote.cast(promote.concrete(_from_nested(v, want)), want) for v in x]
+    parts = [promote.cast(promote.concrete(_stack_nested(v, want)), want) for v in x]
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:
         raise TypeError(

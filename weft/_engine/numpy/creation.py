@@ -75,7 +75,7 @@ def _shape(shape) -> tuple[int, ...]:
     return dims
 
 
-def _placed(x, device):
+def _place_on(x, device):
     """Return `x` on `device`, a device or sharding, if one is given."""
     if device is None:
         return x
@@ -130,7 +130,7 @@ def array(
         and isinstance(object, np.ma.MaskedArray)
     ):
         object = object.data
-    return _made(object, dtype, copy, order, ndmin, device, out_sharding)
+    return _make_array(object, dtype, copy, order, ndmin, device, out_sharding)
 
 
 def _check_order(api: str, order: str | None) -> None:
@@ -138,7 +138,9 @@ def _check_order(api: str, order: str | None) -> None:
         raise NotImplementedError(f"{api}: order={order!r}; arrays are row-major.")
 
 
-def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_sharding) -> Any:
+def _make_array(
+    object, dtype, copy: bool, order: str | None, ndmin: int, device, out_sharding
+) -> Any:
     _check_order("array", order)
     dtype = _dtype(dtype, "array")
     result = convert(object, dtype, copy)
@@ -147,7 +149,7 @@ def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_
     target = _target(device, out_sharding, "array", result.ndim)
     if target is not None and type(object) is Array and object.committed:
         _check_stays(object, target)
-    result = _placed(result, target)
+    result = _place_on(result, target)
     if (
         type(result) is not Array
         or dtypes.is_strings(result.dtype)
@@ -194,7 +196,7 @@ def asarray(
     >>> wnp.asarray([1, 2, 3], dtype="float32")
     Array([1., 2., 3.], dtype=float32)
     """
-    return _made(a, dtype, bool(copy), order, 0, device, out_sharding)
+    return _make_array(a, dtype, bool(copy), order, 0, device, out_sharding)
 
 
 def copy(a, order: str | None = None):
@@ -215,7 +217,7 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
         if want == np.bool_ and x.dtype != np.bool_
         else ew.convert_element_type(x, want)
     )
-    return _placed(copy_array(result) if copy and result is x else result, device)
+    return _place_on(copy_array(result) if copy and result is x else result, device)
 
 
 def cast_dtype(dtype):
@@ -270,9 +272,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> An
         return np.zeros(shape, dtypes.float0)
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
-    return _filled(
-        shape, fill_value, dtype, weak, _target(device, out_sharding, "full", len(shape))
-    )
+    return _fill(shape, fill_value, dtype, weak, _target(device, out_sharding, "full", len(shape)))
 
 
 def _target(device: Any, out_sharding: Any, name: str, ndim: int) -> Any:
@@ -287,7 +287,7 @@ def _target(device: Any, out_sharding: Any, name: str, ndim: int) -> Any:
     return named.update(spec=named.spec.of_rank(ndim)) if is_padded else named
 
 
-def _filled(shape: tuple[int, ...], fill_value, dtype: np.dtype, weak: bool, target) -> Any:
+def _fill(shape: tuple[int, ...], fill_value, dtype: np.dtype, weak: bool, target) -> Any:
     """Return `full` of exactly this type, on a device or with a sharding."""
     if (
         np.ndim(fill_value) == 0
@@ -301,12 +301,12 @@ def _filled(shape: tuple[int, ...], fill_value, dtype: np.dtype, weak: bool, tar
             if type(fill_value) in promote.PYTHON_SCALARS
             else fill_value
         )
-        return _placed(
+        return _place_on(
             from_numpy(np.full(shape, number, dtype), ShapedArray(shape, dtype, weak), copy=False),
             target,
         )
     x = promote.cast(promote.value(fill_value), dtype, weak)
-    return _placed(promote.broadcast_to_shape(x, shape) if shape else promote.concrete(x), target)
+    return _place_on(promote.broadcast_to_shape(x, shape) if shape else promote.concrete(x), target)
 
 
 def zeros(shape, dtype=None, *, device=None, out_sharding=None) -> Any:
@@ -364,12 +364,12 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     if dtypes.is_extended(want):
         result = full(dims, fill_value, want)
     else:
-        result = _filled(dims, fill_value, want, False, None)
+        result = _fill(dims, fill_value, want, False, None)
     if dtype is None and aval.weak_type:
         result = promote.cast(result, want, True)
     if aval.vma:
         result = vary(result, aval.vma)
-    return with_out_sharding(out_sharding, "full_like", lambda: _placed(result, device))
+    return with_out_sharding(out_sharding, "full_like", lambda: _place_on(result, device))
 
 
 def _model_type(a) -> ShapedArray:
@@ -460,13 +460,13 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
         lo, by = int(lo), int(lo + by) - int(lo)
     target = _target(device, out_sharding, "arange", 1)
     if current_trace() is eval_trace and not isinstance(n, SymbolicDim) and n <= 1 << 16:
-        return _placed(_arange_on_host(n, by, lo, want), target)
+        return _place_on(_arange_on_host(n, by, lo, want), target)
     x = broadcasted_iota(want, (n,), 0)
     if by != 1:
         x = ew.mul(x, _number_as(by, want))
     if lo != 0:
         x = ew.add(x, _number_as(lo, want))
-    return _placed(x, target)
+    return _place_on(x, target)
 
 
 def _arange_on_host(n: int, by, lo, dtype) -> Array:
@@ -580,18 +580,18 @@ def linspace(
     start, stop = [
         promote.broadcast_to_shape(v, shape) for v in promote.broadcast("linspace", start, stop)
     ]
-    out = _spaced(start, stop, num, endpoint)
+    out = _linspace_values(start, stop, num, endpoint)
     if axis:
         from weft._engine.transforms.batch import move_dim
 
         out = move_dim(out, 0, promote.canonical_axis(axis, out.ndim, "linspace"))
     if dtypes.is_native_integer(want):
         out = ew.floor(out)
-    out = _placed(promote.cast(out, want), device)
-    return (out, _spacing(start, stop, num - 1 if endpoint else num)) if retstep else out
+    out = _place_on(promote.cast(out, want), device)
+    return (out, _linspace_step(start, stop, num - 1 if endpoint else num)) if retstep else out
 
 
-def _spaced(start, stop, num: int, endpoint: bool):
+def _linspace_values(start, stop, num: int, endpoint: bool):
     """Return the values of `linspace` along a new first dim."""
     shape = typeof(start).shape
     rows = lambda v: broadcast_in_dim(v, (num, *shape), tuple(range(1, len(shape) + 1)))
@@ -611,7 +611,7 @@ def _spaced(start, stop, num: int, endpoint: bool):
     return ew.select_n(last, out, rows(stop))
 
 
-def _spacing(start, stop, div):
+def _linspace_step(start, stop, div):
     """Return the distance between the values of `linspace`; NaN if `div` is 0."""
     dtype, shape = typeof(start).dtype, typeof(start).shape
     if not div:
@@ -640,7 +640,7 @@ def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
     j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)
     if isinstance(k, (Tracer, SymbolicDim)):
         k = promote.cast(promote.value(k), np.dtype(np.int32))
-    return _placed(
+    return _place_on(
         promote.cast(ew.eq(ew.add(i, k) if isinstance(k, Tracer) or k else i, j), want), device
     )
 
@@ -780,4 +780,4 @@ def from_dlpack(x, /, *, device=None, copy: bool | None = None):
     if not isinstance(x, Array):
         on_device = dlpack.import_device_memory(x)
         x = dlpack.to_numpy(x) if on_device is None else Array(*on_device)
-    return _placed(asarray(x, copy=copy), device)
+    return _place_on(asarray(x, copy=copy), device)

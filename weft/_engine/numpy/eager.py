@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft._engine.api.jit import EagerJit, face
+from weft._engine.api.jit import EagerJit, eager_jit
 from weft._engine.numpy.ufunc_type import IDENTITIES, ufunc
 
 _wrapped: dict[tuple[Callable, str], EagerJit] = {}
@@ -24,7 +24,7 @@ def eager(fun: Callable, arrays: int, name: str = "") -> EagerJit:
         if name in IDENTITIES:
             eager_form = ufunc(fun, arrays, 1, name=name, identity=IDENTITIES[name])
         else:
-            eager_form = face(fun, tuple(range(arrays)))
+            eager_form = eager_jit(fun, tuple(range(arrays)))
         _wrapped[fun, name] = eager_form
         eager_form.name = eager_form.__name__ = eager_form.__qualname__ = name
     return eager_form

@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from weft._engine.api.jit import face
+from weft._engine.api.jit import eager_jit
 from weft._engine.core.trace import typeof
 from weft._engine.numpy import choosing, creation, promote, ufuncs
 from weft._engine.runtime.array import Array
 from weft._engine.util.source import is_own_arithmetic, warn_user
 
-_power_by_constant = face(ufuncs.power, (0,))
-_power = face(ufuncs.power, (0, 1))
-_where = face(choosing.where, (0, 1, 2))
-_astype = face(creation.astype, (0,))
+_power_by_constant = eager_jit(ufuncs.power, (0,))
+_power = eager_jit(ufuncs.power, (0, 1))
+_where = eager_jit(choosing.where, (0, 1, 2))
+_astype = eager_jit(creation.astype, (0,))
 
 
 def power(x, y, /):

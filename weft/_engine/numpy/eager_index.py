@@ -5,7 +5,7 @@ program, run by native dispatch.
 
 from __future__ import annotations
 
-from weft._engine.api.jit import face
+from weft._engine.api.jit import eager_jit
 from weft._engine.core.trace import eval_trace, trace_state
 from weft._engine.numpy import indexing
 from weft._engine.runtime.array import Array
@@ -69,7 +69,7 @@ def _read(x, arguments, form):
     return indexing.getitem(x, join(form, arguments))
 
 
-_read_eager = face(_read, (0, 1))
+_read_eager = eager_jit(_read, (0, 1))
 
 
 def getitem(x, index):

@@ -96,7 +96,7 @@ def can_cast(from_, to, casting: _Casting = "safe") -> bool:
     return np.can_cast(from_, to, casting)
 
 
-def _printed(**options):
+def _collect_print_options(**options):
     """Return NumPy's print options without None values."""
     return np.printoptions(**{name: value for name, value in options.items() if value is not None})
 
@@ -108,7 +108,9 @@ def array_repr(
     suppress_small: bool | None = None,
 ) -> str:
     """Return the text of `repr`, with NumPy's print options if given."""
-    with _printed(linewidth=max_line_width, precision=precision, suppress=suppress_small):
+    with _collect_print_options(
+        linewidth=max_line_width, precision=precision, suppress=suppress_small
+    ):
         return repr(arr)
 
 
@@ -119,7 +121,9 @@ def array_str(
     suppress_small: bool | None = None,
 ) -> str:
     """Return the text of `str`, with NumPy's print options if given."""
-    with _printed(linewidth=max_line_width, precision=precision, suppress=suppress_small):
+    with _collect_print_options(
+        linewidth=max_line_width, precision=precision, suppress=suppress_small
+    ):
         return str(a)
 
 

@@ -21,7 +21,7 @@ from weft._engine.util.events import public_name
 from weft._engine.util.source import named
 
 
-def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
+def _fit_lengths(a, lengths: Sequence[int], axes: Sequence[int]):
     """Return `a` cut or padded with zeros to `lengths` along `axes`."""
     for n, d in zip(lengths, axes):
         have = a.shape[d]
@@ -72,7 +72,7 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
     if lengths is None:
         return creation.zeros(a.shape, dtypes.to_complex_dtype(dtypes.to_inexact_dtype(a.dtype)))
     as_real = kind == FftType.RFFT or (kind == FftType.FFT and not is_complex)
-    return _transform_dims(_widened(a, as_real), kind, axes, lengths, norm)
+    return _transform_dims(_widen(a, as_real), kind, axes, lengths, norm)
 
 
 def _checked_axes(api: str, ndim: int, s, axes) -> list[int]:
@@ -120,7 +120,7 @@ def _lengths(api: str, kind: FftType, sizes: list, s) -> list | None:
     return sizes
 
 
-def _widened(a, as_real: bool):
+def _widen(a, as_real: bool):
     """Return `a` in the dtype of the transform, with at least 32 bits."""
     work = dtypes.to_inexact_dtype(a.dtype)
     work = np.dtype(np.float32) if work.itemsize < 4 else work
@@ -133,12 +133,14 @@ def _transform_dims(a, kind: FftType, axes: list[int], lengths: list, norm):
     if kind == FftType.IRFFT:
         have[-1] = lengths[-1] // 2 + 1
     order = [*(d for d in range(a.ndim) if d not in axes), *axes]
-    out = _rotated(fft_op(_rotated(_fitted(a, have, axes), order), kind, lengths), inverse(order))
+    out = _permute_dims(
+        fft_op(_permute_dims(_fit_lengths(a, have, axes), order), kind, lengths), inverse(order)
+    )
     scale = _scale(norm, math.prod(lengths), kind in (FftType.IFFT, FftType.IRFFT))
     return out if isinstance(scale, float) and scale == 1 else uf.multiply(out, scale)
 
 
-def _rotated(a, order: Sequence[int]):
+def _permute_dims(a, order: Sequence[int]):
     """Return `a` with its dims in another order."""
     return a if list(order) == list(range(a.ndim)) else layout.transpose(a, tuple(order))
 
@@ -251,15 +253,15 @@ def _frequencies(k, n: int, d, dtype, device):
 
 def fftshift(x, axes=None):
     """Return `x` with the zero frequency moved to the middle."""
-    return _shifted(x, axes, lambda n: n // 2)
+    return _shift(x, axes, lambda n: n // 2)
 
 
 def ifftshift(x, axes=None):
     """Return the inverse of `fftshift`."""
-    return _shifted(x, axes, lambda n: -(n // 2))
+    return _shift(x, axes, lambda n: -(n // 2))
 
 
-def _shifted(x, axes, by):
+def _shift(x, axes, by):
     from weft._engine.numpy import (
         manipulation as mp,  # slow to import compared with this module
     )

@@ -13,7 +13,7 @@ import numpy as np
 from weft._engine.ir.symbolic import SymbolicDim, max_dim, min_dim, note_nonnegative
 from weft._engine.numpy import choosing, creation, manipulation as mp
 from weft._engine.numpy.facts import shape
-from weft._engine.numpy.promote import array_of, cast, check_known
+from weft._engine.numpy.promote import array_of, cast, check_concrete
 from weft._engine.numpy.reductions import cumsum
 from weft._engine.numpy.repeating import resize
 from weft._engine.ops import layout
@@ -25,7 +25,7 @@ from weft._engine.util.promotion import common_dtype
 def _range(api: str, s: slice):
     """Return a slice as a vector; an imaginary step counts the points, both ends included."""
     for part in ("start", "stop", "step"):
-        check_known(api, f"the slice {part} of {numpy_name(api)}", getattr(s, part))
+        check_concrete(api, f"the slice {part} of {numpy_name(api)}", getattr(s, part))
     start, step = 0 if s.start is None else s.start, 1 if s.step is None else s.step
     if isinstance(step, complex):
         return creation.linspace(start, s.stop, int(abs(step)))
@@ -141,7 +141,7 @@ def iterable(y) -> bool:
     return np.iterable(y)
 
 
-def _known(*sizes) -> list:
+def _concrete_sizes(*sizes) -> list:
     """Return sizes as integers; arrays that are concrete during tracing are accepted."""
     return [
         None if n is None else n if isinstance(n, SymbolicDim) else operator.index(n) for n in sizes
@@ -150,7 +150,7 @@ def _known(*sizes) -> list:
 
 def _triangle_positions(name: str, n, k, m) -> tuple:
     """Return the positions of a triangle of an n by m matrix, whose size follows from symbolic sizes."""
-    n, k, m = _known(n, k, m)
+    n, k, m = _concrete_sizes(n, k, m)
     if not any(isinstance(size, SymbolicDim) for size in (n, k, m)):
         rows = np.tril_indices(n, k, m) if name == "tril" else np.triu_indices(n, k, m)
         return tuple(creation.asarray(i.astype(dtypes.default_int_dtype())) for i in rows)
@@ -205,7 +205,7 @@ def _triangle(name: str, arr, k: int) -> tuple:
 
 def diag_indices(n: int, ndim: int = 2) -> tuple:
     """Return positions of the main diagonal."""
-    return (creation.arange(*_known(n)),) * ndim
+    return (creation.arange(*_concrete_sizes(n)),) * ndim
 
 
 def diag_indices_from(arr) -> tuple:

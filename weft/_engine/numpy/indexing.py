@@ -170,7 +170,7 @@ def lift_scalar_bools(shape: tuple[int, ...], index) -> tuple[tuple[int, ...], A
     return tuple(lifted), tuple(out)
 
 
-def _consumed(index: tuple) -> int:
+def _consume(index: tuple) -> int:
     return sum(i is not None and i is not Ellipsis for i in index)
 
 
@@ -211,13 +211,13 @@ def _fill_dims(index: tuple, ndim: int) -> tuple:
     ellipses = [k for k, i in enumerate(index) if i is Ellipsis]
     if len(ellipses) > 1:
         raise IndexError("an index can only have a single ellipsis ('...').")
-    if _consumed(index) > ndim:
+    if _consume(index) > ndim:
         raise IndexError(
-            f"Too many indices: array is {ndim}-dimensional, but {_consumed(index)} were indexed."
+            f"Too many indices: array is {ndim}-dimensional, but {_consume(index)} were indexed."
         )
     # the ellipsis stays, since it separates entries even where it covers no dim
     end = ellipses[0] + 1 if ellipses else len(index)
-    return index[:end] + (slice(None),) * (ndim - _consumed(index)) + index[end:]
+    return index[:end] + (slice(None),) * (ndim - _consume(index)) + index[end:]
 
 
 def _entry_positions(i, n: int, d: int):
@@ -373,7 +373,7 @@ def getitem(
             slice_op(x, (first, *[0] * len(rest)), (first + 1, *rest)), dimensions=(0,)
         )
     if ref_index.has_slices(index):
-        return ref_index.read(x, ref_index.wrapped(tuple(x.shape), index)[0])
+        return ref_index.read(x, ref_index.normalize_index(tuple(x.shape), index)[0])
     shape, index = lift_scalar_bools(tuple(x.shape), index)
     x = reshape(x, shape) if shape != tuple(x.shape) else x
     plan = make_plan(shape, index)

@@ -26,7 +26,7 @@ def int_power(x, y):
     small = ew.eq(ew.shift_right_logical(y, _COMMON_BITS), 0)
     return cond(
         reduce_and(small, tuple(range(y.ndim))),
-        lambda x, y: _squared(x, y, _COMMON_BITS),
+        lambda x, y: _square(x, y, _COMMON_BITS),
         lambda x, y: _any_power(x, y, bits),
         x,
         y,
@@ -34,14 +34,14 @@ def int_power(x, y):
 
 
 def _any_power(x, y, bits: int):
-    result = _squared(x, y, bits)
+    result = _square(x, y, bits)
     if is_unsigned(y):
         return result
     unit = select(ew.eq(magnitude(x), 1), select(_is_odd(y), x, 1), 0)
     return select(ew.lt(y, 0), unit, result)
 
 
-def _squared(x, y, bits: int):
+def _square(x, y, bits: int):
     """Return x to the power of the last `bits` of y."""
     result = select(_is_odd(y), x, 1)
     for i in range(1, bits):

@@ -103,15 +103,15 @@ def transpose(a, axes: Sequence[int] | None = None):
     >>> wnp.transpose(wnp.zeros((2, 3, 4)), (1, 0, 2)).shape
     (3, 2, 4)
     """
-    return _permuted("transpose", a, axes)
+    return _permute("transpose", a, axes)
 
 
 def permute_dims(a, /, axes: Sequence[int]):
     """Return `transpose` with the given dims."""
-    return _permuted("permute_dims", a, axes)
+    return _permute("permute_dims", a, axes)
 
 
-def _permuted(api: str, a, axes: Sequence[int] | None):
+def _permute(api: str, a, axes: Sequence[int] | None):
     a = promote.array_of(api, a)
     if axes is None:
         order = tuple(reversed(range(a.ndim)))

@@ -55,7 +55,7 @@ def _equality(name: str) -> Callable:
     return method
 
 
-def _reflected(name: str) -> Callable:
+def _reflect(name: str) -> Callable:
     """Return a binary operator whose second operand is the array."""
     fun = getattr(wnp, name)
 
@@ -294,7 +294,7 @@ def _attach_to(cls: type) -> None:
     lazy("flatten", _method, "ravel")
     for name, fun in OPERATORS.items():
         lazy(f"__{name}__", _operator, fun)
-        lazy(f"__r{name}__", _reflected, fun)
+        lazy(f"__r{name}__", _reflect, fun)
     for name, fun in COMPARISONS.items():
         lazy(f"__{name}__", _equality if name in ("eq", "ne") else _operator, fun)
     for name, fun in UNARY.items():

@@ -85,13 +85,13 @@ def _pad_by_function(a, widths, function, kwargs):
     return padded
 
 
-def _rearranged(a, d: int, source: np.ndarray):
+def _rearrange(a, d: int, source: np.ndarray):
     """Return `a` with element `source[i]` of dim `d` at position i.
 
     A few runs along the last dim become slices, which read whole vectors; along another dim an
     index moves whole rows.
     """
-    runs = _runs(source)
+    runs = _find_runs(source)
     if d < a.ndim - 1 or len(runs) > MAX_RUNS:
         return indexing.getitem(a, (slice(None),) * d + (source,))
     parts = []
@@ -117,7 +117,7 @@ def _places(n: Any, width: tuple[Any, Any]) -> Any:
     return ew.sub(layout.iota(np.int32, n + width[0] + width[1]), size_as(width[0], np.int32))
 
 
-def _continued(n: int | SymbolicDim, width: tuple[Any, Any], mode: _Continuation) -> Any:
+def _continue_edges(n: int | SymbolicDim, width: tuple[Any, Any], mode: _Continuation) -> Any:
     """Return the positions in a dim of symbolic size that its continuation reads."""
     places = _places(n, width)
     if mode == "edge":
@@ -131,10 +131,10 @@ def _continued(n: int | SymbolicDim, width: tuple[Any, Any], mode: _Continuation
     return places if mode == "wrap" else minimum(places, last - places)
 
 
-def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
+def _find_runs(source: np.ndarray) -> list[tuple[int, int, int]]:
     """Return indices as runs (first, step, length) with steps of 1, -1 or 0.
 
-    >>> _runs(np.array([2, 1, 0, 1, 2, 3, 3]))
+    >>> _find_runs(np.array([2, 1, 0, 1, 2, 3, 3]))
     [(2, -1, 3), (1, 1, 3), (3, 0, 1)]
     """
     runs, i, n = [], 0, len(source)
@@ -272,8 +272,8 @@ def _pad_from_inside(a, widths: list[tuple[Any, Any]], mode: _Continuation, refl
                 f"can't extend empty axis {d} using modes other than 'constant' or 'empty'"
             )
         if isinstance(n, SymbolicDim) or any(isinstance(w, SymbolicDim) for w in width):
-            inner = indexing.getitem(a, (slice(None),) * d + (_continued(n, width, mode),))
+            inner = indexing.getitem(a, (slice(None),) * d + (_continue_edges(n, width, mode),))
         else:
-            inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))
+            inner = _rearrange(a, d, np.pad(np.arange(n), width, mode=mode))
         a = _reflect_oddly(a, d, inner, width, mode) if is_odd else inner
     return a

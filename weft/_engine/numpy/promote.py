@@ -10,7 +10,7 @@ import numpy as np
 
 from weft._engine.api.execute import to_array
 from weft._engine.core.scalars import exact
-from weft._engine.core.stage import staging
+from weft._engine.core.stage import find_staging_trace
 from weft._engine.core.trace import Tracer, conversion, trace_state, typeof
 from weft._engine.ops.casting import convert_element_type, in_dtype
 from weft._engine.ops.layout import broadcast_in_dim_p, reshape
@@ -49,7 +49,7 @@ def check_arraylike(api: str, *args) -> None:
             )
 
 
-def check_known(
+def check_concrete(
     api: str, what: str, x, remedy: str = "Pass it as a static argument (static_argnums)."
 ) -> None:
     """Raise ConcretizationTypeError if `x` is traced: the shape of the result depends on it, as
@@ -294,7 +294,7 @@ def canonical_axis(axis, ndim: int, api: str = "array") -> int:
         raise TypeError(f"{api}: axis must be an integer, got {axis!r:.60}.") from None
 
 
-def along(api: str, a, axis: int | None) -> tuple[Any, int]:
+def flatten_or_axis(api: str, a, axis: int | None) -> tuple[Any, int]:
     """Return `a` as an array, and `axis` as a non-negative dim.
 
     Without an axis, return the flattened array and its only dim.
@@ -390,7 +390,7 @@ def promote_to_inexact(api: str, x, y) -> Sequence:
     return broadcast(api, *promote_dtypes_inexact(value(x), value(y)))
 
 
-def kept(x):
+def strong_array(x):
     """Return `x` as an array whose dtype is not weak, even for a Python number."""
     x = concrete(x)
     return in_dtype(x, x.dtype) if x.weak_type else x
@@ -418,7 +418,7 @@ def concrete(x):
     """Return `x` as an Array or tracer: numbers and NumPy values become Arrays."""
     if isinstance(x, Tracer):
         return x
-    program = staging(trace_state.trace) if type(x) is np.ndarray and x.size else None
+    program = find_staging_trace(trace_state.trace) if type(x) is np.ndarray and x.size else None
     return to_array(x) if program is None else program.array_of(x, to_array)
 
 

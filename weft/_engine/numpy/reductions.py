@@ -49,7 +49,7 @@ def _boolean(api: str, where):
     return where
 
 
-def _masked(api: str, a, where, fill):
+def _mask(api: str, a, where, fill):
     """Return `a` with `fill` where `where` is false."""
     where = _boolean(api, where)
     if where is None:
@@ -115,7 +115,7 @@ def sum(
     want = sum_dtype(a, dtype, promote_integers)
     work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "sum")
-    x = _masked("sum", promote.cast(a, work), where, 0)
+    x = _mask("sum", promote.cast(a, work), where, 0)
     reduce, add = (rd.reduce_or, ew.bitwise_or) if want == np.bool_ else (rd.reduce_sum, ew.add)
     return _as(_initial(_keep(reduce(x, axes), axes, keepdims), initial, add), want)
 
@@ -144,7 +144,7 @@ def prod(
     want = sum_dtype(a, dtype, promote_integers)
     work = _work_dtype(want) if dtype is None else want
     axes = promote.canonical_axes(axis, a.ndim, "prod")
-    x = _masked("prod", promote.cast(a, work), where, 1)
+    x = _mask("prod", promote.cast(a, work), where, 1)
     reduce, mul = (rd.reduce_and, ew.bitwise_and) if want == np.bool_ else (rd.reduce_prod, ew.mul)
     return _as(_initial(_keep(reduce(x, axes), axes, keepdims), initial, mul), want)
 
@@ -161,7 +161,7 @@ def _extremum(name: str, op, combine, lowest: bool):
                 raise ValueError(
                     f"zero-size array to reduction operation {name} which has no identity"
                 )
-        x = _masked(name, promote.cast(a, a.dtype), where, initial)
+        x = _mask(name, promote.cast(a, a.dtype), where, initial)
         if x.dtype == np.bool_:
             reduced = (rd.reduce_or if lowest else rd.reduce_and)(x, axes)
         else:
@@ -194,9 +194,9 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     Array([False,  True], dtype=bool)
     """
     check_no_out(out, "all")
-    a = promote.kept(truth(promote.array_of("all", a)))
+    a = promote.strong_array(truth(promote.array_of("all", a)))
     axes = promote.canonical_axes(axis, a.ndim, "all")
-    return _keep(rd.reduce_and(_masked("all", a, where, True), axes), axes, keepdims)
+    return _keep(rd.reduce_and(_mask("all", a, where, True), axes), axes, keepdims)
 
 
 def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
@@ -208,9 +208,9 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     Array([False,  True], dtype=bool)
     """
     check_no_out(out, "any")
-    a = promote.kept(truth(promote.array_of("any", a)))
+    a = promote.strong_array(truth(promote.array_of("any", a)))
     axes = promote.canonical_axes(axis, a.ndim, "any")
-    return _keep(rd.reduce_or(_masked("any", a, where, False), axes), axes, keepdims)
+    return _keep(rd.reduce_or(_mask("any", a, where, False), axes), axes, keepdims)
 
 
 def _count(a, axes, where, keepdims, dtype):
@@ -498,7 +498,7 @@ def _nan_variance(api: str, a, axis, dtype, out, ddof, keepdims: bool, where, me
 
 def _numbers(api: str, a, where):
     """Return a mask of the elements of `a` that are not NaN and that `where` selects."""
-    return _masked(api, ew.bitwise_not(isnan(a)), where, False)
+    return _mask(api, ew.bitwise_not(isnan(a)), where, False)
 
 
 def _zero_nan(a):
@@ -630,7 +630,7 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
         )
         a = select(ew.ne(b, 0), a, -math.inf)
     axes = promote.canonical_axes(axis, a.ndim, "logsumexp")
-    a = _masked("logsumexp", a, where, -math.inf)
+    a = _mask("logsumexp", a, where, -math.inf)
     top = ew.stop_gradient(
         rd.reduce_max(ew.real(a) if dtypes.issubdtype(a.dtype, np.complexfloating) else a, axes)
     )

@@ -210,7 +210,7 @@ def _from_host(name: str, ar1, ar2, *args):
     return asarray(out)
 
 
-def _ordered(ar, assume_unique: bool = False) -> tuple:
+def _order(ar, assume_unique: bool = False) -> tuple:
     """Return the sorted elements, their positions, and a mask of the first ones of each value."""
     order = argsort(ar)
     ordered = ar[order]
@@ -223,7 +223,7 @@ def _ordered(ar, assume_unique: bool = False) -> tuple:
     )
 
 
-def _chosen(values, mask, size: int, fill_value, least: bool = True) -> tuple:
+def _choose(values, mask, size: int, fill_value, least: bool = True) -> tuple:
     """Return the first `size` elements where `mask` holds, and their positions.
 
     Missing ones are `fill_value`, by default the first element (zero if there is none), with
@@ -265,11 +265,11 @@ def intersect1d(
     if size is None:
         return _from_host("intersect1d", ar1, ar2, assume_unique, return_indices)
     ar1, ar2 = mp.ravel(ar1), mp.ravel(ar2)
-    ordered, order, first = _ordered(ar1, assume_unique)
-    values, at = _chosen(ordered, uf.logical_and(first, isin(ordered, ar2)), size, fill_value)
+    ordered, order, first = _order(ar1, assume_unique)
+    values, at = _choose(ordered, uf.logical_and(first, isin(ordered, ar2)), size, fill_value)
     if not return_indices:
         return values
-    other, other_order, _ = _ordered(ar2)
+    other, other_order, _ = _order(ar2)
     missing = uf.equal(at, ar1.size)
     there = choosing.where(
         missing, ar1.size, choosing.take(order, at, mode="clip") if ar1.size else 0
@@ -295,8 +295,8 @@ def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None,
     ar1, ar2 = mp.ravel(asarray(ar1)), mp.ravel(asarray(ar2))
     if size is None:
         return _from_host("setdiff1d", ar1, ar2, assume_unique)
-    ordered, first = (ar1, np.ones(ar1.shape, bool)) if assume_unique else _ordered(ar1)[::2]
-    return _chosen(
+    ordered, first = (ar1, np.ones(ar1.shape, bool)) if assume_unique else _order(ar1)[::2]
+    return _choose(
         ordered,
         uf.logical_and(first, isin(ordered, ar2, invert=True)),
         size,
@@ -318,7 +318,7 @@ def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, 
     if size is None:
         return _from_host("setxor1d", ar1, ar2, assume_unique)
     ar1, ar2 = mp.ravel(ar1), mp.ravel(ar2)
-    candidates = [_ordered(x, assume_unique)[::2] for x in (ar1, ar2)]
+    candidates = [_order(x, assume_unique)[::2] for x in (ar1, ar2)]
     values, first = [mp.concatenate(parts) for parts in zip(*candidates)]
     order = lexsort([values, uf.logical_not(first)])  # excluded elements come last
     values, first = values[order], first[order]
@@ -333,6 +333,6 @@ def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, 
         if values.size
         else np.ones(1, bool)
     )
-    return _chosen(
+    return _choose(
         values, uf.logical_and(first, uf.logical_and(changes[1:], changes[:-1])), size, fill_value
     )[0]

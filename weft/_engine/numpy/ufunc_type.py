@@ -156,7 +156,7 @@ class ufunc(EagerJit):
     def __hash__(self) -> int:
         return hash((self._facts, self.name))
 
-    def _checked_keywords(self, kwargs: dict) -> dict:
+    def _bind_keywords(self, kwargs: dict) -> dict:
         if kwargs.pop("out", None) is not None or kwargs.pop("where", None) is not None:
             raise NotImplementedError(
                 f"{self.name}: out and where are not supported, arrays cannot be changed. Use weft.numpy.where."
@@ -197,7 +197,7 @@ class ufunc(EagerJit):
             raise NotImplementedError(
                 f"{self.name}.{method}: one axis, or None for all elements in a row, got {axis!r}."
             )
-        return promote.along(f"{self.name}.{method}", a, axis)
+        return promote.flatten_or_axis(f"{self.name}.{method}", a, axis)
 
     @api_boundary
     def reduce(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft._engine.api.jit import face
+from weft._engine.api.jit import eager_jit
 from weft._engine.control import ref_index
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import Tracer, eval_trace, trace_state, typeof
@@ -75,7 +75,7 @@ class IndexedUpdate:
         return f"_At({self.array!r}, {self.index!r})"
 
     def _index(self, wraps: bool):
-        return self.index if wraps else _unwrapped(tuple(np.shape(self.array)), self.index)
+        return self.index if wraps else _normalize_index(tuple(np.shape(self.array)), self.index)
 
     def get(
         self,
@@ -101,7 +101,7 @@ class IndexedUpdate:
         )
         return with_out_sharding(out_sharding, "at[...].get", read, self.array)
 
-    def _updated(
+    def _update(
         self,
         values,
         scatter,
@@ -111,7 +111,7 @@ class IndexedUpdate:
         out_sharding,
         wrap_negative_indices,
     ):
-        values = _listed(values)
+        values = _list_items(values)
         _check_storable(self.array, values)
         index = self._index(wrap_negative_indices)
         write = lambda: setitem(
@@ -130,7 +130,7 @@ class IndexedUpdate:
         wrap_negative_indices=True,
     ):
         """Return `x` with `values` at the index."""
-        return self._updated(
+        return self._update(
             values,
             ix.scatter,
             indices_are_sorted,
@@ -151,7 +151,7 @@ class IndexedUpdate:
         wrap_negative_indices=True,
     ):
         """Return `x` with `values` added at the index; repeated positions accumulate."""
-        return self._updated(
+        return self._update(
             values,
             ix.scatter_add,
             indices_are_sorted,
@@ -163,7 +163,7 @@ class IndexedUpdate:
 
     def subtract(self, values, **kwargs):
         """Return `x` with `values` subtracted at the index."""
-        values = value(_listed(values))
+        values = value(_list_items(values))
         return self.add(ew.neg(concrete(cast(values, _combined_in(self.array, values)))), **kwargs)
 
     sub = subtract
@@ -179,7 +179,7 @@ class IndexedUpdate:
         wrap_negative_indices=True,
     ):
         """Return `x` multiplied by `values` at the index."""
-        return self._updated(
+        return self._update(
             values,
             ix.scatter_mul,
             indices_are_sorted,
@@ -218,7 +218,7 @@ class IndexedUpdate:
         wrap_negative_indices=True,
     ):
         """Return `x` with the smaller of its elements and `values` at the index."""
-        return self._updated(
+        return self._update(
             values,
             ix.scatter_min,
             indices_are_sorted,
@@ -239,7 +239,7 @@ class IndexedUpdate:
         wrap_negative_indices=True,
     ):
         """Return `x` with the larger of its elements and `values` at the index."""
-        return self._updated(
+        return self._update(
             values,
             ix.scatter_max,
             indices_are_sorted,
@@ -261,10 +261,10 @@ class IndexedUpdate:
             not kwargs.get("unique_indices")
             and not make_plan(tuple(np.shape(self.array)), self.index).is_basic
         ):
-            result = self._again(func, result, mode)
+            result = self._apply_repeated(func, result, mode)
         return self.set(result, **kwargs)
 
-    def _again(self, func, found, mode):
+    def _apply_repeated(self, func, found, mode):
         """Apply `func` again to elements that the index contains several times.
 
         It was applied once to each.
@@ -278,7 +278,7 @@ class IndexedUpdate:
         return fori_loop(1, times.max() if times.size else 1, once_more, found)
 
 
-def _unwrapped(shape: tuple[int, ...], index) -> tuple:
+def _normalize_index(shape: tuple[int, ...], index) -> tuple:
     """Return an index with the same positions as `index` when negative indices do not count from
     the end.
     """
@@ -325,17 +325,19 @@ def _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode):
         if parts is not None:
             form, arguments = parts
             return _write_eager(x, values, arguments, form, scatter)
-    return scattered(x, index, values, scatter, indices_are_sorted, unique_indices, mode)
+    return scatter_update(x, index, values, scatter, indices_are_sorted, unique_indices, mode)
 
 
 def _write(x, values, arguments, form, scatter):
-    return scattered(x, eager_index.join(form, arguments), values, scatter)
+    return scatter_update(x, eager_index.join(form, arguments), values, scatter)
 
 
-_write_eager = face(_write, (0, 1, 2))
+_write_eager = eager_jit(_write, (0, 1, 2))
 
 
-def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
+def scatter_update(
+    x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None
+):
     """Return the result of `setitem`, from a separate plan."""
     x, values = concrete(value(x)), value(values)
     dtype = typeof(x).dtype
@@ -345,7 +347,7 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
         scatter is not ix.scatter and (wide := _combined_in(x, values)) != dtype
     ):  # combined in that dtype, then stored
         return cast(
-            scattered(
+            scatter_update(
                 cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode
             ),
             dtype,
@@ -356,7 +358,7 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
     lifted, index = lift_scalar_bools(tuple(x.shape), index)
     if lifted != tuple(x.shape):
         return reshape(
-            scattered(
+            scatter_update(
                 reshape(x, lifted), index, values, scatter, indices_are_sorted, unique_indices, mode
             ),
             x.shape,
@@ -379,9 +381,9 @@ def _write_windows(x, index, values, scatter, mode):
 
     Nothing is written if one of them is not completely inside.
     """
-    index, inside = ref_index.wrapped(tuple(x.shape), index)
-    out = ref_index.replaced(
-        x, index, lambda part, rest: scattered(part, rest, values, scatter, mode=mode)
+    index, inside = ref_index.normalize_index(tuple(x.shape), index)
+    out = ref_index.replace_window(
+        x, index, lambda part, rest: scatter_update(part, rest, values, scatter, mode=mode)
     )
     if inside is True or (
         mode is not None and ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.CLIP
@@ -392,7 +394,7 @@ def _write_windows(x, index, values, scatter, mode):
     )
 
 
-def _listed(values):
+def _list_items(values):
     """Return lists of values as arrays."""
     if not isinstance(values, (list, tuple)):
         return values
@@ -521,9 +523,11 @@ def _dim_positions(plan: IndexPlan, d: int, batch: tuple, range_dims: list[int])
             a = np.broadcast_to(a, group)
         else:
             a = broadcast_to_shape(cast(concrete(a), np.dtype(np.int32)), group)
-        return _spread(a, batch, range(len(group)))
+        return _broadcast_to_dims(a, batch, range(len(group)))
     if d in plan.ranges:
-        return _spread(plan.ranges[d].positions(), batch, [len(group) + range_dims.index(d)])
+        return _broadcast_to_dims(
+            plan.ranges[d].positions(), batch, [len(group) + range_dims.index(d)]
+        )
     first = plan.windows[d][0]
     start = size_as(first, np.int32)
     if indexing.is_static(first, *batch):
@@ -550,7 +554,7 @@ def _batch_first(values, plan: IndexPlan, range_dims: list[int]):
     return transpose(values, tuple(order))
 
 
-def _spread(a, batch: tuple[int, ...], dims: Sequence[int]):
+def _broadcast_to_dims(a, batch: tuple[int, ...], dims: Sequence[int]):
     """Return `a` broadcast to shape `batch`; its dims become dims `dims` of the result."""
     dims = tuple(dims)
     if isinstance(a, np.ndarray):

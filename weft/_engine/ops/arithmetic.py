@@ -250,12 +250,12 @@ rem_p = elementwise(
     emit=_rem_emit,
     cost=12,
     jumps=True,
-    jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncated(div(x, y)))],
+    jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncate(div(x, y)))],
     is_exact=True,
 )
 
 
-def _truncated(x: NumPyArray):
+def _truncate(x: NumPyArray):
     return mul(sign(x), registry["floor"].bind(abs(x)))
 
 

@@ -16,7 +16,7 @@ from weft._engine.core.primitive import (
     Primitive,
     ReduceOp,
     ScanOp,
-    unsupported,
+    declare_unsupported,
 )
 from weft._engine.core.trace import Zero
 from weft._engine.ir.factors import FactorRule, RuleBuilder
@@ -88,7 +88,7 @@ def reduction(
     @p.def_factors
     def factors(in_avals: Avals, out_avals: Avals, *, axes: Ints):
         b = RuleBuilder()
-        fs = b.news(in_avals[0].shape)
+        fs = b.add_factors(in_avals[0].shape)
         return b.rule(
             [fs],
             [[f for d, f in enumerate(fs) if d not in axes]],
@@ -103,7 +103,9 @@ def reduction(
     return p.define(
         lower=ReduceSpec(combine, identity),
         jvp=jvp_of(p, jvp, _reduction_jvp),
-        transpose=unsupported(NOT_LINEAR) if transpose is None else unary_transpose(transpose),
+        transpose=declare_unsupported(NOT_LINEAR)
+        if transpose is None
+        else unary_transpose(transpose),
     )
 
 
@@ -188,13 +190,15 @@ def cumulative(
     @p.def_factors
     def factors(in_avals: Avals, out_avals: Avals, *, axis: int, reverse: bool):
         b = RuleBuilder()
-        fs = b.news(in_avals[0].shape)
+        fs = b.add_factors(in_avals[0].shape)
         return b.rule([fs], [fs], special={fs[axis]: "scan"}, linear_ins=(0,) if linear else ())
 
     return p.define(
         lower=lower,
         jvp=jvp_of(p, jvp, _reduction_jvp),
-        transpose=unsupported(NOT_LINEAR) if transpose is None else unary_transpose(transpose),
+        transpose=declare_unsupported(NOT_LINEAR)
+        if transpose is None
+        else unary_transpose(transpose),
     )
 
 

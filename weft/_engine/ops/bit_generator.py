@@ -98,7 +98,7 @@ def positions(shape: Ints, paired: int = -1) -> list[Any]:
     for d in reversed(range(len(shape))):
         if not is_at_most(shape[d], 1) or len(shape) == 1:
             part = _indices(shape, d, wide)
-            part = _shifted(part, 1) if d == paired else part
+            part = _shift(part, 1) if d == paired else part
             part = part if stride == 1 else _times(part, stride)
             total = part if total is None else _plus(part, *total)
         stride *= -(-shape[d] // 2) if d == paired else shape[d]
@@ -125,7 +125,7 @@ def _indices(shape: Ints, dim: int, wide: bool) -> list[Any]:
     return [layout.broadcast_in_dim(cut(x), shape, (dim,)) for x in words]
 
 
-def _shifted(words: list[Any], by: int) -> list[Any]:
+def _shift(words: list[Any], by: int) -> list[Any]:
     """Shift a number of one or two words to the right by fewer than 32 bits."""
     if len(words) == 1:
         return [ew.shift_right_logical(words[0], np.uint32(by))]
@@ -160,8 +160,8 @@ def philox_bits(raw: Value, width: int, shape: Ints):
     """
     k0, k1, low, high = words_of(raw)
     at, per_block = positions(shape), 2 if width == 64 else 4
-    counter = _plus(_shifted(at, per_block // 2), low, high, k0, k1)
-    return _picked(
+    counter = _plus(_shift(at, per_block // 2), low, high, k0, k1)
+    return _pick(
         rng.philox4x32(k0, k1, *counter), ew.bitwise_and(at[0], np.uint32(per_block - 1)), width
     )
 
@@ -175,9 +175,7 @@ def _threefry_bits(raw: Value, width: int, shape: Ints):
         if paired < 0
         else ew.bitwise_and(layout.broadcasted_iota(_U32, shape, paired), np.uint32(1))
     )
-    return _picked(
-        rng.threefry2x32(k0, k1, *_plus(positions(shape, paired), low, high)), lane, width
-    )
+    return _pick(rng.threefry2x32(k0, k1, *_plus(positions(shape, paired), low, high)), lane, width)
 
 
 def _paired_dim(width: int, shape: Ints) -> int:
@@ -187,7 +185,7 @@ def _paired_dim(width: int, shape: Ints) -> int:
     return next((d for d, n in enumerate(shape) if is_multiple(n, 2)), shape.index(max(shape)))
 
 
-def _picked(words: Values, lane: Value, width: int):
+def _pick(words: Values, lane: Value, width: int):
     """Return the word of a block in a lane, or the pair of words for 64 bits."""
     if width == 64:
         pairs = [join_words(*words[i : i + 2]) for i in range(0, len(words), 2)]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import CallbackOp, Primitive, registry, unsupported
+from weft._engine.core.primitive import CallbackOp, Primitive, declare_unsupported, registry
 from weft._engine.core.trace import typeof
 from weft._engine.ir.specs import Spec
 from weft._engine.ir.types import ShapedArray
@@ -104,7 +104,7 @@ def run_callback(
 ) -> list[np.ndarray]:
     """Call `callback` once per example; return its results, stacked like the operands."""
     if layout is not None and not layout.apart:
-        operands, mapped = _assembled(operands, mapped, layout)
+        operands, mapped = _assemble(operands, mapped, layout)
     sizes = tuple(m.size for m in mapped)
     results = [np.zeros((*sizes, *a.shape), a.dtype) for a in result_avals]
     for at, mine in _examples(operands, mapped, sizes):
@@ -138,7 +138,7 @@ _through = _CallbackRunner()
 
 
 @contextlib.contextmanager
-def called_through(
+def override_calls(
     call: Callable[[Any, tuple[Any, ...], Sequence[Any]], Sequence[Any]],
 ) -> Generator[None]:
     """Run the callbacks of this thread by `call(callback, position, operands)` inside the context."""
@@ -152,21 +152,21 @@ def called_through(
             vars(_through)["call"] = outer
 
 
-def reporting(primitive: Primitive, source: Any) -> Callable[..., Any]:
+def wrap_reference(primitive: Primitive, source: Any) -> Callable[..., Any]:
     """Return the reference of a callback with errors as CallbackErrors that name the user's line
     `source`.
     """
     reference = primitive.reference
 
     def call(*args: Any, **params: Any):
-        with reported(primitive, params["callback"], source):
+        with convert_errors(primitive, params["callback"], source):
             return reference(*args, **params)
 
     return call
 
 
 @contextlib.contextmanager
-def reported(primitive: Primitive, callback: Any, source: Any) -> Generator[None]:
+def convert_errors(primitive: Primitive, callback: Any, source: Any) -> Generator[None]:
     """Turn exceptions of `callback` into CallbackErrors that name the line `source`."""
     try:
         yield
@@ -222,7 +222,7 @@ def _examples(
         )
 
 
-def _assembled(
+def _assemble(
     operands: Sequence[np.ndarray], mapped: tuple[Any, ...], layout: CallbackLayout
 ) -> tuple[list[np.ndarray], tuple[Any, ...]]:
     """Return operands assembled from their blocks along the layout's axes, and the other mapped
@@ -302,7 +302,7 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
         )
 
     primitive.define(
-        factors=unsupported("operands are read on their devices and assembled on the host"),
+        factors=declare_unsupported("operands are read on their devices and assembled on the host"),
         lower=HostLowering(),
     )
     if effect is not None:
@@ -485,8 +485,8 @@ def _inspect_batch(
 
 _observe_primals(inspect_sharding_p)
 inspect_sharding_p.define(
-    factors=unsupported("it observes the sharding of its operand and requires none"),
-    transpose=unsupported("it gives no value"),
+    factors=declare_unsupported("it observes the sharding of its operand and requires none"),
+    transpose=declare_unsupported("it gives no value"),
     lower=HostLowering(),
 )
 inspect_sharding_p.ref_effects = lambda params: frozenset({"inspect"})

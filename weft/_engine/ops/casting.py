@@ -67,7 +67,7 @@ def _convert_reference(
     if dtype_in(x.dtype, COMPLEX) and not dtype_in(new_dtype, COMPLEX):
         x = np.real(x)
     if dtype_in(x.dtype, FLOATING) and dtype_in(new_dtype, families.INTEGER):
-        return _saturated(x, new_dtype)
+        return _saturate(x, new_dtype)
     if families.is_narrow(x.dtype) or families.is_narrow(new_dtype):
         # through float32, the one type to which all narrow floats convert
         x = x if x.dtype == np.float64 else x.astype(np.float32)
@@ -76,7 +76,7 @@ def _convert_reference(
     return x.astype(new_dtype)
 
 
-def _saturated(x: NumPyArray, new_dtype: np.dtype[Any]):
+def _saturate(x: NumPyArray, new_dtype: np.dtype[Any]):
     info = dtypes.iinfo(new_dtype)
     wide = x.astype(np.float64)
     low, high = wide <= float(info.min), wide >= float(info.max)
@@ -289,7 +289,7 @@ def _uint(bits: int) -> np.dtype[Any]:
     return dtypes.as_dtype(f"uint{bits}")
 
 
-def _held(bits: int) -> np.dtype:
+def _bits_dtype(bits: int) -> np.dtype:
     """Return the unsigned integer dtype that holds `bits`; it has at least 8 bits."""
     return _uint(max(bits, 8))
 
@@ -300,12 +300,14 @@ def _cast(x: Value, dtype: dtypes.DType) -> Value:
 
 def _bits_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
-    shape, wide = (*aval.shape, old // new), _held(old)
+    shape, wide = (*aval.shape, old // new), _bits_dtype(old)
     whole = _cast(bitcast_convert_type(x, _uint(old)), wide)
     bits = registry["broadcast_in_dim"].bind(
         whole, shape=shape, broadcast_dimensions=tuple(range(aval.ndim))
     )
-    part = _cast(registry["shift_right_logical"].bind(bits, _offsets(shape, wide, new)), _held(new))
+    part = _cast(
+        registry["shift_right_logical"].bind(bits, _offsets(shape, wide, new)), _bits_dtype(new)
+    )
     if new < 8:
         part = _cast(registry["and"].bind(part, np.uint8((1 << new) - 1)), _uint(new))
     return bitcast_convert_type(part, target)
@@ -362,8 +364,8 @@ def _complex_together(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Val
 def _bits_together(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     _check_parts(aval, target)
-    bits = _cast(_cast(bitcast_convert_type(x, _uint(old)), _held(old)), _held(new))
-    shifted = registry["shift_left"].bind(bits, _offsets(aval.shape, _held(new), old))
+    bits = _cast(_cast(bitcast_convert_type(x, _uint(old)), _bits_dtype(old)), _bits_dtype(new))
+    shifted = registry["shift_left"].bind(bits, _offsets(aval.shape, _bits_dtype(new), old))
     whole = registry["reduce_or"].bind(shifted, axes=(aval.ndim - 1,))
     return bitcast_convert_type(_cast(whole, _uint(new)), target)
 

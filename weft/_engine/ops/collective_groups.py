@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weft._engine.ops.rule_types import Value
 
 
-def checked_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False) -> Groups | None:
+def check_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False) -> Groups | None:
     """Return `groups` as tuples.
 
     Raise ValueError unless every position along `axes` is in exactly one group, and all groups have
@@ -110,7 +110,7 @@ def _by_members(
     return spec_of(primitive).stacked(axis, rows, 0, axes=(axis.name,), axis_index_groups=None)[0]
 
 
-def _grouped(primitive: Primitive) -> Callable[..., Any]:
+def _group(primitive: Primitive) -> Callable[..., Any]:
     """Return a decorator that registers the form of `primitive` with groups over several axes."""
 
     def define(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,7 +127,7 @@ def _grouped(primitive: Primitive) -> Callable[..., Any]:
     return define
 
 
-@_grouped(rules.all_gather_p)
+@_group(rules.all_gather_p)
 def _all_gather(
     x: Value,
     *,
@@ -137,10 +137,10 @@ def _all_gather(
     tiled: bool,
     axis_index_groups: Groups,
 ):
-    return _placed(_rows_of_group(x, axis_name, axis_index_groups), all_gather_dimension, tiled)
+    return _place_dim(_rows_of_group(x, axis_name, axis_index_groups), all_gather_dimension, tiled)
 
 
-@_grouped(rules.reduce_scatter_p)
+@_group(rules.reduce_scatter_p)
 def _reduce_scatter(
     x: Value,
     *,
@@ -150,11 +150,11 @@ def _reduce_scatter(
     tiled: bool,
     axis_index_groups: Groups,
 ):
-    total = reduce_sum(_received(x, axis_name, axis_index_groups, scatter_dimension), (0,))
+    total = reduce_sum(_gather_blocks(x, axis_name, axis_index_groups, scatter_dimension), (0,))
     return total if tiled else squeeze(total, (scatter_dimension,))
 
 
-@_grouped(rules.all_to_all_p)
+@_group(rules.all_to_all_p)
 def _all_to_all(
     x: Value,
     *,
@@ -165,10 +165,12 @@ def _all_to_all(
     tiled: bool,
     axis_index_groups: Groups,
 ):
-    return _placed(_received(x, axis_name, axis_index_groups, split_axis), concat_axis, True)
+    return _place_dim(
+        _gather_blocks(x, axis_name, axis_index_groups, split_axis), concat_axis, True
+    )
 
 
-def _placed(rows: Any, dim: int, tiled: bool) -> Any:
+def _place_dim(rows: Any, dim: int, tiled: bool) -> Any:
     """Move dim 0 of `rows` to dim `dim`; if `tiled`, merge it there as the major part."""
     y = move_dim(rows, 0, dim)
     if not tiled:
@@ -184,7 +186,7 @@ def _rows_of_group(x: Any, axes: rules.Axes, groups: Groups) -> Any:
     return _in_order(rounds, _own_place(axes, groups), size)
 
 
-def _received(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
+def _gather_blocks(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
     """Return the block of dim `dim` that each member of the own group sends here, along a new dim
     0.
     """

@@ -21,8 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import BatchAxis, CollectiveOp, Primitive, registry, unsupported
-from weft._engine.core.trace import Zero, axis_env_size, tracked_axes, typeof
+from weft._engine.core.primitive import (
+    BatchAxis,
+    CollectiveOp,
+    Primitive,
+    declare_unsupported,
+    registry,
+)
+from weft._engine.core.trace import Zero, axis_env_size, find_tracked_axes, typeof
 from weft._engine.ir.collective_spec import CollectiveSpec, collective_axes, register
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
 from weft._engine.ir.types import ShapedArray
@@ -50,7 +56,7 @@ from weft._engine.ops.families import (
 )
 from weft._engine.ops.layout import iota, reshape, squeeze
 from weft._engine.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum, reduce_sum_p
-from weft._engine.ops.rules import at_front, jointly_linear
+from weft._engine.ops.rules import batch_dim_to_front, jointly_linear
 from weft._engine.ops.slicing import concatenate, slice_in_dim
 from weft._engine.util import dtypes
 
@@ -70,10 +76,10 @@ def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
         collective=spec,
         type=spec.type,
         factors=spec.factors or _factors(spec),
-        reference=unsupported(_NO_REFERENCE),
+        reference=declare_unsupported(_NO_REFERENCE),
         batch=_batch_rule(p, spec),
-        lower=unsupported(_NO_KERNEL),
-        transpose=spec.transpose or unsupported("is not linear in its operand"),
+        lower=declare_unsupported(_NO_KERNEL),
+        transpose=spec.transpose or declare_unsupported("is not linear in its operand"),
     )
     if spec.jvp is None:
         jointly_linear(p)
@@ -93,7 +99,7 @@ def _factors(spec: CollectiveSpec) -> Callable[..., Any]:
         (x,), (out,) = in_avals, out_avals
         b = RuleBuilder()
         touched = {params[n] for n in spec.dims}
-        ins = b.news(x.shape)
+        ins = b.add_factors(x.shape)
         outs: list[int] = []
         special: dict[int, str] = {}
         unchanged = [d for d in range(x.ndim) if d not in touched or out.ndim > x.ndim]
@@ -129,12 +135,15 @@ def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable[..., Any
             if not spec.dims:
                 return primitive.bind(*args, **params), dims[0] if dims else None
             return primitive.bind(
-                at_front(args[0], dims[0], axis.size), **_bumped(params, spec.dims)
+                batch_dim_to_front(args[0], dims[0], axis.size), **_shift_params(params, spec.dims)
             ), 0
         if params.get("axis_index_groups") is None:
             return spec.stacked(axis, *args, *dims, **params)
         return _in_groups(
-            spec.stacked, axis, at_front(args[0], dims[0], axis.size), _bumped(params, spec.dims)
+            spec.stacked,
+            axis,
+            batch_dim_to_front(args[0], dims[0], axis.size),
+            _shift_params(params, spec.dims),
         ), 0
 
     return batch
@@ -144,7 +153,7 @@ def all_but_own_block(nbytes: int, n: int) -> int:
     return nbytes * (n - 1) // n
 
 
-def _bumped(params: dict[str, Any], shifted: Sequence[str]) -> dict[str, Any]:
+def _shift_params(params: dict[str, Any], shifted: Sequence[str]) -> dict[str, Any]:
     """Return `params` with dims shifted for an operand with a new leading dim."""
     return params | {name: params[name] + 1 for name in shifted}
 
@@ -160,7 +169,7 @@ def _in_groups(over: Callable[..., Any], axis: BatchAxis, x: Any, params: dict[s
     y = permute_rows(x, [(s, d) for d, s in enumerate(order)])
     y = move_dim(reshape(y, (count, size, *typeof(y).shape[1:])), 1, 0)
     y, dim = over(BatchAxis(size, axis.name), y, 0, **params | {"axis_index_groups": None})
-    y = move_dim(at_front(y, dim, size), 1, 0)
+    y = move_dim(batch_dim_to_front(y, dim, size), 1, 0)
     return permute_rows(reshape(y, (count * size, *typeof(y).shape[2:])), list(enumerate(order)))
 
 
@@ -318,7 +327,7 @@ def _pcast_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, to: Any):
         ("reduced", aval.vma_unreduced),
         ("varying", aval.vma - aval.vma_unreduced - aval.vma_reduced),
     ):
-        ct = typed(ct, tuple(a for a in axes if a in those), kind)
+        ct = with_varying_axes(ct, tuple(a for a in axes if a in those), kind)
     return [ct]
 
 
@@ -337,7 +346,7 @@ pcast_p = collective(
 pcast_p.casts = True
 
 
-def typed(x: Any, axes: Axes, to: str) -> Any:
+def with_varying_axes(x: Any, axes: Axes, to: str) -> Any:
     """Return `x`, which varies over the tracked axes, typed over them as `to`."""
     aval = typeof(x)
     axes = tuple(a for a in axes if a in aval.vma)
@@ -386,7 +395,7 @@ def _gather(
     tiled: bool,
     **groups: Any,
 ):
-    x = at_front(x, dim, axis.size)
+    x = batch_dim_to_front(x, dim, axis.size)
     rest, major, minor = other_axes(axis_name, axis.name)
     shape = typeof(x).shape[1:]
     if rest:
@@ -515,7 +524,9 @@ def _own_slice_type(aval: ShapedArray, *, axis_name: Axes, axis_size: int, dim: 
     shape = list(aval.shape)
     shape[dim] //= axis_size
     return aval.update(
-        shape=tuple(shape), sharding=None, vma=aval.vma | tracked_axes().intersection(axis_name)
+        shape=tuple(shape),
+        sharding=None,
+        vma=aval.vma | find_tracked_axes().intersection(axis_name),
     )
 
 
@@ -545,7 +556,7 @@ def _own_slice(
 def _own_slice_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, axis_size: int, dim: int):
     aval = x.aval
     # axes over which the operand is one value: cotangents of blocks are gathered or summed
-    shared = tuple(a for a in axis_name if a in tracked_axes() and a not in aval.vma)
+    shared = tuple(a for a in axis_name if a in find_tracked_axes() and a not in aval.vma)
     if shared == axis_name:
         return [
             all_gather_invariant_p.bind(
@@ -597,7 +608,7 @@ def _all_to_all(
     tiled: bool,
     axis_index_groups: Groups | None,
 ):
-    x = at_front(x, dim, axis.size)
+    x = batch_dim_to_front(x, dim, axis.size)
     rest, major, minor = other_axes(axis_name, axis.name)
     labels, sizes = block_dims(typeof(x).shape[1:], split_axis, major, axis.size, minor, True)
     inner = [label for label in labels if isinstance(label, int)]
@@ -661,7 +672,7 @@ def _ppermute(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, pe
     rest, major, minor = other_axes(axis_name, axis.name)
     if dim is None and not rest and len(perm) == axis.size:
         return x, None  # all positions send and receive the same value
-    x = at_front(x, dim, axis.size)
+    x = batch_dim_to_front(x, dim, axis.size)
     if not rest:
         return permute_rows(x, perm), 0
     own: Callable[[int], int] = lambda i: i // minor % axis.size
@@ -688,14 +699,14 @@ def _moved_by_others(
 ) -> Any:
     """Return the rows of `x` after moves that depend on the `count` positions of other axes."""
     if len({d for _, d in moves}) < len(moves):
-        return _picked(x, rest, count, moves)
+        return _pick(x, rest, count, moves)
     rows = [zeros(typeof(slice_in_dim(x, 0, 1)))] * axis.size
     for (s, d), pairs in moves.items():
         rows[d] = ppermute_p.bind(slice_in_dim(x, s, s + 1), axis_name=rest, perm=tuple(pairs))
     return concatenate(rows, 0)
 
 
-def _picked(
+def _pick(
     x: Any, rest: Axes, count: int, moves: dict[tuple[int, int], list[tuple[int, int]]]
 ) -> Any:
     """Return the rows that arrive here, selected from a gather of all rows of all positions."""
@@ -763,7 +774,7 @@ pbroadcast_p = collective(
 
 
 def _axis_index_type(*, axis_name: Axes):
-    return ShapedArray((), np.dtype(np.int32), vma=tracked_axes().intersection((axis_name,)))
+    return ShapedArray((), np.dtype(np.int32), vma=find_tracked_axes().intersection((axis_name,)))
 
 
 def _axis_index_jvp(primals: Values, tangents: Values, *, axis_name: Axes):
@@ -793,6 +804,6 @@ axis_index_p = collective(
         jvp=_axis_index_jvp,
         hlo="partition-id",
     ),
-    transpose=unsupported("has no operand"),
+    transpose=declare_unsupported("has no operand"),
     several=position,
 )

@@ -64,7 +64,7 @@ def _roots(x: Value):
     return ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
 
 
-def _signed(size: Value, like: Value):
+def _sign(size: Value, like: Value):
     """Return `size` with the sign of `like`."""
     return select(_sign_bit(like), ew.neg(size), size)
 
@@ -86,7 +86,7 @@ def _direction(x: Value):
     unit: Callable[[Value], Value] = lambda part: select(
         ew.eq(ew.abs(part), math.inf), full_like(part, 1), ew.mul(0, part)
     )
-    return _signed(ew.abs(unit(ew.real(x))), ew.real(x)), ew.abs(unit(ew.imag(x)))
+    return _sign(ew.abs(unit(ew.real(x))), ew.real(x)), ew.abs(unit(ew.imag(x)))
 
 
 def asin(x: Value):
@@ -98,7 +98,7 @@ def asin(x: Value):
         ew.atan2(ew.real(x), ew.sub(ew.mul(a, c), ew.mul(b, d))),
         ew.asinh(ew.sub(ew.mul(a, d), ew.mul(b, c))),
         ew.atan2(along, across),
-        _signed(full_like(along, math.inf), ew.imag(x)),
+        _sign(full_like(along, math.inf), ew.imag(x)),
     )
 
 
@@ -111,7 +111,7 @@ def acos(x: Value):
         ew.mul(2, ew.atan2(a, c)),
         ew.asinh(ew.sub(ew.mul(c, b), ew.mul(d, a))),
         ew.atan2(across, along),
-        ew.neg(_signed(full_like(along, math.inf), ew.imag(x))),
+        ew.neg(_sign(full_like(along, math.inf), ew.imag(x))),
     )
 
 
@@ -126,7 +126,7 @@ def acosh(x: Value):
         ew.asinh(ew.add(ew.mul(a, c), ew.mul(b, d))),
         ew.mul(2, ew.atan2(b, c)),
         full_like(along, math.inf),
-        _signed(ew.atan2(across, along), im),
+        _sign(ew.atan2(across, along), im),
     )
 
 
@@ -142,14 +142,14 @@ def atanh(x: Value):
     quarter_turn = select(ew.ne(im, im), im, full_like(im, math.pi / 2))
     return _unless_infinite(
         x,
-        ew.mul(0.25, _signed(size, re)),
+        ew.mul(0.25, _sign(size, re)),
         ew.mul(0.5, angle),
-        _signed(full_like(re, 0), re),
-        _signed(quarter_turn, im),
+        _sign(full_like(re, 0), re),
+        _sign(quarter_turn, im),
     )
 
 
-def _rotated(op: Callable[..., Any]) -> Callable[..., Any]:
+def _rotate(op: Callable[..., Any]) -> Callable[..., Any]:
     """Return -i op(i x), which maps a hyperbolic function to the circular one and vice versa."""
 
     def on_complex(x: Value):
@@ -159,5 +159,5 @@ def _rotated(op: Callable[..., Any]) -> Callable[..., Any]:
     return on_complex
 
 
-atan = _rotated(atanh)
-asinh = _rotated(asin)
+atan = _rotate(atanh)
+asinh = _rotate(asin)

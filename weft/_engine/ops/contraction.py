@@ -38,7 +38,7 @@ from weft._engine.ops.families import (
 from weft._engine.ops.layout import transpose
 from weft._engine.ops.lowering_specs import ContractSpec
 from weft._engine.ops.placement import OUT_SHARDING, with_out_sharding
-from weft._engine.ops.rules import aval_of, bump, inverse, multilinear
+from weft._engine.ops.rules import aval_of, inverse, multilinear, shift_dims
 from weft._engine.util import dtypes
 from weft._engine.util.config import config
 from weft._engine.util.promotion import sum_dtype
@@ -469,7 +469,7 @@ def _transpose_hint(lhs: Value, rhs: Value, i: int, j: int, batch: Dims) -> str:
     return ""
 
 
-def rounded(sums: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def round_values(sums: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return NumPy's sums of products in the dtype of the result."""
     return convert_element_type_p.reference(
         sums, new_dtype=np.dtype(dtype), weak_type=False, sharding=None
@@ -503,7 +503,7 @@ def _dot_reference(
         .transpose(rb + rc + rf)
         .reshape(count(rhs, rb), count(rhs, rc), count(rhs, rf))
     )
-    return rounded(np.matmul(a, b), out_dtype).reshape(
+    return round_values(np.matmul(a, b), out_dtype).reshape(
         sizes(lhs, lb) + sizes(lhs, lf) + sizes(rhs, rf)
     )
 
@@ -539,14 +539,14 @@ def _dot_transpose(
             lc,
             rb,
             lb,
-            _swapped(precision),
+            _swap(precision),
             preferred_element_type,
             swapped=True,
         ),
     ]
 
 
-def _swapped(precision: tuple[Precision, Precision] | None):
+def _swap(precision: tuple[Precision, Precision] | None):
     return None if precision is None else (precision[1], precision[0])
 
 
@@ -616,9 +616,9 @@ def _dot_batch(
     (lhs, rhs), (left, right) = args, dims
     (lc, rc), (lb, rb) = dimension_numbers
     if left is not None:
-        lc, lb = bump(lc, left), bump(lb, left)
+        lc, lb = shift_dims(lc, left), shift_dims(lb, left)
     if right is not None:
-        rc, rb = bump(rc, right), bump(rb, right)
+        rc, rb = shift_dims(rc, right), shift_dims(rb, right)
     if left is not None and right is not None:
         lb, rb = (left, *lb), (right, *rb)
         out_dim = 0

@@ -53,7 +53,7 @@ _THIN = 8
 _PRODUCTS_KEPT = 3
 
 
-def dilated(size: int, dilation: int) -> int:
+def dilate(size: int, dilation: int) -> int:
     """Return the extent of `size` elements that are `dilation` apart."""
     return max_dim((size - 1) * dilation + 1, 0)
 
@@ -64,7 +64,7 @@ def out_size(
     """Return the number of positions of a window of `k` elements on a padded and spread dim of size
     `n`.
     """
-    return max_dim((dilated(n, lhs_dilation) + lo + hi - dilated(k, rhs_dilation)) // stride + 1, 0)
+    return max_dim((dilate(n, lhs_dilation) + lo + hi - dilate(k, rhs_dilation)) // stride + 1, 0)
 
 
 def products_along(
@@ -261,15 +261,15 @@ def expand_conv(lhs: Value, rhs: Value, **params: Any):
         return _by_taps(image, kernel, p)
     if spread and all(d == 1 for d in (*p.window_strides, *p.rhs_dilation)):
         return _phases(image, kernel, p)
-    return _convolved(
-        _padded(image, p.padding, p.lhs_dilation, kernel, p),
+    return _convolve(
+        _pad(image, p.padding, p.lhs_dilation, kernel, p),
         kernel,
         p,
         p.out_sizes(lhs.shape, rhs.shape),
     )
 
 
-def _padded(
+def _pad(
     image: Value,
     padding: Sequence[tuple[int, int]],
     dilation: Sequence[int],
@@ -282,7 +282,7 @@ def _padded(
     if all(c == (0, 0, 0) for c in config):
         return image
     # Dims after the last padded one are copied with it, so that a row is zeros, one copy, and
-    # zeros. `_summed` iterates over the features and would have to divide indices otherwise.
+    # zeros. `_sum` iterates over the features and would have to divide indices otherwise.
     shape, last = typeof(image).shape, max(d for d, c in enumerate(config) if c != (0, 0, 0))
     (lo, hi, step), inner = config[last], math.prod(shape[last + 1 :])
     if step == 0 and inner > 1 and not _is_summed(kernel, p):
@@ -300,7 +300,7 @@ def _padded(
     )
 
 
-def _convolved(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
+def _convolve(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
     """Return the convolution of a padded image, with `sizes` positions.
 
     Letters of dims: g group, n batch, c feature of the group, o output feature of the group; p0,
@@ -332,9 +332,9 @@ def _convolved(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
     if 0 in extent.values():
         out = full([extent[d] for d in out_dims], 0, out_dtype)
     elif _is_summed(kernel, p):
-        out = _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype)
+        out = _sum(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype)
     else:
-        out = _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, p.precision, out_dtype)
+        out = _multiply(windows, w_dims, kernel, k_dims, out_dims, extent, p.precision, out_dtype)
     if count > 1:
         shape = typeof(out).shape
         out = reshape(out, (*shape[:o], shape[o] * shape[o + 1], *shape[o + 2 :]))
@@ -364,7 +364,7 @@ def _named(x: Value, spec: Sequence[int], names: list[str], groups: dict[str, in
     return (x if len(shape) == typeof(x).ndim else reshape(x, shape)), dims
 
 
-def _multiplied(
+def _multiply(
     windows: Value,
     w_dims: list[str],
     kernel: Value,
@@ -382,7 +382,7 @@ def _multiplied(
     if places > taps > 1 and summed[-1] != "c" and extent["c"] > 4:
         # Along features, not along the window, elements of an image's windows are evenly spaced:
         # the kernel's dims begin with the features, too.
-        k_dims, kernel = _ordered(
+        k_dims, kernel = _order(
             kernel, k_dims, [*group, *(d for d in k_dims if d[0] == "t"), "c", "o"]
         )
         kernel, summed = copy(kernel), [d for d in k_dims if d in summed]
@@ -390,15 +390,15 @@ def _multiplied(
     by_place = extent[rows[-1]] < 8 and extent[longest] >= 8
     if by_place:  # long runs of rows, and a result that is transposed afterwards
         rows = [*(d for d in rows if d != longest), longest]
-    w_dims, windows = _ordered(windows, w_dims, [*group, *rows, *summed])
-    k_dims, kernel = _ordered(kernel, k_dims, [*group, *summed, "o"])
+    w_dims, windows = _order(windows, w_dims, [*group, *rows, *summed])
+    k_dims, kernel = _order(kernel, k_dims, [*group, *summed, "o"])
     first, n = len(group), len(summed)
     batch = tuple(range(first))
     contract = tuple(range(len(w_dims) - n, len(w_dims))), tuple(range(first, first + n))
     out = _product(windows, kernel, (contract, (batch, batch)), precision, out_dtype)
     if by_place:
         out = copy(out)
-    return _ordered(out, [*group, *rows, "o"], out_dims)[1]
+    return _order(out, [*group, *rows, "o"], out_dims)[1]
 
 
 def _product(x: Value, y: Value, numbers: Any, precision: Any, dtype: dtypes.DType):
@@ -407,7 +407,7 @@ def _product(x: Value, y: Value, numbers: Any, precision: Any, dtype: dtypes.DTy
     )
 
 
-def _summed(
+def _sum(
     windows: Value,
     w_dims: list[str],
     kernel: Value,
@@ -425,14 +425,14 @@ def _summed(
     shape = tuple(extent[d] for d in dims)
 
     def spread(x: Value, names: list[str]):
-        names, x = _ordered(x, names, [d for d in dims if d in names])
+        names, x = _order(x, names, [d for d in dims if d in names])
         return broadcast_in_dim(convert(x, wide), shape, tuple(dims.index(d) for d in names))
 
     terms = mul(spread(windows, w_dims), spread(kernel, k_dims))
     return convert(reduce_sum(terms, tuple(range(len(out_dims), len(dims)))), out_dtype)
 
 
-def _ordered(x: Value, names: list[str], order: list[str]) -> tuple[list[str], object]:
+def _order(x: Value, names: list[str], order: list[str]) -> tuple[list[str], object]:
     permutation = tuple(names.index(d) for d in order)
     return order, x if permutation == tuple(range(len(names))) else transpose(x, permutation)
 
@@ -462,13 +462,13 @@ def _phases(image: Value, kernel: Value, p: Conv):
                 )
             )
         if 0 in typeof(part).shape:
-            return _nothing(image, kernel, p, phases.each)
-        return _convolved(_padded(image, pads, (1,) * len(pads), part, p), part, p, phases.each)
+            return _empty_result(image, kernel, p, phases.each)
+        return _convolve(_pad(image, pads, (1,) * len(pads), part, p), part, p, phases.each)
 
     return phases.joined(phase, numbers.out_spec[2:])
 
 
-def _nothing(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
+def _empty_result(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
     """Return the result of a convolution without products, or without positions."""
     lhs, rhs, out = p.dimension_numbers
     whole = typeof(image).shape[lhs[0]] // p.batch_group_count, typeof(kernel).shape[rhs[0]], *sizes
@@ -503,7 +503,7 @@ class _Phases:
         for i in reversed(range(len(dims))):  # interleave the phases of one dim after the other
             rest = list(itertools.product(*map(range, self.spread[:i])))
             parts = {
-                r: _interleaved(
+                r: _interleave(
                     [parts[*r, q] for q in range(self.spread[i])], dims[i], self.sizes[i]
                 )
                 for r in rest
@@ -521,7 +521,7 @@ def _every(x: Value, dim: int, first: int, step: int):
     return slice_op(x, start, shape, strides)
 
 
-def _interleaved(parts: list[Any], dim: int, size: int):
+def _interleave(parts: list[Any], dim: int, size: int):
     """Return `size` elements: the first of each part, the second of each part, and so on."""
     if len(parts) > 1:
         shape = typeof(parts[0]).shape
@@ -571,7 +571,7 @@ def _by_taps(image: Value, kernel: Value, p: Conv):
     count = len(spread)
     phases = _Phases.of(image, kernel, p)
     if 0 in phases.sizes:
-        return _nothing(image, kernel, p, phases.sizes)
+        return _empty_result(image, kernel, p, phases.sizes)
     kernel = transpose(kernel, (*numbers.rhs_spec[2:], *numbers.rhs_spec[:2]))
     image = transpose(image, (numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]))
     wide = sum_dtype(typeof(image).dtype, typeof(kernel).dtype, out_dtype)

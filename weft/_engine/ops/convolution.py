@@ -24,10 +24,10 @@ from weft._engine.ops.contraction import (
     canonical_precision,
     convert,
     is_whole,
-    rounded,
+    round_values,
     sums_of_products,
 )
-from weft._engine.ops.conv_products import Conv, ConvDimensionNumbers, dilated, expand_conv
+from weft._engine.ops.conv_products import Conv, ConvDimensionNumbers, dilate, expand_conv
 from weft._engine.ops.families import ANY, check_dtype, joined_vma, move_dim, shape_error
 from weft._engine.ops.layout import reshape, rev, transpose
 from weft._engine.ops.lowering_specs import ExpandSpec
@@ -180,8 +180,8 @@ def conv_general_dilated(
     rhs_dilation = tuple(map(int, ones if rhs_dilation is None else rhs_dilation))
     if isinstance(padding, str):
         sizes = [rhs_shape[d] for d in numbers.rhs_spec[2:]]
-        window = list(map(dilated, sizes, rhs_dilation))
-        image = list(map(dilated, [lhs_shape[d] for d in numbers.lhs_spec[2:]], lhs_dilation))
+        window = list(map(dilate, sizes, rhs_dilation))
+        image = list(map(dilate, [lhs_shape[d] for d in numbers.lhs_spec[2:]], lhs_dilation))
         padding = padtype_to_pads(image, window, strides, padding)
     elif not all(np.ndim(pair) == 1 and len(pair) == 2 for pair in padding):
         raise ValueError(
@@ -287,7 +287,7 @@ def conv_transpose(
     numbers = conv_dimension_numbers(typeof(lhs).shape, typeof(rhs).shape, dimension_numbers)
     rhs_dilation = (1,) * (ndim - 2) if rhs_dilation is None else tuple(rhs_dilation)
     window = [
-        dilated(typeof(rhs).shape[d], step) for d, step in zip(numbers.rhs_spec[2:], rhs_dilation)
+        dilate(typeof(rhs).shape[d], step) for d, step in zip(numbers.rhs_spec[2:], rhs_dilation)
     ]
     if isinstance(padding, str):
         padding = [_transposed_padding(k, s, padding.upper()) for k, s in zip(window, strides)]
@@ -298,7 +298,7 @@ def conv_transpose(
         ]
     if transpose_kernel:
         rhs = rev(rhs, tuple(numbers.rhs_spec[2:]))
-        numbers = numbers._replace(rhs_spec=_swapped(numbers.rhs_spec))
+        numbers = numbers._replace(rhs_spec=_swap(numbers.rhs_spec))
     return conv_general_dilated(
         lhs,
         rhs,
@@ -312,7 +312,7 @@ def conv_transpose(
     )
 
 
-def _swapped(spec: Sequence[int]) -> tuple[int, ...]:
+def _swap(spec: Sequence[int]) -> tuple[int, ...]:
     return spec[1], spec[0], *spec[2:]
 
 
@@ -425,7 +425,7 @@ def _check(lhs: ShapedArray, rhs: ShapedArray, p: Conv) -> None:
     if min(*p.window_strides, *p.lhs_dilation, *p.rhs_dilation, *counts) < 1:
         raise fail("strides, dilations and group counts must be at least 1.")
     image = [
-        dilated(size, d) for size, d in zip(_pick(lhs.shape, numbers.lhs_spec)[2:], p.lhs_dilation)
+        dilate(size, d) for size, d in zip(_pick(lhs.shape, numbers.lhs_spec)[2:], p.lhs_dilation)
     ]
     if any(size + lo + hi < 0 for size, (lo, hi) in zip(image, p.padding)):
         raise fail(
@@ -496,11 +496,11 @@ def _conv_reference(lhs: NumPyArray, rhs: NumPyArray, **params: Any):
                 total[:, start : start + size] += np.moveaxis(
                     np.tensordot(part, kernel, ((1,), (1,))), -1, 1
                 )
-    return np.ascontiguousarray(rounded(total.transpose(inverse(numbers.out_spec)), out_dtype))
+    return np.ascontiguousarray(round_values(total.transpose(inverse(numbers.out_spec)), out_dtype))
 
 
 def _padded_reference(x: NumPyArray, padding: Sequence[tuple[int, int]], dilation: Sequence[int]):
-    sizes = [dilated(n, d) for n, d in zip(x.shape[2:], dilation)]
+    sizes = [dilate(n, d) for n, d in zip(x.shape[2:], dilation)]
     out = np.zeros(
         (*x.shape[:2], *(n + max(lo, 0) + max(hi, 0) for n, (lo, hi) in zip(sizes, padding))),
         x.dtype,
@@ -545,10 +545,10 @@ def _conv_transpose(ct: Value, lhs: Value, rhs: Value, **params: Any):
         _pick(shape, spec)[2:]
         for shape, spec in zip((lhs_shape, rhs_shape, typeof(ct).shape), p.dimension_numbers)
     ]
-    inner = [dilated(*x) for x in zip(n, p.lhs_dilation)]
+    inner = [dilate(*x) for x in zip(n, p.lhs_dilation)]
     window, outer = (
-        [dilated(*x) for x in zip(k, p.rhs_dilation)],
-        [dilated(*x) for x in zip(o, p.window_strides)],
+        [dilate(*x) for x in zip(k, p.rhs_dilation)],
+        [dilate(*x) for x in zip(o, p.window_strides)],
     )
     if is_undef(lhs):
         before = [w - 1 - lo for w, (lo, _) in zip(window, p.padding)]
@@ -565,7 +565,7 @@ def _mixed_conv(x: Value, y: Value, dtype: dtypes.DType, p: Conv):
     return convert(_bind(convert(x, wide), convert(y, wide), p), dtype)
 
 
-def _grouped(x: Value, dim: int, groups: int):
+def _group(x: Value, dim: int, groups: int):
     """Return `x` with the major part of dim `dim`, the group index, moved to the front."""
     shape = typeof(x).shape
     return move_dim(
@@ -578,7 +578,7 @@ def _lhs_cotangent(ct: Value, aval: ShapedArray, rhs: Value, p: Conv, pads: tupl
     numbers = p.dimension_numbers
     groups = max(p.feature_group_count, p.batch_group_count)
     w = rev(transpose(rhs, numbers.rhs_spec), tuple(range(2, aval.ndim)))  # [out, in, spatial...]
-    w = move_dim(_grouped(w, 0, groups), 2, 1)  # [group, in, out of the group, spatial...]
+    w = move_dim(_group(w, 0, groups), 2, 1)  # [group, in, out of the group, spatial...]
     shape = typeof(w).shape
     w = reshape(w, (shape[0] * shape[1], *shape[2:]))
     iota = tuple(range(aval.ndim))
@@ -597,7 +597,7 @@ def _lhs_cotangent(ct: Value, aval: ShapedArray, rhs: Value, p: Conv, pads: tupl
         ),
     )
     if p.batch_group_count > 1:  # [batch, group and feature] -> [group and batch, feature]
-        out = _grouped(out, 1, groups)
+        out = _group(out, 1, groups)
         shape = typeof(out).shape
         out = transpose(reshape(out, (shape[0] * shape[1], *shape[2:])), inverse(numbers.lhs_spec))
     return out
@@ -608,7 +608,7 @@ def _rhs_cotangent(ct: Value, lhs: Value, aval: ShapedArray, p: Conv, pads: tupl
 
     Strides and kernel dilation are exchanged.
     """
-    lhs_spec, rhs_spec, out_spec = map(_swapped, p.dimension_numbers)
+    lhs_spec, rhs_spec, out_spec = map(_swap, p.dimension_numbers)
     return _mixed_conv(
         lhs,
         ct,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import SortOp, unsupported
+from weft._engine.core.primitive import SortOp, declare_unsupported
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
@@ -90,13 +90,13 @@ def _batch(axis: BatchAxis, args: Values, dims: BatchDims, *, length: int):
 @threefry_sequence_p.def_factors
 def _factors(in_avals: Avals, out_avals: Avals, *, length: int):
     b = RuleBuilder()
-    fs = b.news(in_avals[0].shape)
+    fs = b.add_factors(in_avals[0].shape)
     along = b.new(length)
     return b.rule([fs, fs], [[*fs, along]], special={along: "scan"})
 
 
 threefry_sequence_p.define(
     jvp=families.zero_jvp(threefry_sequence_p),
-    transpose=unsupported("is not linear in any operand"),
+    transpose=declare_unsupported("is not linear in any operand"),
     lower=ExpandSpec(whole),
 )

@@ -28,7 +28,7 @@ from weft._engine.ops.indexing import (
 )
 from weft._engine.ops.layout import reshape, squeeze
 from weft._engine.ops.placement import READ_AT
-from weft._engine.ops.rules import at_front, aval_of, insert, jointly_linear, shaped_like
+from weft._engine.ops.rules import aval_of, batch_dim_to_front, insert, jointly_linear, shaped_like
 from weft._engine.ops.slicing import (
     as_ints,
     canonical_dim,
@@ -314,7 +314,7 @@ def _dynamic_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, slic
         numbers = GatherDimensionNumbers(after, (), each)
         sizes = slice_sizes
     else:
-        x = at_front(x, dim, axis.size)
+        x = batch_dim_to_front(x, dim, axis.size)
         numbers = GatherDimensionNumbers(after, (), after, (0,), (0,))
         sizes = (1, *slice_sizes)
     return gather_p.bind(
@@ -335,7 +335,7 @@ def _stacked_starts(starts: Values, dims: BatchDims, size: int):
     """
     dtype = functools.reduce(common_dtype, [typeof(s).dtype for s in starts])
     columns = [
-        reshape(at_front(convert_element_type(s, dtype), d, size), (size, 1))
+        reshape(batch_dim_to_front(convert_element_type(s, dtype), d, size), (size, 1))
         for s, d in zip(starts, dims)
     ]
     return concatenate(columns, 1)
@@ -407,13 +407,19 @@ def _dynamic_update_slice_transpose(ct: Value, operand: Value, update: Value, *s
 def _dynamic_update_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims):
     (x, update, *starts), (dim, update_dim, *start_dims) = args, dims
     if all(d is None for d in start_dims):
-        x, update = at_front(x, dim, axis.size), at_front(update, update_dim, axis.size)
+        x, update = (
+            batch_dim_to_front(x, dim, axis.size),
+            batch_dim_to_front(update, update_dim, axis.size),
+        )
         zero = zero_like(starts[0]) if starts else np.int32(0)
         return dynamic_update_slice_p.bind(x, update, zero, *starts), 0
     # one window per example: a scatter
     after = tuple(range(1, len(starts) + 1))
     numbers = ScatterDimensionNumbers(after, (), after, (0,), (0,))
-    x, update = at_front(x, dim, axis.size), at_front(update, update_dim, axis.size)
+    x, update = (
+        batch_dim_to_front(x, dim, axis.size),
+        batch_dim_to_front(update, update_dim, axis.size),
+    )
     return scatter_p.bind(
         x,
         _stacked_starts(starts, start_dims, axis.size),
@@ -428,7 +434,7 @@ def _dynamic_update_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims):
 @dynamic_update_slice_p.def_factors
 def _dynamic_update_slice_factors(in_avals: Avals, out_avals: Avals):
     b = RuleBuilder()
-    outs = b.news(out_avals[0].shape)
+    outs = b.add_factors(out_avals[0].shape)
     updates: list[int] = []
     special: dict[int, str] = {}
     for f, n, size in zip(outs, in_avals[0].shape, in_avals[1].shape):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import ExchangeOp, Primitive, unsupported
+from weft._engine.core.primitive import ExchangeOp, Primitive, declare_unsupported
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.lowering_specs import ExchangeSpec
@@ -28,7 +28,7 @@ _ALONE = "It is defined only in a program that several processes run."
 def _primitive(name: str, role: Any) -> Primitive:
     p = ExchangeOp(name, register=False)
     rules = dict.fromkeys(
-        ("jvp", "transpose", "batch", "factors", "reference"), unsupported(_ALONE)
+        ("jvp", "transpose", "batch", "factors", "reference"), declare_unsupported(_ALONE)
     )
     return p.define(lower=ExchangeSpec(role), **rules)
 

@@ -28,8 +28,8 @@ from weft._engine.core.annotations import cast
 from weft._engine.core.primitive import (
     ElementwiseOp,
     Primitive,
+    declare_unsupported,
     registry,
-    unsupported,
 )
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
@@ -41,7 +41,7 @@ from weft._engine.ops.placement import laid_out_as
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError, describe
 from weft._engine.util.source import user_frame
-from weft._engine.util.state import clearing
+from weft._engine.util.state import on_clear_caches
 from weft._engine.util.trees.narrowing import class_of, is_numpy_scalar
 
 if TYPE_CHECKING:
@@ -386,7 +386,7 @@ def elementwise_type(
         dtype = avals[0].dtype if result is None else result(avals[0].dtype, **params)
         return ShapedArray(shape, dtype, all(a.weak_type for a in avals), None, joined_vma(avals))
 
-    clearing(of.cache_clear)
+    on_clear_caches(of.cache_clear)
     return lambda *avals, **params: compute(avals, params) if params else of(*avals)
 
 
@@ -398,7 +398,7 @@ def batch_elementwise(primitive: Primitive) -> Callable[..., Any]:
         rank = max(ranks)
         at = next((d for d, r in zip(dims, ranks) if d is not None and r == rank), 0)
         full_shape = _batched_shape(axis.size, args, dims, ranks, rank, at)
-        args = [_aligned(x, d, r, rank, at, full_shape) for x, d, r in zip(args, dims, ranks)]
+        args = [_align(x, d, r, rank, at, full_shape) for x, d, r in zip(args, dims, ranks)]
         out = primitive.bind(*args, **params)
         return (out, [at] * len(out)) if primitive.multiple_results else (out, at)
 
@@ -416,7 +416,7 @@ def _batched_shape(
     return tuple(shape)
 
 
-def _aligned(x: Value, dim: int | None, rank: int, out_rank: int, at: int, shape: Ints):
+def _align(x: Value, dim: int | None, rank: int, out_rank: int, at: int, shape: Ints):
     if dim is None and rank == 0:
         return x
     if dim is not None and rank == out_rank:
@@ -440,7 +440,7 @@ def _transpose_rule(per_operand: Sequence[OperandRule | EllipsisType | None]) ->
                 Zero(x.aval.to_tangent_aval()) if type(x) is UndefPrimal else None for x in args
             ]
         out: list[Value] = []
-        for x, rule in zip(args, _stretched(per_operand, len(args))):
+        for x, rule in zip(args, _stretch_to(per_operand, len(args))):
             if type(x) is not UndefPrimal:
                 out.append(None)
                 continue
@@ -457,7 +457,7 @@ def broadcast_like(x: Any, y: Any) -> Any:
     return broadcast(x, typeof(y).shape)
 
 
-def _stretched(rules: Sequence[Any], count: int) -> Sequence[Callable[..., Any] | None]:
+def _stretch_to(rules: Sequence[Any], count: int) -> Sequence[Callable[..., Any] | None]:
     """Expand a rule list that ends in `...`, which repeats its last rule."""
     if rules and rules[-1] is Ellipsis:
         rules = list(rules[:-1])
@@ -474,7 +474,7 @@ def _jvp_rule(
         if total.aval.dtype == dtypes.float0:
             return out, total
         shape = typeof(out).shape
-        for t, rule in zip(tangents, _stretched(per_operand, len(primals))):
+        for t, rule in zip(tangents, _stretch_to(per_operand, len(primals))):
             if type(t) is not Zero and rule is not None:
                 term = rule(t, out, *primals, **params)
                 if type(term) is not Zero:
@@ -546,9 +546,9 @@ def elementwise(
             "reference": widened(reference) if widen else reference,
             "batch": batch_elementwise(p),
             "factors": _elementwise_factors(linear_ins, additive),
-            "lower": lower or pull(emit or name),
+            "lower": lower or elementwise_lowering(emit or name),
             "jvp": jvp_of(p, jvp, _jvp_rule),
-            "transpose": unsupported(NOT_LINEAR)
+            "transpose": declare_unsupported(NOT_LINEAR)
             if transpose is None
             else _transpose_rule(transpose),
         }
@@ -576,7 +576,7 @@ def _elementwise_factors(
     return factors
 
 
-def pull(emit: str | Callable[..., Any]) -> Callable[..., Any]:
+def elementwise_lowering(emit: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return the lowering of an elementwise op: scalar code on elements at one position."""
 
     def lower(
@@ -621,7 +621,7 @@ def function(
         name, code = formula.__name__.strip("_"), formula.__code__
         operands, op = code.co_varnames[1 : code.co_argcount], None
         if dtypes is not None:
-            op = _applied(
+            op = _apply(
                 elementwise(
                     name,
                     dtypes,
@@ -666,13 +666,13 @@ _CHOOSE_ACCURACY = frozenset(
 
 def unary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
     """Return the public function of one operand that applies `primitive`, with its docstring."""
-    return _applied(primitive, name or primitive.name, ("x",), text, caller_globals())
+    return _apply(primitive, name or primitive.name, ("x",), text, caller_globals())
 
 
 def binary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
     """Return the public function of two operands, with matched dtypes, that applies `primitive`."""
     return of_one_kind(
-        _applied(primitive, name or primitive.name, ("x", "y"), text, caller_globals())
+        _apply(primitive, name or primitive.name, ("x", "y"), text, caller_globals())
     )
 
 
@@ -695,7 +695,7 @@ def of_one_kind(fun: Callable[..., Any]) -> Callable[..., Any]:
     return fun
 
 
-def _applied(
+def _apply(
     primitive: Primitive,
     name: str,
     operands: tuple[str, ...],

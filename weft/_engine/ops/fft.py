@@ -29,7 +29,7 @@ from weft._engine.ops.comparison import eq, select_n
 from weft._engine.ops.families import COMPLEX, FLOATING, INEXACT, dtype_in, shape_error
 from weft._engine.ops.layout import broadcast_in_dim, full, iota
 from weft._engine.ops.lowering_specs import FftSpec
-from weft._engine.ops.rules import at_front, aval_of
+from weft._engine.ops.rules import aval_of, batch_dim_to_front
 from weft._engine.ops.slicing import pad
 from weft._engine.util import dtypes, fft_engine
 
@@ -185,15 +185,15 @@ def _fft_transpose(ct: Value, x: UndefPrimal, *, fft_type: FftType, fft_lengths:
 
 @fft_p.def_batch
 def _fft_batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
-    return fft_p.bind(at_front(args[0], dims[0], axis.size), **params), 0
+    return fft_p.bind(batch_dim_to_front(args[0], dims[0], axis.size), **params), 0
 
 
 @fft_p.def_factors
 def _fft_factors(in_avals: Avals, out_avals: Avals, *, fft_type: FftType, fft_lengths: Ints):
     b = RuleBuilder()
     n = len(fft_lengths)
-    lead = b.news(in_avals[0].shape[:-n])
-    ins, outs = b.news(in_avals[0].shape[-n:]), b.news(out_avals[0].shape[-n:])
+    lead = b.add_factors(in_avals[0].shape[:-n])
+    ins, outs = b.add_factors(in_avals[0].shape[-n:]), b.add_factors(out_avals[0].shape[-n:])
     return b.rule(
         [[*lead, *ins]],
         [[*lead, *outs]],

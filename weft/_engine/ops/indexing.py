@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import IndexOp, Primitive, ScatterOp, unsupported
+from weft._engine.core.primitive import IndexOp, Primitive, ScatterOp, declare_unsupported
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import as_int, is_at_most, min_dim
@@ -27,7 +27,7 @@ from weft._engine.ops.elementwise import add, clamp, convert_element_type, div, 
 from weft._engine.ops.layout import broadcast_in_dim, iota, reshape, transpose
 from weft._engine.ops.lowering_specs import ScatterSpec
 from weft._engine.ops.placement import READ_AT
-from weft._engine.ops.rules import at_front, aval_of, bump, jointly_linear
+from weft._engine.ops.rules import aval_of, batch_dim_to_front, jointly_linear, shift_dims
 from weft._engine.ops.windows import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -242,8 +242,8 @@ def _put_into_rows(
     return select(hit, spread(ct), families.full(aval.shape, 0, typeof(ct).dtype))
 
 
-def _shifted(dims: Sequence[int]) -> tuple[int, ...]:
-    return bump(dims, 0)
+def _shift(dims: Sequence[int]) -> tuple[int, ...]:
+    return shift_dims(dims, 0)
 
 
 @gather_p.def_batch
@@ -260,29 +260,29 @@ def _gather_batch(
     (x, indices), (x_dim, indices_dim) = args, dims
     n = dimension_numbers
     if x_dim is None:  # many positions in one operand
-        indices = at_front(indices, indices_dim, axis.size)
+        indices = batch_dim_to_front(indices, indices_dim, axis.size)
         numbers = n._replace(
-            offset_dims=_shifted(n.offset_dims),
-            start_indices_batching_dims=_shifted(n.start_indices_batching_dims),
+            offset_dims=_shift(n.offset_dims),
+            start_indices_batching_dims=_shift(n.start_indices_batching_dims),
         )
         sizes, indices_are_sorted = slice_sizes, False
     else:
-        x = at_front(x, x_dim, axis.size)
+        x = batch_dim_to_front(x, x_dim, axis.size)
         numbers = GatherDimensionNumbers(
-            _shifted(n.offset_dims),
-            _shifted(n.collapsed_slice_dims),
-            _shifted(n.start_index_map),
-            _shifted(n.operand_batching_dims),
+            _shift(n.offset_dims),
+            _shift(n.collapsed_slice_dims),
+            _shift(n.start_index_map),
+            _shift(n.operand_batching_dims),
             n.start_indices_batching_dims,
         )
         if indices_dim is None:  # the batch dim becomes a whole dim of the window
             numbers = numbers._replace(offset_dims=(0, *numbers.offset_dims))
             sizes = (axis.size, *slice_sizes)
         else:
-            indices = at_front(indices, indices_dim, axis.size)
+            indices = batch_dim_to_front(indices, indices_dim, axis.size)
             numbers = numbers._replace(
                 operand_batching_dims=(0, *numbers.operand_batching_dims),
-                start_indices_batching_dims=(0, *_shifted(n.start_indices_batching_dims)),
+                start_indices_batching_dims=(0, *_shift(n.start_indices_batching_dims)),
             )
             sizes, indices_are_sorted = (1, *slice_sizes), False
     return gather_p.bind(
@@ -468,22 +468,25 @@ def _scatter_batch(primitive: Primitive):
     ):
         (x, indices, updates), (x_dim, indices_dim, updates_dim) = args, dims
         n = dimension_numbers
-        x, updates = at_front(x, x_dim, axis.size), at_front(updates, updates_dim, axis.size)
+        x, updates = (
+            batch_dim_to_front(x, x_dim, axis.size),
+            batch_dim_to_front(updates, updates_dim, axis.size),
+        )
         numbers = ScatterDimensionNumbers(
-            _shifted(n.update_window_dims),
-            _shifted(n.inserted_window_dims),
-            _shifted(n.scatter_dims_to_operand_dims),
-            _shifted(n.operand_batching_dims),
+            _shift(n.update_window_dims),
+            _shift(n.inserted_window_dims),
+            _shift(n.scatter_dims_to_operand_dims),
+            _shift(n.operand_batching_dims),
             n.scatter_indices_batching_dims,
         )
         if indices_dim is None:
             numbers = numbers._replace(update_window_dims=(0, *numbers.update_window_dims))
         else:
-            indices = at_front(indices, indices_dim, axis.size)
+            indices = batch_dim_to_front(indices, indices_dim, axis.size)
             indices_are_sorted = False
             numbers = numbers._replace(
                 operand_batching_dims=(0, *numbers.operand_batching_dims),
-                scatter_indices_batching_dims=(0, *_shifted(n.scatter_indices_batching_dims)),
+                scatter_indices_batching_dims=(0, *_shift(n.scatter_indices_batching_dims)),
             )
         return primitive.bind(
             x,
@@ -765,5 +768,5 @@ def _extreme_jvp(primitive: Primitive):
 
 
 for _p in (scatter_min_p, scatter_max_p):
-    _p.define(jvp=_extreme_jvp(_p), transpose=unsupported("is not linear in any operand"))
+    _p.define(jvp=_extreme_jvp(_p), transpose=declare_unsupported("is not linear in any operand"))
 del _p

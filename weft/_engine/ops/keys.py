@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import LayoutOp, unsupported
+from weft._engine.core.primitive import LayoutOp, declare_unsupported
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
@@ -98,8 +98,8 @@ def _front(args: Values, dims: Sequence[int]):
 def _factors(in_avals: Avals, out_avals: Avals, **_: Any):
     b = RuleBuilder()
     small, large = sorted((in_avals[0].shape, out_avals[0].shape), key=len)
-    shared = b.news(small)
-    rest = b.news(large[len(small) :])
+    shared = b.add_factors(small)
+    rest = b.add_factors(large[len(small) :])
     special = dict.fromkeys(rest, "replicate")
     ins, outs = [
         shared + (rest if len(a.shape) > len(small) else []) for a in (in_avals[0], out_avals[0])
@@ -131,11 +131,13 @@ def _zero_jvp(primitive: Primitive) -> Callable[..., tuple[Value, Zero]]:
     return jvp
 
 
-_MEMORY = unsupported("keys become rows of uint32 before lowering (see transforms.physical)")
+_MEMORY = declare_unsupported(
+    "keys become rows of uint32 before lowering (see transforms.physical)"
+)
 for _p in (random_wrap_p, random_unwrap_p):
     _p.define(
         jvp=_zero_jvp(_p),
-        transpose=unsupported("random keys have no derivative"),
+        transpose=declare_unsupported("random keys have no derivative"),
         factors=_factors,
         lower=_MEMORY,
     )

@@ -200,7 +200,7 @@ def lu(x: Value) -> list[Any]:
     return [
         matrix_transpose(packed),
         sub(pivots, full(typeof(pivots).shape, 1, np.int32)),
-        _exchanged(pivots, m),
+        _exchange(pivots, m),
     ]
 
 
@@ -211,10 +211,10 @@ def lu_pivots_to_permutation(pivots: Value, *, permutation_size: int):
         return broadcasted_iota(aval.dtype, (*aval.shape[:-1], permutation_size), aval.ndim - 1)
     counted = convert_element_type(pivots, np.int32)
     counted = add(counted, full(aval.shape, 1, np.int32))
-    return convert_element_type(_exchanged(counted, permutation_size), aval.dtype)
+    return convert_element_type(_exchange(counted, permutation_size), aval.dtype)
 
 
-def _exchanged(pivots: Value, size: int):
+def _exchange(pivots: Value, size: int):
     """Return the numbers below `size` after exchanges; `pivots` count from 1.
 
     The routine moves them as floats, which represent them exactly.

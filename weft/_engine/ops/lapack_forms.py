@@ -242,11 +242,11 @@ def eig(
             "geev", [turned], arguments, [*[((n,), dtype)] * 2, *[((n, n), dtype)] * 2, _INFO]
         )
         w = complex_of(wr, wi)
-        vectors = [_joined(matrix_transpose(v), wi) for v, needed in zip(found, computed) if needed]
+        vectors = [_join(matrix_transpose(v), wi) for v, needed in zip(found, computed) if needed]
     return unless_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
 
 
-def _joined(v: Value, wi: Value):
+def _join(v: Value, wi: Value):
     """Return complex eigenvectors from real columns.
 
     Where `wi` is positive, the next column is the imaginary part; the column after it is the

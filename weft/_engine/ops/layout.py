@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.annotations import cast
-from weft._engine.core.primitive import LayoutOp, Primitive, registry, unsupported
+from weft._engine.core.primitive import LayoutOp, Primitive, declare_unsupported, registry
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.factors import FactorRule, RuleBuilder
@@ -74,7 +74,7 @@ def _broadcast_type(aval: ShapedArray, *, shape: Ints, broadcast_dimensions: Int
     return aval.update(shape=shape)
 
 
-def _placed(shape: Sequence[int], ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
+def _place_sizes(shape: Sequence[int], ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
     """Return operand sizes at their positions in the result, 1 elsewhere."""
     out = [1] * ndim
     for size, d in zip(shape, dims):
@@ -84,7 +84,7 @@ def _placed(shape: Sequence[int], ndim: int, dims: Sequence[int]) -> tuple[int, 
 
 def _broadcast_reference(x: NumPyArray, *, shape: Ints, broadcast_dimensions: Ints):
     return np.broadcast_to(
-        x.reshape(_placed(x.shape, len(shape), broadcast_dimensions)), shape
+        x.reshape(_place_sizes(x.shape, len(shape), broadcast_dimensions)), shape
     ).copy()
 
 
@@ -112,7 +112,7 @@ def _broadcast_factors(
     shape: Ints,
     broadcast_dimensions: Ints,
 ):
-    outs = b.news(shape)
+    outs = b.add_factors(shape)
     ins = [outs[d] if s == shape[d] else () for s, d in zip(in_aval.shape, broadcast_dimensions)]
     return ins, outs
 
@@ -200,7 +200,7 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     new = canonical_dims("expand_dims", dimensions, ndim)
     unchanged = tuple([d for d in range(ndim) if d not in new])
     return broadcast_in_dim_p.bind(
-        array, shape=_placed(shape, ndim, unchanged), broadcast_dimensions=unchanged
+        array, shape=_place_sizes(shape, ndim, unchanged), broadcast_dimensions=unchanged
     )
 
 
@@ -328,7 +328,7 @@ def _transpose_batch(axis: BatchAxis, x: Value, dim: int, *, permutation: Ints):
 def _transpose_factors(
     b: RuleBuilder, in_aval: ShapedArray, out_aval: ShapedArray, *, permutation: Ints
 ):
-    ins = b.news(in_aval.shape)
+    ins = b.add_factors(in_aval.shape)
     return ins, [ins[d] for d in permutation]
 
 
@@ -389,7 +389,7 @@ def _rev_batch(axis: BatchAxis, x: Value, dim: int, *, dimensions: Ints):
 
 
 def _rev_factors(b: RuleBuilder, in_aval: ShapedArray, out_aval: ShapedArray, *, dimensions: Ints):
-    fs = b.news(in_aval.shape)
+    fs = b.add_factors(in_aval.shape)
     return b.rule([fs], [fs], special={fs[d]: "replicate" for d in dimensions}, linear_ins=(0,))
 
 
@@ -534,7 +534,7 @@ def _iota_type(*, dtype: np.dtype[Any], shape: Ints, dimension: int) -> ShapedAr
 def _iota_reference(*, dtype: dtypes.DTypeLike, shape: Ints, dimension: int):
     line = np.arange(shape[dimension]).astype(dtype)
     return np.broadcast_to(
-        line.reshape(_placed((shape[dimension],), len(shape), (dimension,))), shape
+        line.reshape(_place_sizes((shape[dimension],), len(shape), (dimension,))), shape
     ).copy()
 
 
@@ -549,7 +549,7 @@ def _iota_factors(
     in_avals: Avals, out_avals: Avals, *, dtype: dtypes.DTypeLike, shape: Ints, dimension: int
 ) -> FactorRule:
     b = RuleBuilder()
-    fs = b.news(shape)
+    fs = b.add_factors(shape)
     return b.rule([], [fs], special={fs[dimension]: "offset"})
 
 
@@ -571,7 +571,9 @@ def _iota_lower(
     return b.cast(index[dimension], target)
 
 
-iota_p.define(transpose=unsupported("has no operands"), batch=unsupported("has no operands"))
+iota_p.define(
+    transpose=declare_unsupported("has no operands"), batch=declare_unsupported("has no operands")
+)
 
 
 def iota(dtype: dtypes.DTypeLike, size: int | SymbolicDim) -> Array:
@@ -652,7 +654,7 @@ def _dim_as_value_factors(
 
 
 dim_as_value_p.define(
-    transpose=unsupported("has no operands"), batch=unsupported("has no operands")
+    transpose=declare_unsupported("has no operands"), batch=declare_unsupported("has no operands")
 )
 
 # --- copies and constants ---------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import LibraryOp, Primitive, unsupported
+from weft._engine.core.primitive import LibraryOp, Primitive, declare_unsupported
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import min_dim
@@ -41,7 +41,7 @@ from weft._engine.ops.matrix_operands import (
     real_dtype,
     stacked_type,
 )
-from weft._engine.ops.rules import at_front
+from weft._engine.ops.rules import batch_dim_to_front
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util import dtypes
 
@@ -69,7 +69,7 @@ def _library(
     """Return a factorization, rebuilt by `compiled` or, without it, run on the host."""
     p = LibraryOp(name, multiple_results=multiple_results, is_unique=is_unique)
     lower = HostLowering() if compiled is None else ExpandSpec(compiled)
-    return p.define(lower=lower, transpose=unsupported(_NOT_LINEAR))
+    return p.define(lower=lower, transpose=declare_unsupported(_NOT_LINEAR))
 
 
 cholesky_p = _library("cholesky", lapack.cholesky, multiple_results=False)
@@ -95,7 +95,7 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
     >>> np.asarray(cholesky(np.array([[4.0, 2.0], [2.0, 5.0]], np.float32))).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
-    return cholesky_p.bind(matrices.symmetrized(x) if symmetrize_input else x)
+    return cholesky_p.bind(matrices.symmetrize(x) if symmetrize_input else x)
 
 
 def triangular_solve(
@@ -180,7 +180,7 @@ def eigh(
     )
     check_matrix("eigh", typeof(x), True)
     bounds = check_subset("eigh", subset_by_index, typeof(x).shape[-1])
-    x = matrices.symmetrized(x) if symmetrize_input else x
+    x = matrices.symmetrize(x) if symmetrize_input else x
     v, w = eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues))
     return (v, w) if bounds is None else (matrices.columns(v, bounds), matrices.columns(w, bounds))
 
@@ -257,7 +257,7 @@ def _one_operand_rules(primitive: Primitive) -> None:
 
     @primitive.def_batch
     def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
-        out = primitive.bind(at_front(args[0], dims[0], axis.size), **params)
+        out = primitive.bind(batch_dim_to_front(args[0], dims[0], axis.size), **params)
         return (out, [0] * len(out)) if primitive.multiple_results else (out, 0)
 
     core = 1 if primitive is lu_pivots_to_permutation_p else 2
@@ -265,11 +265,11 @@ def _one_operand_rules(primitive: Primitive) -> None:
     @primitive.def_factors
     def factors(in_avals: Avals, out_avals: Avals, **params: Any):
         b = RuleBuilder()
-        lead = b.news(in_avals[0].shape[:-core])
+        lead = b.add_factors(in_avals[0].shape[:-core])
         special: dict[int, str] = {}
 
         def with_core(aval: ShapedArray):
-            inner = b.news(aval.shape[len(lead) :])
+            inner = b.add_factors(aval.shape[len(lead) :])
             special.update(dict.fromkeys(inner, "replicate"))
             return [*lead, *inner]
 
@@ -387,7 +387,7 @@ def _triangular_solve_transpose(ct: Value, a: Value, b: Value, *, transpose_a: b
 @triangular_solve_p.def_batch
 def _triangular_solve_batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
     return triangular_solve_p.bind(
-        *[at_front(x, d, axis.size) for x, d in zip(args, dims)], **params
+        *[batch_dim_to_front(x, d, axis.size) for x, d in zip(args, dims)], **params
     ), 0
 
 
@@ -397,7 +397,7 @@ def _triangular_solve_factors(
 ):
     a, b = in_avals
     r = RuleBuilder()
-    lead = r.news(a.shape[:-2])
+    lead = r.add_factors(a.shape[:-2])
     rows, columns, inner, outer = (
         r.new(a.shape[-2]),
         r.new(a.shape[-1]),
@@ -463,11 +463,9 @@ def _lu_jvp(primals: Values, tangents: Values):
     k = min_dim(m, n)
     last = len(shape) - 1
     # L and U extended to squares by the identity
-    lower = matrices.widened(slice_in_dim(packed, 0, k, 1, last), last, m - k)
+    lower = matrices.widen(slice_in_dim(packed, 0, k, 1, last), last, m - k)
     lower = add(matrices.strict_tril(lower), matrices.identity(typeof(lower)))
-    upper = matrices.widened(
-        slice_in_dim(matrices.triu(packed), 0, k, 1, last - 1), last - 1, n - k
-    )
+    upper = matrices.widen(slice_in_dim(matrices.triu(packed), 0, k, 1, last - 1), last - 1, n - k)
     upper = add(upper, matrices.identity(typeof(upper), start=k))
     moved = matrices.take_rows(tangents[0], order)
     inner = triangular_solve(lower, moved, left_side=True, lower=True, unit_diagonal=True)
@@ -562,7 +560,7 @@ def _qr_jvp(
     if (
         full_matrices and m > n
     ):  # the columns beyond the matrix's rotate with it, but not among themselves
-        rotation = matrices.bordered(rotation, matrices.columns(inner, (k, m), -2))
+        rotation = matrices.border_matrix(rotation, matrices.columns(inner, (k, m), -2))
         t_q = matrices.dot(q, rotation)
     else:
         t_q = add(matrices.dot(q, sub(rotation, top)), scaled)

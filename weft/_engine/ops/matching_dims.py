@@ -27,7 +27,7 @@ def match_dims(b: RuleBuilder, source: Ints, target: Ints):
     ([(2,), (0, 1)], [(2,), (0,), (1,)], {})
     """
     if 0 in source or 0 in target:
-        ins, outs = b.news(source), b.news(target)
+        ins, outs = b.add_factors(source), b.add_factors(target)
         return [(f,) for f in ins], [(f,) for f in outs], dict.fromkeys(ins + outs, "replicate")
     sides = (_Side(source), _Side(target))
     special: dict[int, str] = {}

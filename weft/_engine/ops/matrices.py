@@ -146,12 +146,12 @@ def identity(aval: ShapedArray, start: int = 0):
     return select_n(ge(rows, size_as(start, np.int32)), full(aval.shape, 0, aval.dtype), ones)
 
 
-def widened(x: Value, dim: int, count: int):
+def widen(x: Value, dim: int, count: int):
     config = [(0, count if d == dim else 0, 0) for d in range(typeof(x).ndim)]
     return pad(x, np.zeros((), typeof(x).dtype)[()], config)
 
 
-def bordered(corner: Value, below: Value):
+def border_matrix(corner: Value, below: Value):
     """Return the antihermitian matrix with `corner` at its upper left, `below` under it, and zeros
     at its lower right.
     """
@@ -175,7 +175,7 @@ def columns(x: Value, bounds: tuple[int, int], dim: int = -1):
     return slice_in_dim(x, *bounds, 1, typeof(x).ndim + dim)
 
 
-def symmetrized(x: Value):
+def symmetrize(x: Value):
     return mul(add(x, adjoint(x)), np.asarray(0.5, typeof(x).dtype)[()])
 
 

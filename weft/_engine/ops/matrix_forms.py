@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import LibraryOp, Primitive, unsupported
+from weft._engine.core.primitive import LibraryOp, Primitive, declare_unsupported
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
@@ -33,7 +33,7 @@ from weft._engine.ops.families import (
 from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.ops.lowering_specs import ExpandSpec
 from weft._engine.ops.matrix_operands import check_matrix, map_matrices, real_dtype, stacked_type
-from weft._engine.ops.rules import at_front
+from weft._engine.ops.rules import batch_dim_to_front
 from weft._engine.ops.slicing import pad
 
 if TYPE_CHECKING:
@@ -65,23 +65,23 @@ def _form(
     p = LibraryOp(name, multiple_results=multiple_results, is_unique=is_unique)
     p.define(
         lower=ExpandSpec(compiled),
-        transpose=unsupported(_NO_DERIVATIVE),
-        jvp=unsupported(_NO_DERIVATIVE),
+        transpose=declare_unsupported(_NO_DERIVATIVE),
+        jvp=declare_unsupported(_NO_DERIVATIVE),
     )
 
     @p.def_batch
     def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
-        out = p.bind(*[at_front(x, d, axis.size) for x, d in zip(args, dims)], **params)
+        out = p.bind(*[batch_dim_to_front(x, d, axis.size) for x, d in zip(args, dims)], **params)
         return (out, [0] * len(out)) if multiple_results else (out, 0)
 
     @p.def_factors
     def factors(in_avals: Avals, out_avals: Avals, **params: Any):
         b = RuleBuilder()
-        lead = b.news(in_avals[0].shape[: in_avals[0].ndim - ranks[0]])
+        lead = b.add_factors(in_avals[0].shape[: in_avals[0].ndim - ranks[0]])
         special: dict[int, str] = {}
 
         def with_core(aval: ShapedArray):
-            inner = b.news(aval.shape[len(lead) :])
+            inner = b.add_factors(aval.shape[len(lead) :])
             special.update(dict.fromkeys(inner, "replicate"))
             return [*lead, *inner]
 
@@ -398,7 +398,7 @@ def _tridiagonal_solve_reference(dl: NumPyArray, d: NumPyArray, du: NumPyArray, 
     return out
 
 
-def _moved(x: Value, by: int):
+def _shift_entries(x: Value, by: int):
     """Shift entries of the last dim by `by` positions and fill with zeros."""
     dim, n = typeof(x).ndim - 1, typeof(x).shape[-1]
     config = [(0, 0, 0)] * dim + [(by, -by, 0)]
@@ -437,18 +437,25 @@ def _tridiagonal_solve_jvp(primals: Values, tangents: Values):
 def _tridiagonal_solve_transpose(ct: Value, dl: Value, d: Value, du: Value, b: Value):
     if any(is_undef(x) for x in (dl, d, du)):
         raise NotImplementedError("tridiagonal_solve: is not linear in the matrix")
-    return [None, None, None, tridiagonal_solve_p.bind(_moved(du, 1), d, _moved(dl, -1), ct)]
+    return [
+        None,
+        None,
+        None,
+        tridiagonal_solve_p.bind(_shift_entries(du, 1), d, _shift_entries(dl, -1), ct),
+    ]
 
 
 @tridiagonal_solve_p.def_batch
 def _tridiagonal_solve_batch(axis: BatchAxis, args: Values, dims: BatchDims):
-    return tridiagonal_solve_p.bind(*[at_front(x, d, axis.size) for x, d in zip(args, dims)]), 0
+    return tridiagonal_solve_p.bind(
+        *[batch_dim_to_front(x, d, axis.size) for x, d in zip(args, dims)]
+    ), 0
 
 
 @tridiagonal_solve_p.def_factors
 def _tridiagonal_solve_factors(in_avals: Avals, out_avals: Avals):
     r = RuleBuilder()
-    lead = r.news(in_avals[0].shape[:-1])
+    lead = r.add_factors(in_avals[0].shape[:-1])
     rows, before, after = [r.new(in_avals[0].shape[-1]) for _ in range(3)]
     columns = r.new(in_avals[3].shape[-1])
     diagonal = [*lead, rows]

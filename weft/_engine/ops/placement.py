@@ -21,7 +21,7 @@ from weft._engine.core.primitive import (
     ElementwiseOp,
     Primitive,
     TermsOp,
-    unsupported,
+    declare_unsupported,
 )
 from weft._engine.core.trace import (
     UndefPrimal,
@@ -308,7 +308,7 @@ def terms(x: Value, mesh: Any, axes: tuple[Any, ...]):
     """Return the terms of `x` over the `axes` of `mesh`, in order, along a new first dim."""
     n, explicit = math.prod(mesh.shape[a] for a in axes), typeof(x).explicit
     if n == 1:
-        return repeated(x, mesh, axes)
+        return repeat(x, mesh, axes)
     if explicit is not None and set(axes) <= set(explicit.mesh.explicit_axes):
         return terms_p.bind(x, sharding=NamedSharding(mesh, PartitionSpec(axes)))
     aval = typeof(x)  # the type records no terms: they are the value and zeros
@@ -323,7 +323,7 @@ def terms(x: Value, mesh: Any, axes: tuple[Any, ...]):
         )
 
 
-def repeated(x: Value, mesh: Any, axes: tuple[Any, ...]):
+def repeat(x: Value, mesh: Any, axes: tuple[Any, ...]):
     """Return `x` repeated for each device along the `axes` of `mesh`, along a new first dim."""
     shape, made = (
         typeof(x).shape,
@@ -376,7 +376,7 @@ def _terms_transpose(ct: Value, x: UndefPrimal, *, sharding: NamedSharding):
 
 def _terms_factors(in_avals: Avals, out_avals: Avals, **_: Any):
     b = RuleBuilder()
-    ins, terms = b.news(in_avals[0].shape), b.news(out_avals[0].shape[:1])
+    ins, terms = b.add_factors(in_avals[0].shape), b.add_factors(out_avals[0].shape[:1])
     return b.rule([ins], [[*terms, *ins]], special={terms[0]: "replicate"}, linear_ins=(0,))
 
 
@@ -400,7 +400,7 @@ terms_p.define(
     transpose=_terms_transpose,
     factors=_terms_factors,
     batch=_terms_batch,
-    lower=unsupported("the partitioner places the terms"),
+    lower=declare_unsupported("the partitioner places the terms"),
 )
 
 
@@ -583,9 +583,9 @@ def _barrier_transpose(cts: Values, *args: Value, alike: Any = False):
 def _barrier_factors(in_avals: Avals, out_avals: Avals, *, alike: Any = False):
     b = RuleBuilder()
     dims = (
-        [b.news(in_avals[0].shape)] * len(in_avals)
+        [b.add_factors(in_avals[0].shape)] * len(in_avals)
         if alike
-        else [b.news(a.shape) for a in in_avals]
+        else [b.add_factors(a.shape) for a in in_avals]
     )
     return b.rule(dims, dims)
 
@@ -618,5 +618,5 @@ optimization_barrier_p.define(
     reference=_all_operands,
     batch=_barrier_batch,
     factors=_barrier_factors,
-    lower=unsupported("barriers are gone before fusion"),
+    lower=declare_unsupported("barriers are gone before fusion"),
 )

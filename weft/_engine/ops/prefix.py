@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.interpret import evaluate, run_reference
-from weft._engine.core.primitive import ElementwiseOp, ScanOp, has_rule, unsupported
+from weft._engine.core.primitive import ElementwiseOp, ScanOp, declare_unsupported, has_rule
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import RuleBuilder
@@ -154,7 +154,7 @@ def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]
     """
     n = typeof(xs[0]).shape[axis]
     if isinstance(n, SymbolicDim):
-        return _doubled(xs, combine, axis, n)
+        return _double(xs, combine, axis, n)
     if n < 2:
         return xs
     firsts = _every(xs, 0, n - 1, 2, axis)
@@ -172,10 +172,10 @@ def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]
     before = odd if n % 2 else _every(odd, 0, n // 2 - 1, 1, axis)
     later = combine(before, _every(xs, 2, n, 2, axis))
     even = [slicing.concatenate([f, x], axis) for f, x in zip(first, later)]
-    return [_interleaved(e, o, axis) for e, o in zip(even, odd)]
+    return [_interleave(e, o, axis) for e, o in zip(even, odd)]
 
 
-def _doubled(xs: list[Any], combine: Callable[..., Any], axis: int, n: SymbolicDim) -> list[Any]:
+def _double(xs: list[Any], combine: Callable[..., Any], axis: int, n: SymbolicDim) -> list[Any]:
     """Return prefixes along a dim of symbolic size: runs of 1, 2, 4, ... elements, up to the
     largest possible size.
     """
@@ -211,7 +211,7 @@ def _every(xs: list[Any], start: int, stop: int, step: int, axis: int) -> list[A
     return [slicing.slice_in_dim(x, start, stop, step, axis) for x in xs]
 
 
-def _interleaved(even: Any, odd: Any, axis: int) -> Any:
+def _interleave(even: Any, odd: Any, axis: int) -> Any:
     """Interleave even[0], odd[0], even[1], odd[1], ..., and a last even element if there is one
     more.
     """
@@ -230,7 +230,7 @@ def _interleaved(even: Any, odd: Any, axis: int) -> Any:
 
 associative_scan_p = ScanOp("associative_scan", multiple_results=True)
 associative_scan_p.define(
-    lower=ScanSpec(None, None), transpose=unsupported("is not linear in its operands")
+    lower=ScanSpec(None, None), transpose=declare_unsupported("is not linear in its operands")
 )
 
 
@@ -355,7 +355,7 @@ def _batch(
 @associative_scan_p.def_factors
 def _factors(in_avals: Avals, out_avals: Avals, *, combine: Combination, axis: int, reverse: bool):
     b = RuleBuilder()
-    fs = b.news(in_avals[0].shape)
+    fs = b.add_factors(in_avals[0].shape)
     return b.rule([fs] * len(in_avals), [fs] * len(out_avals), special={fs[axis]: "scan"})
 
 

@@ -19,18 +19,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import RaggedOp, unsupported
+from weft._engine.core.primitive import RaggedOp, declare_unsupported
 from weft._engine.core.trace import is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.bitwise import bitwise_and
 from weft._engine.ops.comparison import clamp, ge, lt, select
-from weft._engine.ops.contraction import convert, dot_general_p, is_whole, rounded, sums_of_products
+from weft._engine.ops.contraction import (
+    convert,
+    dot_general_p,
+    is_whole,
+    round_values,
+    sums_of_products,
+)
 from weft._engine.ops.elementwise import add, sub
 from weft._engine.ops.families import is_narrow, joined_vma, shape_error
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, full, transpose
 from weft._engine.ops.lowering_specs import ExpandSpec, GroupedSpec
-from weft._engine.ops.rules import at_front, aval_of, multilinear
+from weft._engine.ops.rules import aval_of, batch_dim_to_front, multilinear
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util import dtypes
 from weft._engine.util.promotion import sum_dtype
@@ -70,7 +76,7 @@ def ragged_dot(
     )
 
 
-def masked(
+def mask(
     lhs: Value,
     rhs: Value,
     starts: Value,
@@ -99,7 +105,7 @@ def masked(
     return product(parted, rhs, (summed, (batch, batch)))
 
 
-def _masked(
+def _mask(
     lhs: Value,
     rhs: Value,
     starts: Value,
@@ -112,7 +118,7 @@ def _masked(
     product: Callable[[Value, Value, DotNumbers], Value] = lambda x, y, numbers: dot_general_p.bind(
         x, y, dimension_numbers=numbers, **params
     )
-    return masked(lhs, rhs, starts, ends, rows, contracted, product)
+    return mask(lhs, rhs, starts, ends, rows, contracted, product)
 
 
 # --- rules
@@ -177,7 +183,7 @@ def _reference(
     inside = (rows[..., None] >= starts[..., None, :]) & (rows[..., None] < ends[..., None, :])
     parted = np.where(inside[..., None], lhs[..., None, :], np.zeros((), lhs.dtype)).astype(wide)
     form = "...mgk,...mn->...gkn" if contracted else "...mgk,...gkn->...mn"
-    return rounded(np.einsum(form, parted, rhs.astype(wide)), out)
+    return round_values(np.einsum(form, parted, rhs.astype(wide)), out)
 
 
 multilinear(ragged_dot_p, (0, 1))
@@ -214,7 +220,7 @@ def _transpose(
 @ragged_dot_p.def_batch
 def _batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
     return ragged_dot_p.bind(
-        *[at_front(x, dim, axis.size) for x, dim in zip(args, dims)], **params
+        *[batch_dim_to_front(x, dim, axis.size) for x, dim in zip(args, dims)], **params
     ), 0
 
 
@@ -229,7 +235,7 @@ def _factors(
 ):
     lhs, rhs, starts, *_ = in_avals
     b = RuleBuilder()
-    *batch, m, k, n, group = b.news((*lhs.shape, rhs.shape[-1], starts.shape[-1]))
+    *batch, m, k, n, group = b.add_factors((*lhs.shape, rhs.shape[-1], starts.shape[-1]))
     matrices, of_rows = [*batch, group, k, n], [*batch, m, n]
     right, out = (of_rows, matrices) if contracted else (matrices, of_rows)
     summed = (m,) if contracted else (k, group)
@@ -261,7 +267,7 @@ def _by_groups(lhs: Value, rhs: Value, starts: Value, ends: Value, rows: Value, 
         )
     )
     if odd or not left.size or not right.size or not typeof(starts).size:
-        return _masked(lhs, rhs, starts, ends, rows, **params)
+        return _mask(lhs, rhs, starts, ends, rows, **params)
     m, groups = left.shape[-2], typeof(starts).shape
     first = broadcast_in_dim(
         slice_in_dim(rows, 0, 1, axis=len(groups) - 1), groups, tuple(range(len(groups)))
@@ -296,14 +302,14 @@ def _grouped_reference(
     return _reference(lhs, rhs, first, first + count, rows, **params)
 
 
-_LATE = unsupported("Matmuls per group are made after transformations and partitioning.")
+_LATE = declare_unsupported("Matmuls per group are made after transformations and partitioning.")
 grouped_dot_p.define(jvp=_LATE, transpose=_LATE, batch=_LATE, factors=_LATE, lower=GroupedSpec())
 
 
 def grouped_in_full(lhs: Value, rhs: Value, first: Value, count: Value, **params: Any):
     """Return `grouped_dot` in XLA operations."""
     shape = typeof(lhs).shape[:-1]
-    return _masked(
+    return _mask(
         lhs,
         rhs,
         first,

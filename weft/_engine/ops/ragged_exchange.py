@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.annotations import cast
-from weft._engine.core.trace import is_undef, tracked_axes, typeof
+from weft._engine.core.trace import find_tracked_axes, is_undef, typeof
 from weft._engine.ir.collective_spec import CollectiveSpec
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
@@ -39,7 +39,7 @@ from weft._engine.ops.elementwise import (
 from weft._engine.ops.families import full, joined_vma, shape_error, zeros
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
 from weft._engine.ops.reduce import reduce_max, reduce_or, reduce_sum
-from weft._engine.ops.rules import at_front, jointly_linear
+from weft._engine.ops.rules import batch_dim_to_front, jointly_linear
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
@@ -64,7 +64,7 @@ def ragged_all_to_all(
         raise NotImplementedError(
             "ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh."
         )
-    tracked = tracked_axes().intersection(axes)
+    tracked = find_tracked_axes().intersection(axes)
     operands = (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)
     _check([typeof(x) for x in operands], axes_size(axes))
     args = [cast(x, tracked) if tracked else x for x in operands]
@@ -74,7 +74,7 @@ def ragged_all_to_all(
 def _factors(in_avals: Avals, out_avals: Avals, **params: Any):
     b = RuleBuilder()
     operand, output, *numbers = in_avals
-    inner = b.news(operand.shape[1:])
+    inner = b.add_factors(operand.shape[1:])
     rows, to = b.new(operand.shape[0]), b.new(output.shape[0])
     lists = [[b.new(x.shape[0])] for x in numbers]
     special = dict.fromkeys([rows, to, *(f for (f,) in lists)], "replicate")
@@ -120,18 +120,20 @@ def _batch(
     axis_index_groups: Groups | None,
 ):
     if axis.name is not None and axis.name in axis_name:
-        return _stacked(axis, *args, *dims)
-    args = [at_front(x, d, axis.size) for x, d in zip(args, dims)]
+        return _stack(axis, *args, *dims)
+    args = [batch_dim_to_front(x, d, axis.size) for x, d in zip(args, dims)]
     return _one_list(axis.size, *args, axis_name=axis_name), 0
 
 
-def _stacked(axis: BatchAxis, *given: Value, **params: Any):
+def _stack(axis: BatchAxis, *given: Value, **params: Any):
     """Return the results of all positions;
 
     `given` has the operands, followed by their batch dims.
     """
-    operand, output, *lists = [at_front(x, d, axis.size) for x, d in zip(given[:5], given[6:])]
-    return _filled(output, operand, *(_by_target(x, axis.size) for x in lists)), 0
+    operand, output, *lists = [
+        batch_dim_to_front(x, d, axis.size) for x, d in zip(given[:5], given[6:])
+    ]
+    return _fill(output, operand, *(_by_target(x, axis.size) for x in lists)), 0
 
 
 def _exchange(given: Value, **params: Any):
@@ -150,7 +152,7 @@ def _by_target(x: Any, n: int) -> Any:
     return reshape(transpose(reshape(x, (n, n, k)), (1, 0, 2)), (n, n * k))
 
 
-def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) -> Any:
+def _fill(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) -> Any:
     """Return `outputs`, one per target, overwritten by slices of `operands`, one per sender.
 
     The lists are per target and list all senders in order.
@@ -191,9 +193,7 @@ def _several(
     for_me: Callable[[Value], Value] = lambda x: reshape(
         dynamic_slice_in_dim(gathered(x), mul(own, np.int32(k)), k, 1), (1, n * k)
     )
-    filled = _filled(
-        reshape(output, (1, *aval.shape)), gathered(operand), *map(for_me, numbers[:3])
-    )
+    filled = _fill(reshape(output, (1, *aval.shape)), gathered(operand), *map(for_me, numbers[:3]))
     return reshape(filled, aval.shape)
 
 
@@ -250,11 +250,11 @@ def _transpose(
         )  # fmt: skip
         back = reduce_sum(reshape(back, (count, rows, *inner)), (0,))
     if is_undef(output):
-        of_output = select_n(_written(output.aval, came_to, received), ct, zeros(output.aval))
+        of_output = select_n(_written_mask(output.aval, came_to, received), ct, zeros(output.aval))
     return [back, of_output, None, None, None, None]
 
 
-def _written(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
+def _written_mask(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
     """Return a mask of the output elements in slices that begin at rows `starts` and have `sizes`
     rows.
     """
@@ -268,7 +268,7 @@ def _written(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
 
 
 ragged_all_to_all_p = rules.collective(
-    CollectiveSpec("ragged_all_to_all", _type, _stacked, _exchange, rules.all_but_own_block, factors=_factors, transpose=_transpose,
+    CollectiveSpec("ragged_all_to_all", _type, _stack, _exchange, rules.all_but_own_block, factors=_factors, transpose=_transpose,
                    hlo="ragged-all-to-all"),
     batch=_batch, several=_several)  # fmt: skip
 jointly_linear(ragged_all_to_all_p, (0, 1))

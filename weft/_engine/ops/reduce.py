@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, ReduceOp, registry, unsupported
+from weft._engine.core.primitive import Primitive, ReduceOp, declare_unsupported, registry
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import RuleBuilder
@@ -93,7 +93,7 @@ def _others(ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(d for d in range(ndim) if d not in axes)
 
 
-def spread(reduced: Value, shape: Sequence[int], axes: Sequence[int]):
+def broadcast_reduced(reduced: Value, shape: Sequence[int], axes: Sequence[int]):
     """Return a reduced value repeated over the `axes` of the reduction."""
     return broadcast_in_dim(reduced, shape, _others(len(shape), axes))
 
@@ -101,7 +101,7 @@ def spread(reduced: Value, shape: Sequence[int], axes: Sequence[int]):
 def _extremum_jvp(t: Value, out: Value, x: Value, *, axes: Ints):
     """Return the mean tangent of the elements that attain the extremum."""
     shape = typeof(x).shape
-    winners = convert_element_type(eq(x, spread(out, shape, axes)), typeof(t).dtype)
+    winners = convert_element_type(eq(x, broadcast_reduced(out, shape, axes)), typeof(t).dtype)
     return div(reduce_sum(mul(t, winners), axes), reduce_sum(winners, axes))
 
 
@@ -144,7 +144,7 @@ def _sum_reference(x: NumPyArray, axes: Ints):
 
 
 def _sum_transpose(ct: Value, x: UndefPrimal, *, axes: Ints) -> Value:
-    return spread(ct, x.aval.shape, axes)
+    return broadcast_reduced(ct, x.aval.shape, axes)
 
 
 reduce_sum_p = reduction(
@@ -244,7 +244,9 @@ def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable[..., A
         re, im = real(operand), imag(operand)
         best = of_reals(re, axes)
         among = select_n(
-            eq(re, spread(best, aval.shape, axes)), families.full(aval.shape, worst, re.dtype), im
+            eq(re, broadcast_reduced(best, aval.shape, axes)),
+            families.full(aval.shape, worst, re.dtype),
+            im,
         )
         return make_complex(best, of_reals(among, axes))
 
@@ -311,7 +313,7 @@ def _arg_reduction(name: str, reference: Callable[..., Any]) -> Primitive:
         # Shards would combine as pairs of value and position; `replicate` holds where this is
         # impossible.
         b = RuleBuilder()
-        fs = b.news(in_avals[0].shape)
+        fs = b.add_factors(in_avals[0].shape)
         along = fs[axes[0]]
         return b.rule(
             [fs],
@@ -326,7 +328,7 @@ def _arg_reduction(name: str, reference: Callable[..., Any]) -> Primitive:
 
     p.define(
         jvp=families.zero_jvp(p),
-        transpose=unsupported("is not linear in any operand"),
+        transpose=declare_unsupported("is not linear in any operand"),
         lower=ReduceSpec(name, lowest if name == "argmax" else highest),
     )
     return p

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from weft._engine.core.primitive import ElementwiseOp, Primitive, unsupported
+from weft._engine.core.primitive import ElementwiseOp, Primitive, declare_unsupported
 from weft._engine.ir.factors import elementwise_rule
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
@@ -231,7 +231,7 @@ def _define(
         jvp=families.zero_jvp(primitive),
         batch=families.batch_elementwise(primitive),
         factors=elementwise_rule,
-        transpose=unsupported("is not linear in any operand"),
+        transpose=declare_unsupported("is not linear in any operand"),
     )
 
 

@@ -1,6 +1,6 @@
 """Helpers of irregular families: positions of dims for batch rules, and jvp rules of linear ops.
 
-`at_front`, `bump` and `insert` serve batch rules. `jointly_linear` and `multilinear` fill the jvp slot of an op that is
+`batch_dim_to_front`, `shift_dims` and `insert` serve batch rules. `jointly_linear` and `multilinear` fill the jvp slot of an op that is
 linear in some operands: jointly (concatenate), or in one at a time (dot_general).
 """
 
@@ -37,7 +37,7 @@ def aval_of(x: Any) -> ShapedArray:
     return x.aval if type(x) is UndefPrimal else typeof(x)
 
 
-def at_front(x: Any, dim: int | None, size: int) -> Any:
+def batch_dim_to_front(x: Any, dim: int | None, size: int) -> Any:
     """Return `x` with its batch dim first, repeated `size` times if it has none."""
     if dim is not None:
         return move_dim(x, dim, 0)
@@ -47,10 +47,10 @@ def at_front(x: Any, dim: int | None, size: int) -> Any:
     )
 
 
-def bump(dims: Sequence[int], inserted: int) -> tuple[int, ...]:
+def shift_dims(dims: Sequence[int], inserted: int) -> tuple[int, ...]:
     """Return `dims` after the insertion of a dim at position `inserted`.
 
-    >>> bump((0, 1, 2), 1)
+    >>> shift_dims((0, 1, 2), 1)
     (0, 2, 3)
     """
     return tuple(d + (d >= inserted) for d in dims)

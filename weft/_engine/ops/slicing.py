@@ -25,7 +25,7 @@ from weft._engine.ops.families import shape_error
 from weft._engine.ops.layout import broadcast_in_dim, squeeze
 from weft._engine.ops.placement import READ_AT
 from weft._engine.ops.reduce import reduce_sum
-from weft._engine.ops.rules import at_front, aval_of, insert, jointly_linear, shaped_like
+from weft._engine.ops.rules import aval_of, batch_dim_to_front, insert, jointly_linear, shaped_like
 from weft._engine.util.errors import ShapeError, describe
 from weft._engine.util.source import user_frame
 from weft._engine.util.trees.narrowing import class_of
@@ -158,7 +158,7 @@ def pad(
         )
     if any(inner < 0 for _, _, inner in config):
         raise shape_error("pad", "interior padding in padding_config must be nonnegative.", table)
-    if any(lo + hi + _dilated(n, inner) < 0 for n, (lo, hi, inner) in zip(aval.shape, config)):
+    if any(lo + hi + _dilate(n, inner) < 0 for n, (lo, hi, inner) in zip(aval.shape, config)):
         raise shape_error(
             "pad",
             "Dimension size after padding is not at least 0: padding_config cuts off more than there is.",
@@ -217,7 +217,7 @@ def canonical_dim(dim: int, ndim: int, api: str) -> int:
     return int(dim) % ndim
 
 
-def _dilated(n: int, interior: int) -> int:
+def _dilate(n: int, interior: int) -> int:
     """Return the size of a dim of size `n` with `interior` elements between neighbors."""
     return n + max_dim(n - 1, 0) * interior if interior else n
 
@@ -328,11 +328,16 @@ def _slice_factors(in_avals: Avals, out_avals: Avals, **params: Any):
     for size, count in zip(in_avals[0].shape, out_avals[0].shape):
         shared_or_special(b, size, count, size == count, ins, outs, special)
     return b.rule(
-        [ins], [outs], special=special, linear_ins=(0,), additive=True, groups=_apart(ins, outs)
+        [ins],
+        [outs],
+        special=special,
+        linear_ins=(0,),
+        additive=True,
+        groups=_factor_pairs(ins, outs),
     )
 
 
-def _apart(ins: Sequence[int], outs: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _factor_pairs(ins: Sequence[int], outs: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Return the pairs of factors (result's, operand's) of dims whose factors differ."""
     return tuple((g, f) for f, g in zip(ins, outs) if f != g)
 
@@ -395,7 +400,7 @@ def _pad_type(
         )
     shape: list[int] = []
     for d, (size, (lo, hi, inner)) in enumerate(zip(operand.shape, padding_config)):
-        padded = lo + hi + _dilated(size, inner)
+        padded = lo + hi + _dilate(size, inner)
         if inner < 0 or padded < 0:
             raise ShapeError(
                 f"pad: padding {(lo, hi, inner)} does not fit dim {d}.\n"
@@ -459,7 +464,7 @@ def _pad_batch(
     if dim is not None and value_dim is None:
         return pad_p.bind(x, value, padding_config=insert(padding_config, dim, (0, 0, 0))), dim
     # one padding value per example: pad with a placeholder, then choose by a mask padded alongside
-    x = at_front(x, dim, axis.size)
+    x = batch_dim_to_front(x, dim, axis.size)
     shape = typeof(x).shape
     config = ((0, 0, 0), *padding_config)
     padded = pad_p.bind(x, zero_like(x), padding_config=config)
@@ -483,7 +488,7 @@ def _pad_factors(
         special=special,
         linear_ins=(0, 1),
         additive=True,
-        groups=_apart(ins, outs),
+        groups=_factor_pairs(ins, outs),
     )
 
 
@@ -560,7 +565,7 @@ def _concatenate_transpose(ct: Value, *operands: Value, dimension: int):
 @concatenate_p.def_batch
 def _concatenate_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, dimension: int):
     out = concatenate_p.bind(
-        *[at_front(x, d, axis.size) for x, d in zip(args, dims)], dimension=dimension + 1
+        *[batch_dim_to_front(x, d, axis.size) for x, d in zip(args, dims)], dimension=dimension + 1
     )
     return out, 0
 
@@ -568,7 +573,7 @@ def _concatenate_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, dimens
 @concatenate_p.def_factors
 def _concatenate_factors(in_avals: Avals, out_avals: Avals, *, dimension: int):
     b = RuleBuilder()
-    outs = b.news(out_avals[0].shape)
+    outs = b.add_factors(out_avals[0].shape)
     special = {outs[dimension]: "halo"}
     ins: list[list[int]] = []
     group = [outs[dimension]]

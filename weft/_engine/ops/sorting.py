@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive, SortOp, unsupported
+from weft._engine.core.primitive import Primitive, SortOp, declare_unsupported
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import as_int, is_more_than, min_dim
@@ -74,7 +74,7 @@ _MADE_LATE = "Sorts of rows are made after transformations and partitioning."
 
 def _on_rows(name: str, kind: Literal["values", "order", "top"], **rules: Any) -> Primitive:
     p = SortOp(name, multiple_results=kind == "top")
-    late = dict.fromkeys(("jvp", "transpose", "batch", "factors"), unsupported(_MADE_LATE))
+    late = dict.fromkeys(("jvp", "transpose", "batch", "factors"), declare_unsupported(_MADE_LATE))
     return p.define(**late, **rules, lower=SortSpec(kind))
 
 
@@ -252,7 +252,7 @@ def _sort_factors(
     in_avals: Avals, out_avals: Avals, *, dimension: int, is_stable: bool, num_keys: int
 ):
     b = RuleBuilder()
-    fs = b.news(in_avals[0].shape)
+    fs = b.add_factors(in_avals[0].shape)
     return b.rule([fs] * len(in_avals), [fs] * len(out_avals), special={fs[dimension]: "replicate"})
 
 
@@ -272,7 +272,9 @@ def _sort_rows(*xs: Value, dimension: int, is_stable: bool, num_keys: int):
     return [take_along(x, places, dimension) for x in xs]
 
 
-sort_p.define(transpose=unsupported("is not linear in any operand"), lower=ExpandSpec(_sort_rows))
+sort_p.define(
+    transpose=declare_unsupported("is not linear in any operand"), lower=ExpandSpec(_sort_rows)
+)
 
 
 # --- top_k ------------------------------------------------------------------------------------------------------------
@@ -342,7 +344,7 @@ def _top_k_batch(mapped: BatchAxis, args: Values, dims: Sequence[int], *, axis: 
 @top_k_p.def_factors
 def _top_k_factors(in_avals: Avals, out_avals: Avals, *, axis: int, k: int):
     b = RuleBuilder()
-    fs = b.news(in_avals[0].shape)
+    fs = b.add_factors(in_avals[0].shape)
     leading_dim = b.new(k)
     outs = [leading_dim if d == axis else f for d, f in enumerate(fs)]
     return b.rule([fs], [outs, outs], special={fs[axis]: "replicate", leading_dim: "replicate"})
@@ -370,4 +372,6 @@ def _top_k_rows(x: Value, *, axis: int, k: int):
     return [take_along(x, places, axis), places]
 
 
-top_k_p.define(transpose=unsupported("is not linear in any operand"), lower=ExpandSpec(_top_k_rows))
+top_k_p.define(
+    transpose=declare_unsupported("is not linear in any operand"), lower=ExpandSpec(_top_k_rows)
+)

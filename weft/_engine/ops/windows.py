@@ -378,7 +378,7 @@ def index_factors(
     `index`; a part of a dim that is not indexed is a `halo`."""
     special: dict[int, str] = {}
     window: list[Any] = [None] * len(window_shape)
-    of_indices = b.news(indices.shape)
+    of_indices = b.add_factors(indices.shape)
     special[of_indices[-1]] = "replicate"
     for d, f in zip(batch_dims(len(window_shape), numbers), of_indices):
         window[d] = f

@@ -363,14 +363,14 @@ class PallasCall:
         key = (arg_tree, avals, current_context())
         cached = self.known.get(key)
         if cached is None:
-            cached = self.known[key] = self._made(
+            cached = self.known[key] = self._build_kernel(
                 grid, args, arg_tree, avals[len(operands) - len(leaves) :], avals
             )
         kernel, program = cached
         outs = pallas_call_p.bind(*operands, jaxpr=program, kernel=kernel, name=self.__name__)
         return tree.tree_unflatten(tree.tree_structure(self.out_shape), outs)
 
-    def _made(
+    def _build_kernel(
         self,
         grid: list,
         args: tuple,

@@ -25,10 +25,10 @@ def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEst
     CostEstimate(flops=10, transcendentals=10, bytes_accessed=120, remote_bytes_transferred=0)
     """
     from weft._engine.hlo.cost import module_cost
-    from weft._engine.hlo.text.hlo_text import lowered
+    from weft._engine.hlo.text.hlo_text import lower_global
 
     program = make_jaxpr(fun)(*args, **kwargs)
-    cost = module_cost(lowered(program, "estimated"))
+    cost = module_cost(lower_global(program, "estimated"))
     nbytes = sum(
         aval.size * aval.dtype.itemsize for aval in (*program.in_avals, *program.out_avals)
     )

@@ -60,19 +60,19 @@ def run(kernel: BlockKernel, operands: Sequence[Any]) -> list:
     grid = [next(sizes) if n is None else n for n in kernel.grid]
     scalars, ins = operands[traced : traced + kernel.scalars], operands[traced + kernel.scalars :]
     first = {out: ins[i - kernel.scalars] for i, out in kernel.aliases}
-    ins = [_padded(m, x, kernel.blank) for m, x in zip(kernel.ins, ins)]
+    ins = [_pad(m, x, kernel.blank) for m, x in zip(kernel.ins, ins)]
     plan = None if traced else _independent(kernel)
     if plan is not None:
         outs = _run_tiles(kernel, plan, scalars, ins, first)
     else:
         outs = [
-            _padded(m, first[i], kernel.blank)
+            _pad(m, first[i], kernel.blank)
             if i in first
             else blank_value(_padded_type(m), kernel.blank)
             for i, m in enumerate(kernel.outs)
         ]
         outs = _run_in_order(kernel, grid, scalars, ins, outs)
-    return [_trimmed(m, y) for m, y in zip(kernel.outs, outs)]
+    return [_trim(m, y) for m, y in zip(kernel.outs, outs)]
 
 
 # ---- blocks
@@ -84,13 +84,13 @@ def _padded_type(m: BlockMapping) -> ShapedArray:
     )
 
 
-def _padded(m: BlockMapping, x: Any, blank: str) -> Any:
+def _pad(m: BlockMapping, x: Any, blank: str) -> Any:
     if all(p == (0, 0) for p in m.padding):
         return x
     return pad(x, blank_value(ShapedArray((), m.aval.dtype), blank), [(*p, 0) for p in m.padding])
 
 
-def _trimmed(m: BlockMapping, x: Any) -> Any:
+def _trim(m: BlockMapping, x: Any) -> Any:
     """Return `x` without the padding."""
     if typeof(x).shape == m.aval.shape:
         return x
@@ -115,16 +115,16 @@ def _starts(m: BlockMapping, ids: Sequence[Any], mapped: int, scalars: Sequence[
     return starts
 
 
-def _taken(m: BlockMapping, x: Any, starts: Sequence[Any]) -> Any:
+def _load_block(m: BlockMapping, x: Any, starts: Sequence[Any]) -> Any:
     """Return the block of `x` that begins at `starts`, as the kernel sees it."""
     if m.sizes != typeof(x).shape:
         x = dynamic_slice_p.bind(
             x, *_in_range(starts, typeof(x).shape, m.sizes), slice_sizes=m.sizes
         )
-    return _seen(m, x)
+    return _view_block(m, x)
 
 
-def _seen(m: BlockMapping, x: Any) -> Any:
+def _view_block(m: BlockMapping, x: Any) -> Any:
     gone = (
         *range(len(m.lead)),
         *(len(m.lead) + d for d, dim in enumerate(m.dims) if isinstance(dim, Squeezed)),
@@ -152,7 +152,7 @@ def _in_range(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int])
     ]
 
 
-def _unraveled(number: Any, sizes: Sequence[Any]) -> list:
+def _unravel(number: Any, sizes: Sequence[Any]) -> list:
     """Return the grid indices of iteration `number`; the last axis is the fastest."""
 
     ids: list = []
@@ -222,7 +222,7 @@ def _scratch(kernel: BlockKernel) -> list:
     ]
 
 
-def _writes(kernel: BlockKernel) -> tuple[list[bool], list[bool]]:
+def _find_written_operands(kernel: BlockKernel) -> tuple[list[bool], list[bool]]:
     """Return which prefetched scalars and which inputs the kernel writes."""
     lead = 2 * (len(kernel.grid) - kernel.mapped)
     given = kernel.body.invars[lead : lead + kernel.scalars + len(kernel.ins)]
@@ -238,17 +238,17 @@ def _run_in_order(
     outs: Sequence[Any],
 ) -> list:
     """Run the grid as one loop that carries whole arrays."""
-    wrote_scalars, wrote_ins = _writes(kernel)
+    wrote_scalars, wrote_ins = _find_written_operands(kernel)
 
     def step(number: Any, state: tuple) -> tuple:
         scalars, ins, outs, scratch = state
-        ids = _unraveled(number, grid)
+        ids = _unravel(number, grid)
         in_starts, out_starts = (
             [_starts(m, ids, kernel.mapped, scalars) for m in some]
             for some in (kernel.ins, kernel.outs)
         )
-        blocks = [_taken(m, x, s) for m, x, s in zip(kernel.ins, ins, in_starts)]
-        targets = [_taken(m, y, s) for m, y, s in zip(kernel.outs, outs, out_starts)]
+        blocks = [_load_block(m, x, s) for m, x, s in zip(kernel.ins, ins, in_starts)]
+        targets = [_load_block(m, y, s) for m, y, s in zip(kernel.outs, outs, out_starts)]
         new_scalars, blocks, targets, scratch = _step(
             kernel, ids, grid, scalars, blocks, targets, scratch
         )
@@ -265,7 +265,7 @@ def _run_in_order(
         )
 
     if all(isinstance(n, int) for n in grid):
-        return _repeated(
+        return _repeat(
             math.prod(grid), step, (list(scalars), list(ins), list(outs), _scratch(kernel))
         )[2]
     count: Any = np.int32(1)
@@ -276,7 +276,7 @@ def _run_in_order(
     )[2]
 
 
-def _repeated(count: int, step: Callable, state: Any) -> Any:
+def _repeat(count: int, step: Callable, state: Any) -> Any:
     """Apply `step(number, state)` for all numbers below `count`, and return the last state."""
     if count == 1:
         return step(ZERO, state)
@@ -298,7 +298,7 @@ class _GridPlan:
 
 def _independent(kernel: BlockKernel) -> _GridPlan | None:
     """Return the division of the grid into independent parts, or None."""
-    if kernel.body.effects or any(map(any, _writes(kernel))) or not kernel.outs:
+    if kernel.body.effects or any(map(any, _find_written_operands(kernel))) or not kernel.outs:
         return None
     axes = [_indexed_by(kernel, m) for m in kernel.outs]
     aliased = {out for _, out in kernel.aliases}
@@ -372,7 +372,7 @@ def _fixed_inputs(kernel: BlockKernel, plan: _GridPlan, rest_count: int) -> list
 def _with_indices(ids: list, axes: Sequence[int], number: Any, sizes: list[int]) -> list:
     """Return `ids` with the indices along `axes` of the part `number` of a grid of `sizes`."""
     result = list(ids)
-    for axis, index in zip(axes, _unraveled(number, sizes)):
+    for axis, index in zip(axes, _unravel(number, sizes)):
         result[axis] = index
     return result
 
@@ -395,13 +395,13 @@ def _run_tiles(
     own_sizes, rest_sizes = [grid[a] for a in plan.own], [grid[a] for a in plan.rest]
     rest_count = math.prod(rest_sizes)
     shapes = [_slab(m, dims) for m, dims in zip(kernel.outs, plan.indexed)]
-    initial = {i: _padded(kernel.outs[i], x, kernel.blank) for i, x in first.items()}
+    initial = {i: _pad(kernel.outs[i], x, kernel.blank) for i, x in first.items()}
     fixed = _fixed_inputs(kernel, plan, rest_count)
 
     def part(_: Any, number: Any) -> tuple[None, list]:
         ids = _with_indices([ZERO] * len(grid), plan.own, number, own_sizes)
         blocks = [
-            _taken(m, x, _starts(m, ids, kernel.mapped, scalars)) if f else None
+            _load_block(m, x, _starts(m, ids, kernel.mapped, scalars)) if f else None
             for m, x, f in zip(kernel.ins, ins, fixed)
         ]
         slabs = [
@@ -413,24 +413,24 @@ def _run_tiles(
             slabs, scratch = state
             here = _with_indices(ids, plan.rest, number, rest_sizes)
             sources = [
-                _taken(m, x, _starts(m, here, kernel.mapped, scalars)) if b is None else b
+                _load_block(m, x, _starts(m, here, kernel.mapped, scalars)) if b is None else b
                 for m, x, b in zip(kernel.ins, ins, blocks)
             ]
             starts = [
                 _slab_starts(_starts(m, here, kernel.mapped, scalars), dims)
                 for m, dims in zip(kernel.outs, plan.indexed)
             ]
-            targets = [_taken(m, y, s) for m, y, s in zip(kernel.outs, slabs, starts)]
+            targets = [_load_block(m, y, s) for m, y, s in zip(kernel.outs, slabs, starts)]
             _, _, targets, scratch = _step(kernel, here, grid, scalars, sources, targets, scratch)
             return [
                 _put(m, y, b, s) for m, y, b, s in zip(kernel.outs, slabs, targets, starts)
             ], scratch
 
-        return None, _repeated(rest_count, step, (slabs, _scratch(kernel)))[0]
+        return None, _repeat(rest_count, step, (slabs, _scratch(kernel)))[0]
 
     _, parts = scan(part, None, np.arange(math.prod(own_sizes), dtype=np.int32))
     return [
-        _assembled(y, m, dims, plan.own, own_sizes, kernel.blank)
+        _assemble(y, m, dims, plan.own, own_sizes, kernel.blank)
         for y, m, dims in zip(parts, kernel.outs, plan.indexed)
     ]
 
@@ -464,7 +464,7 @@ def _begin(
     return dynamic_slice_p.bind(x, *starts, slice_sizes=shape)
 
 
-def _assembled(
+def _assemble(
     y: Any,
     m: BlockMapping,
     dims: Sequence[int | None],

@@ -57,7 +57,7 @@ class _RefElements:
             valid = valid & (at >= 0) & (at < n)
         return valid
 
-    def clipped(self) -> tuple:
+    def clip(self) -> tuple:
         """Return the positions, clamped to the bounds."""
         return tuple(
             [
@@ -146,7 +146,7 @@ def load(
     at = _RefElements(ref, idx)
     if at.positions:
         elements = (
-            at.value[at.clipped()]
+            at.value[at.clip()]
             if at.value.size
             else blank_value(typeof(at.value).update(shape=at.shape))
         )

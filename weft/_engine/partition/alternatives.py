@@ -38,7 +38,9 @@ class Choices:
         return replace(self, **{kind: {**getattr(self, kind), var: spec}})
 
 
-def improved(found: Any, target_specs: Propagation, partitioned: Callable[[Choices], Any]) -> Any:
+def try_alternatives(
+    found: Any, target_specs: Propagation, partitioned: Callable[[Choices], Any]
+) -> Any:
     """Return `found` or a better partitioned program; `partitioned` returns the program for some choices, or None."""
     left = min(TRIES, EQUATIONS // max(len(found.placed_eqns), 1))
     choices = Choices()

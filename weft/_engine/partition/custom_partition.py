@@ -16,7 +16,7 @@ from weft._engine.core.stage import stage
 from weft._engine.core.trace import derived_trace, eval_trace, extend_axis_env
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.types import ShapedArray
-from weft._engine.partition.nested_shard_map import renamed
+from weft._engine.partition.nested_shard_map import rename
 from weft._engine.partition.padding import evenly_split
 from weft._engine.partition.partitioner import Partitioner
 from weft._engine.partition.propagation.layout_rule import operand_info, specs
@@ -73,7 +73,7 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
 
     with derived_trace(eval_trace), extend_axis_env(mesh.shape_tuple, frozenset()):
         body = stage(flat, avals, rule.name)
-    body = renamed(body, mesh, fine)
+    body = rename(body, mesh, fine)
     return _run(outer, eqn, rule, body, blocks, [Placement(s) for s in outs])
 
 

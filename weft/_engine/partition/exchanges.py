@@ -72,7 +72,7 @@ def program_of_process(
         with extend_axis_env(axes.between), set_trace(_Exchanging(current_trace(), axes)):
             return on_blocks(local, axes.local, ins, outs, (), blocks)
 
-    program = combined(stage(run, block_types(local.invars, ins, axes.local), local.name))
+    program = combine(stage(run, block_types(local.invars, ins, axes.local), local.name))
     check_exchanges(_all_eqns(program), axes.ranks)
     return program
 
@@ -91,7 +91,7 @@ def _all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
 MOST_COMBINED_BYTES = 256 << 10
 
 
-def combined(jaxpr: Jaxpr) -> Jaxpr:
+def combine(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program with independent reductions of small operands between the same ranks combined into one exchange each."""
     index = {
         eqn: i
@@ -120,7 +120,7 @@ def combined(jaxpr: Jaxpr) -> Jaxpr:
 
     def bind(eqn: Eqn, operands: list[Any]) -> Sequence[Any]:
         if eqn in together:
-            return _together(operands, eqn.params)
+            return _exchange_jointly(operands, eqn.params)
         out = eqn.primitive.bind(*operands, **eqn.params)
         return out if eqn.primitive.multiple_results else [out]
 
@@ -130,7 +130,7 @@ def combined(jaxpr: Jaxpr) -> Jaxpr:
 _together_p = ExchangeOp("exchanges", multiple_results=True, register=False)
 
 
-def _together(operands: list[Any], params: dict[str, Any]) -> list[Any]:
+def _exchange_jointly(operands: list[Any], params: dict[str, Any]) -> list[Any]:
     """Exchange several operands in one exchange; return the results."""
     shapes = [typeof(x).shape for x in operands]
     sizes = [math.prod(shape) for shape in shapes]
@@ -174,7 +174,7 @@ class _Exchanging(InnerTrace):
             with set_trace(_Exchanging(current_trace(), self.axes)):
                 return evaluate(program, *args)
 
-        return combined(stage(run, program.in_avals, program.name))
+        return combine(stage(run, program.in_avals, program.name))
 
     # ---- one exchange
 
@@ -222,7 +222,7 @@ def _as_parts(x: Any, exchange: Callable[[Any], Any]) -> Any:
 # ---- the meaning of each collective along process parts, after its local parts are done
 
 
-def _reduced(op: str) -> Callable[..., Any]:
+def _reduce(op: str) -> Callable[..., Any]:
     def meaning(
         trace: _Exchanging,
         x: Any,
@@ -235,7 +235,7 @@ def _reduced(op: str) -> Callable[..., Any]:
     return meaning
 
 
-def _gathered(
+def _gather(
     trace: _Exchanging,
     x: Any,
     *,
@@ -248,10 +248,10 @@ def _gathered(
     rows = trace.exchange(
         x, "all_gather", axis_name, groups=trace.groups_of(axis_name, axis_index_groups)
     )
-    return _placed(rows, all_gather_dimension, tiled)
+    return _place_dim(rows, all_gather_dimension, tiled)
 
 
-def _placed(rows: Any, dim: int, tiled: bool) -> Any:
+def _place_dim(rows: Any, dim: int, tiled: bool) -> Any:
     """Move dim 0 of `rows` to dim `dim`, or, if `tiled`, merge it as the major part into dim `dim` of each row."""
     y = move_dim(rows, 0, dim)
     if not tiled:
@@ -266,7 +266,7 @@ def _in_blocks(x: Any, dim: int, size: int) -> Any:
     return move_dim(reshape(x, (*shape[:dim], size, shape[dim] // size, *shape[dim + 1 :])), dim, 0)
 
 
-def _scattered(
+def _scatter(
     trace: _Exchanging,
     x: Any,
     *,
@@ -300,12 +300,10 @@ def _all_to_all(
         axis_name,
         groups=trace.groups_of(axis_name, axis_index_groups),
     )
-    return _placed(received, concat_axis, True)
+    return _place_dim(received, concat_axis, True)
 
 
-def _permuted(
-    trace: _Exchanging, x: Any, *, axis_name: Any, perm: Sequence[tuple[int, int]]
-) -> Any:
+def _permute(trace: _Exchanging, x: Any, *, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     size = math.prod(dict(trace.axes.between)[axis] for axis in axis_name)
     moved = [(s, d) for s, d in perm if s != d]
     if not moved:
@@ -370,16 +368,16 @@ def _axis_index(trace: _Exchanging, *, axis_name: Any) -> Any:
 
 
 _MEANING: dict[Primitive, Callable[..., Any]] = {
-    rules.psum_p: _reduced("sum"),
-    rules.pmax_p: _reduced("max"),
-    rules.pmin_p: _reduced("min"),
+    rules.psum_p: _reduce("sum"),
+    rules.pmax_p: _reduce("max"),
+    rules.pmin_p: _reduce("min"),
     rules.pvary_p: _unchanged,
     rules.pcast_p: _unchanged,
-    rules.all_gather_p: _gathered,
-    rules.all_gather_invariant_p: _gathered,
-    rules.reduce_scatter_p: _scattered,
+    rules.all_gather_p: _gather,
+    rules.all_gather_invariant_p: _gather,
+    rules.reduce_scatter_p: _scatter,
     rules.all_to_all_p: _all_to_all,
-    rules.ppermute_p: _permuted,
+    rules.ppermute_p: _permute,
     rules.pbroadcast_p: _broadcast,
     rules.axis_index_p: _axis_index,
     rules.own_slice_p: _own_slice,

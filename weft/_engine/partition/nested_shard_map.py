@@ -107,7 +107,7 @@ def _copy(jaxpr: Jaxpr) -> Jaxpr:
     )
 
 
-def renamed(jaxpr: Jaxpr, source: Mesh, target: Mesh) -> Jaxpr:
+def rename(jaxpr: Jaxpr, source: Mesh, target: Mesh) -> Jaxpr:
     """Return a program of one device of `source` with the axes of `target` in its collectives."""
     if source is target:
         return jaxpr

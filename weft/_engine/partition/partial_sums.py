@@ -42,7 +42,7 @@ class PartialSums:
             self.makers.update(dict.fromkeys(eqn.outvars, eqn))
         self.uses.update(variables(jaxpr.outvars))
 
-    def deferred(self, eqn: Eqn, rule: FactorRule, values: Sequence[Any]) -> frozenset[Any]:
+    def defer(self, eqn: Eqn, rule: FactorRule, values: Sequence[Any]) -> frozenset[Any]:
         """Return the axes of partial sums that pass through an equation, because it is linear in the summed operands.
 
         Only sums without other readers pass, so that no sum is reduced twice, and only if that pays: the sum becomes smaller here or

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft._engine.core.trace import current_trace
-from weft._engine.ir.explicit import auto_part, has_explicit_axes, on_devices, retyped
+from weft._engine.ir.explicit import auto_part, has_explicit_axes, on_devices, with_axis_types
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.mesh import AxisType, Mesh
 from weft._engine.ir.program_mesh import (
@@ -29,7 +29,7 @@ from weft._engine.ir.program_mesh import (
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.specs import DimSpec, PartitionSpec, Spec, axis_parts
 from weft._engine.ir.types import ShapedArray
-from weft._engine.partition.alternatives import Choices, improved
+from weft._engine.partition.alternatives import Choices, try_alternatives
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft._engine.partition.propagation.propagate import ConflictResolution, Propagation, propagate
 from weft._engine.partition.reshard import Placement
@@ -133,13 +133,13 @@ def partition(
     With `keeps_targets`, outputs without a given spec have the spec from propagation; otherwise the cheapest."""
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
-    result, request, cuts = _partitioned(
+    result, request, cuts = _partition(
         _Request(
             match_moves(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh, keeps_targets
         )
     )
     while cuts:  # finer axes permit cheaper moves
-        other, request, cuts = _partitioned(request.refined(cuts))
+        other, request, cuts = _partition(request.refine(cuts))
         if other.bytes_sent >= result.bytes_sent:
             break
         result = other
@@ -180,7 +180,7 @@ def partition_with_layouts(
         layouts=layouts.specs,
         dropped=layouts.dropped,
     )
-    request, program, target_specs = _propagated(request)
+    request, program, target_specs = _propagate(request)
     result = _Attempts(request, program, target_specs, early=layouts.specs).first
     check_partitioned(result.programs, result.mesh.shape)
     return replace(result, programs=())
@@ -203,7 +203,7 @@ class _Request:
     #: forms of variables that are dropped after an equation
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = MappingProxyType({})
 
-    def refined(self, cuts: Mapping[Any, int]) -> _Request:
+    def refine(self, cuts: Mapping[Any, int]) -> _Request:
         """Return the request with each axis of `cuts` split into a major part of the given size and the rest."""
         mesh, parts = _refined_mesh(self.mesh, cuts)
         ins, outs = (
@@ -214,7 +214,7 @@ class _Request:
         return replace(self, mesh=mesh, in_specs=ins, out_specs=outs, layouts=layouts)
 
 
-def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
+def _partition(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
     """Return the partitioned program that sends least, the request on its mesh, and axes whose refinement would reduce communication.
 
     Each way of resolving conflicts of layouts yields another program, and so does each treatment of the axes of sliced dims.
@@ -232,7 +232,7 @@ def _ways(request: _Request) -> list[_Attempts]:
     Slices are split by the axes of sliced dims only if that saves most of the bytes, because results would be split by them, too.
     """
     request = replace(request, settling=ConflictResolution.BY_SIZE, splits_slices=False)
-    first = _Attempts(*_propagated(request))
+    first = _Attempts(*_propagate(request))
     ways, requests = [first], [request]
     if first.target_specs.conflicts:
         requests.append(replace(request, settling=ConflictResolution.BY_REACH))
@@ -246,7 +246,7 @@ def _ways(request: _Request) -> list[_Attempts]:
 
 def _add_way(ways: list[_Attempts], request: _Request, most: float = math.inf) -> None:
     """Add the attempts for `request`, if its layouts are new and its first program sends less than `most` bytes."""
-    propagated = _propagated(request, ways[0])
+    propagated = _propagate(request, ways[0])
     if all(
         propagated[0].mesh != way.request.mesh or propagated[2].dims != way.target_specs.dims
         for way in ways
@@ -278,7 +278,7 @@ class _Attempts:
             self.strategies = earlier.strategies
         self.cuts: dict[Any, int] = {}  # axes whose refinement would reduce communication
         self.repeatable: list[Eqn] = []
-        self.first = self.partitioned(early=early)
+        self.first = self.partition(early=early)
 
     def best(self) -> PartitionResult:
         """Return the attempt that sends least, after trying alternatives that may send less than the first."""
@@ -286,9 +286,9 @@ class _Attempts:
         if (
             best.moves
         ):  # other weights of target specs that were not requested may reduce communication
-            weighted = {1.0: best, 0.5: self.partitioned(0.5), 2.0: self.partitioned(2.0)}
+            weighted = {1.0: best, 0.5: self.partition(0.5), 2.0: self.partition(2.0)}
             weight = min(weighted, key=lambda weight: weighted[weight].bytes_sent)
-            best = improved(
+            best = try_alternatives(
                 weighted[weight],
                 self.target_specs,
                 lambda choices: self.with_choices(choices, weight),
@@ -296,7 +296,7 @@ class _Attempts:
         if (
             self.repeatable
         ):  # computing sums on all devices may help if no other sums are combined with them
-            other = self.partitioned(cost=replace(self.request.cost, repeated_latency=0))
+            other = self.partition(cost=replace(self.request.cost, repeated_latency=0))
             alone = not any(r.parts for r in best.records)
             if other.bytes_sent < best.bytes_sent and (
                 alone or sum(other.counts.values()) <= sum(best.counts.values())
@@ -304,7 +304,7 @@ class _Attempts:
                 best = other
         return best
 
-    def partitioned(
+    def partition(
         self,
         target_weight: float = 1.0,
         cost: CostModel | None = None,
@@ -361,11 +361,11 @@ class _Attempts:
         return (
             None
             if specs.cuts
-            else self.partitioned(target_weight, target_specs=specs, early=choices.early)
+            else self.partition(target_weight, target_specs=specs, early=choices.early)
         )
 
 
-def _propagated(
+def _propagate(
     request: _Request, earlier: _Attempts | None = None
 ) -> tuple[_Request, Jaxpr, Propagation]:
     """Propagate; return the request and the program on the final axes, and the propagation.
@@ -382,7 +382,7 @@ def _propagated(
         cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))  # the smallest per axis
         if not cuts:
             return request, jaxpr, target_specs
-        request = request.refined(cuts)
+        request = request.refine(cuts)
 
 
 def _target_specs(
@@ -660,7 +660,7 @@ class _UserShardings:
 def _mesh_of_untyped_results(mesh: Mesh, known: Sequence[Sharding], in_context: bool) -> Mesh:
     """Return the mesh of results whose types have no sharding: `mesh`, with auto axes if a mesh in context or a value may have
     them."""
-    automatic = retyped(mesh, mesh.explicit_axes, AxisType.Auto)
+    automatic = with_axis_types(mesh, mesh.explicit_axes, AxisType.Auto)
     is_used = in_context or any(
         isinstance(s, NamedSharding) and s.mesh.axis_types == automatic.axis_types for s in known
     )

@@ -39,7 +39,7 @@ from weft._engine.ir.collective_spec import (
 from weft._engine.ir.factors import FactorRule, OperandFactors
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.registry import registry
-from weft._engine.ir.specs import NO_AXES, Spec, joined
+from weft._engine.ir.specs import NO_AXES, Spec, join
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import layout
 from weft._engine.partition import emit
@@ -483,7 +483,7 @@ class Partitioner:
             strategy = self.choose(eqn, rule, values)
             return self.emit(eqn, rule, values, strategy)
         except NotSplittable:
-            return self.emit(eqn, None, values, self.replicated(eqn))
+            return self.emit(eqn, None, values, self.replicate(eqn))
 
     def zeros(self, var: Var) -> LocalValue:
         """Return zeros for a result, placed as its target spec; no operand is moved."""
@@ -494,7 +494,7 @@ class Partitioner:
             layout.full(local_shape(var.aval.shape, place.dims, self.sizes), 0, var.aval.dtype),
         )
 
-    def replicated(self, eqn: Eqn) -> Strategy:
+    def replicate(self, eqn: Eqn) -> Strategy:
         """Return the strategy of computing the equation on whole operands on all devices."""
         ins = [Placement(((),) * a.aval.ndim) for a in eqn.invars]
         outs = [Placement(((),) * v.aval.ndim) for v in eqn.outvars]
@@ -503,7 +503,7 @@ class Partitioner:
     def choose(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[LocalValue]) -> Strategy:
         """Return the cheapest strategy to split the factors of an equation."""
         if rule is None:
-            return self.replicated(eqn)
+            return self.replicate(eqn)
         known = self.strategies(eqn, rule, values)
         if len(known.strategies) == 1:
             return known.strategies[0]
@@ -548,7 +548,7 @@ class Partitioner:
 
         They are not shared if the possible splits of the op depend on more than types and parameters.
         """
-        deferred = self.partial_sums.deferred(eqn, rule, values)
+        deferred = self.partial_sums.defer(eqn, rule, values)
         make = lambda: [
             self.strategy(eqn, rule, values, axes, deferred)
             for axes in Candidates(self, eqn, rule, values)
@@ -710,7 +710,7 @@ class Partitioner:
                     and not is_even(rule.sizes[f], axes[f], self.sizes)
                 ):
                     fill = neutral_element(eqn, eqn.invars[i].aval.dtype)
-                    x = emit.masked(x, d, axes[f], rule.sizes[f], fill)
+                    x = emit.mask(x, d, axes[f], rule.sizes[f], fill)
         return x
 
     def origin(
@@ -730,7 +730,7 @@ class Partitioner:
             return Origin(
                 Why(
                     "sum",
-                    f"{eqn.primitive} sums over a dim that is split over {', '.join(joined(axes))}",
+                    f"{eqn.primitive} sums over a dim that is split over {', '.join(join(axes))}",
                     eqn,
                 ),
                 eqn.source,
@@ -757,7 +757,7 @@ class Partitioner:
             if spec is not None and f not in special:
                 why = Why(
                     "reduction",
-                    f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, joined(mine)))}",
+                    f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, join(mine)))}",
                     eqn,
                 )
                 n, parts = math.prod(self.sizes[a] for a in mine), outs

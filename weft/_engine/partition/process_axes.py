@@ -137,7 +137,7 @@ def process_axes(
             _digits(rows),
             key=lambda found: math.prod(size for size, is_process in found if not is_process),
         )
-        joined = digits if fine else _joined(digits)
+        joined = digits if fine else _join(digits)
         labels = [name] if len(joined) == 1 else [f"{name}.{k}" for k in range(len(joined))]
         parts[name] = tuple(
             AxisPart(label, size, is_process) for label, (size, is_process) in zip(labels, joined)
@@ -175,7 +175,7 @@ def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
         yield found or [(1, False)]
 
 
-def _joined(digits: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
+def _join(digits: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
     """Merge adjacent digits of one kind."""
     return [
         (math.prod(size for size, _ in some), is_process)
@@ -268,7 +268,7 @@ class _AxisPartTrace(InnerTrace):
             params = _with_numbers({**params, "callback": callback}, spread)
         else:
             whole, specs, shapes = list(layout.axes), inside, layout.shapes
-            gathered = [self._gathered(x, spec) for x, spec in zip(args, layout.specs)]
+            gathered = [self._gather(x, spec) for x, spec in zip(args, layout.specs)]
             args, specs = [x for x, _ in gathered], tuple(spec for _, spec in gathered)
         params["layout"] = replace(
             layout,
@@ -288,7 +288,7 @@ class _AxisPartTrace(InnerTrace):
         parts = [p for axis, parts in self.axes.parts.items() if axis in axes for p in parts]
         return tuple([p.name for p in parts if p.is_process])
 
-    def _gathered(self, x: Any, spec: Spec) -> tuple[Any, Spec]:
+    def _gather(self, x: Any, spec: Spec) -> tuple[Any, Spec]:
         """Gather an operand along the dims that process parts split; return it and the local parts that split other dims."""
         kept: list[DimSpec] = []
         for d, axes in enumerate(spec, typeof(x).ndim - len(spec)):
@@ -314,11 +314,13 @@ class _AxisPartTrace(InnerTrace):
         if not args:  # the position along the axes
             return bind_over(primitive, **{key: names if len(names) != 1 else names[0]})
         groups = params.get("axis_index_groups")
-        if groups is not None and (along := self._along(names, groups)) is not None:
+        if groups is not None and (along := self._find_group_parts(names, groups)) is not None:
             names, params = along, {**params, "axis_index_groups": None}
         return bind_over(primitive, *args, **{**params, key: names})
 
-    def _along(self, names: Sequence[Any], groups: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def _find_group_parts(
+        self, names: Sequence[Any], groups: tuple[Any, ...]
+    ) -> tuple[Any, ...] | None:
         """Return the parts along which groups of positions extend, if each group has all positions along them in order; otherwise None."""
         sizes = {part.name: part.size for part in self.axes.all_parts}
         shape = [sizes[name] for name in names]

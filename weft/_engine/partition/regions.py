@@ -230,7 +230,7 @@ def local_program(
         trace.finished = True
 
 
-def _materialized(
+def _materialize(
     outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue], places: Sequence[Placement]
 ) -> list[Any]:
     return [
@@ -253,7 +253,7 @@ def scan(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> list[Loc
     def stacked(places: Sequence[Placement]) -> list[Placement]:
         return [Placement(((), *place.dims)) for place in places]
 
-    args = _materialized(outer, eqn, values, [*ins[: carries.stop], *stacked(ins[carries.stop :])])
+    args = _materialize(outer, eqn, values, [*ins[: carries.stop], *stacked(ins[carries.stop :])])
     summed = [_accumulated_axes(outer, body, i, body.outvars[i - n_consts]) for i in carries]
     carry = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]
     shared = (outer.records, outer.layout_callbacks, outer.placed_eqns, outer.programs, outer.work)
@@ -340,7 +340,7 @@ def while_loop(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> li
         values[n_cond : n_cond + n_body],
         open_ended=True,
     )
-    args = _materialized(outer, eqn, values, [*cond_consts, *body_consts, *carry])
+    args = _materialize(outer, eqn, values, [*cond_consts, *body_consts, *carry])
     outs = eqn.primitive.bind(*args, **dict(p, cond_jaxpr=cond, body_jaxpr=body))
     return _values(eqn, outs, carry)
 
@@ -350,7 +350,7 @@ def cond(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> list[Loc
     ins = [outer.target_placement(v) for v in branches[0].invars]
     outs = [outer.target_placement(v) for v in eqn.outvars]
     local = tuple(local_program(outer, b, ins, outs, 1) for b in branches)
-    args = _materialized(outer, eqn, values, [Placement(()), *ins])
+    args = _materialize(outer, eqn, values, [Placement(()), *ins])
     return _values(eqn, eqn.primitive.bind(*args, **dict(eqn.params, branches=local)), outs)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.ir.collective_spec import COLLECTIVES, collective_bytes
-from weft._engine.ir.specs import DimSpec, Spec, joined
+from weft._engine.ir.specs import DimSpec, Spec, join
 from weft._engine.partition.cost import DEFAULT
 from weft._engine.util.primes import prime_factors
 from weft._engine.util.record import record, replace
@@ -47,9 +47,9 @@ class Placement:
         return Placement((*self.dims[:d], axes, *self.dims[d + 1 :]), self.partial)
 
     def __str__(self) -> str:
-        body = ", ".join("*".join(map(str, joined(axes))) if axes else "-" for axes in self.dims)
+        body = ", ".join("*".join(map(str, join(axes))) if axes else "-" for axes in self.dims)
         return f"[{body}]" + (
-            f" + partial {{{', '.join(joined(sorted(map(str, self.partial))))}}}"
+            f" + partial {{{', '.join(join(sorted(map(str, self.partial))))}}}"
             if self.partial
             else ""
         )
@@ -374,7 +374,7 @@ class _SearchSpace:
         # if two axes split a dim next, a device first along one and last along the other has one end and needs the other
         return overlap if splits_alike or not is_even else 0
 
-    def aligned(self, d: int, coarse: tuple[Any, ...], fine: tuple[Any, ...]) -> bool:
+    def is_aligned(self, d: int, coarse: tuple[Any, ...], fine: tuple[Any, ...]) -> bool:
         """Return whether each block of dim `d` by `coarse` consists of whole blocks by `fine`, which begins with `coarse`."""
         return not coarse or self.block(d, fine) * self.count(fine[len(coarse) :]) == self.block(
             d, coarse
@@ -383,7 +383,7 @@ class _SearchSpace:
     def may_split(self, d: int, coarse: tuple[Any, ...], fine: tuple[Any, ...]) -> bool:
         """Return whether dim `d` may be split from `coarse` into `fine` blocks; uneven blocks only as prefixes of the target."""
         known = self.shape[d] % self.count(fine) == 0 or self.target.dims[d][: len(fine)] == fine
-        return known and self.aligned(d, coarse, fine)
+        return known and self.is_aligned(d, coarse, fine)
 
     def nbytes(self, place: Placement) -> int:
         """Return the bytes that a device has under a placement."""
@@ -411,14 +411,14 @@ class _SearchSpace:
         for a in ordered:
             for d in range(len(self.shape)):
                 if a in self.target.axes:
-                    yield from self._scattered(place, d, (a,))
+                    yield from self._reduce_scatter_steps(place, d, (a,))
         for d, wanted in enumerate(self.target.dims):
             begin = len(place.dims[d])
             end = begin + sum(1 for _ in itertools.takewhile(rest.__contains__, wanted[begin:]))
             if wanted[:begin] == place.dims[d] and end > begin + 1:
-                yield from self._scattered(place, d, wanted[begin:end])
+                yield from self._reduce_scatter_steps(place, d, wanted[begin:end])
 
-    def _scattered(
+    def _reduce_scatter_steps(
         self, place: Placement, d: int, axes: tuple[Any, ...]
     ) -> Iterator[tuple[ReshardStep, Placement]]:
         """Yield the step that sums over `axes` and splits dim `d` by them, if it is possible."""
@@ -449,7 +449,7 @@ class _SearchSpace:
     def _gathers(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
         for d, axes in enumerate(place.dims):
             for k in range(len(axes)):
-                if self.aligned(d, axes[:k], axes):
+                if self.is_aligned(d, axes[:k], axes):
                     yield (
                         self.step("all_gather", place, axes[k:], dim=d),
                         place.with_dim(d, axes[:k]),
@@ -457,7 +457,7 @@ class _SearchSpace:
 
     def _exchanges(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
         for d, axes in enumerate(place.dims):
-            for k in (k for k in range(len(axes)) if self.aligned(d, axes[:k], axes)):
+            for k in (k for k in range(len(axes)) if self.is_aligned(d, axes[:k], axes)):
                 moved = axes[k:]
                 for t, there in enumerate(place.dims):
                     if (
@@ -483,7 +483,7 @@ class _SearchSpace:
             for n, prefixes in zip(counts, self.prefixes)
         ]
         for wanted in itertools.product(*options):
-            dims = self._filled(place.dims, wanted)
+            dims = self._extend_axes(place.dims, wanted)
             if dims is not None and dims != place.dims:
                 yield (
                     ReshardStep(
@@ -509,7 +509,9 @@ class _SearchSpace:
         axes, perm = permutation(before.dims, after.dims, self.sizes)
         return replace(step, axes=axes, perm=perm)
 
-    def _filled(self, have: Spec, wanted: Sequence[tuple[tuple[Any, ...], int]]) -> Spec | None:
+    def _extend_axes(
+        self, have: Spec, wanted: Sequence[tuple[tuple[Any, ...], int]]
+    ) -> Spec | None:
         """Return the axes in `wanted`, per dim, with minor axes that split the dim by the additional factor; None if there are none.
 
         Axes that split the dim under `have` are preferred.

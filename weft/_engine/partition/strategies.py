@@ -80,10 +80,8 @@ class Candidates:
             orders.append([*targets, *reversed(operands)])
         seen: set[tuple[Any, ...]] = set()
         for order in orders:
-            axes = self.even(
-                consistent_axes(_merged(order, self.splittable), self.rule, self.sizes)
-            )
-            for moved in (axes, *self.relocated(axes)):
+            axes = self.even(consistent_axes(_merge(order, self.splittable), self.rule, self.sizes))
+            for moved in (axes, *self.relocate(axes)):
                 for option in self.grouped(moved):
                     key = tuple(sorted(option.items()))
                     if key not in seen:
@@ -113,7 +111,7 @@ class Candidates:
                 kept[f] = mine
         return kept
 
-    def relocated(self, axes: FactorAxes) -> Iterator[FactorAxes]:
+    def relocate(self, axes: FactorAxes) -> Iterator[FactorAxes]:
         """Yield `axes` with axes of dims that cannot stay split, or need rows of other devices, moved to a dim of the results."""
         rule = self.rule
         for stay in dict.fromkeys((self.splittable, self.splittable.difference(rule.special))):
@@ -144,7 +142,9 @@ class Candidates:
         rule, options = self.rule, [axes]
         for group in rule.groups:
             if self.splittable.issuperset(group):
-                options += [more for option in options for more in self.led(group, option)]
+                options += [
+                    more for option in options for more in self.follow_leader(group, option)
+                ]
         for option in map(self.with_one_leader, options):
             evenly_split = self.even(
                 {f: mine for f, mine in option.items() if not self.strays(f, mine, option)}
@@ -152,7 +152,7 @@ class Candidates:
             if not rule.groups or self.context(self.eqn, rule, evenly_split).halos() is not None:
                 yield evenly_split
 
-    def led(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
+    def follow_leader(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
         """Yield `axes` with the leader of `group` split like itself or a follower, and with it the followers with split operands, or all."""
         leader, *followers = group
         present = {
@@ -193,7 +193,7 @@ def completes_reduction(combine: str, eqn: Eqn) -> bool:
     return combine in COMPLETED_BY and not bitwise and not by_parts
 
 
-def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
+def _merge(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
     """Merge axes per factor, the earlier entries of `order` first; each axis splits one factor."""
     taken: set[Any] = set()
     merged: FactorAxes = {}

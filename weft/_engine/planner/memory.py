@@ -52,18 +52,22 @@ def memory_use(model: TransformerModel, layout: TrainingLayout) -> MemoryUse:
     [156, 72, 44, 30]
     """
     precision = layout.precision
-    parameters = _divided(model, layout, layout.zero >= 3)
+    parameters = _parameters_per_device(model, layout, layout.zero >= 3)
     gathered = _gathered_layer(model, layout) if layout.zero >= 3 else 0.0
     return MemoryUse(
         parameters=parameters * precision.parameter_bytes + gathered,
-        gradients=_divided(model, layout, layout.zero >= 2) * precision.gradient_bytes,
-        optimizer=_divided(model, layout, layout.zero >= 1) * precision.optimizer_bytes,
+        gradients=_parameters_per_device(model, layout, layout.zero >= 2)
+        * precision.gradient_bytes,
+        optimizer=_parameters_per_device(model, layout, layout.zero >= 1)
+        * precision.optimizer_bytes,
         activations=_activations(model, layout),
         workspace=_workspace(model, layout),
     )
 
 
-def _divided(model: TransformerModel, layout: TrainingLayout, over_data: bool) -> float:
+def _parameters_per_device(
+    model: TransformerModel, layout: TrainingLayout, over_data: bool
+) -> float:
     """Return the parameters of a device, divided `over_data` or not."""
     dense, experts = shard_parameters(model, layout)
     if not over_data:
@@ -78,7 +82,7 @@ def _gathered_layer(model: TransformerModel, layout: TrainingLayout) -> float:
     experts = model.expert_parameters / max(1, model.expert_layers) / layout.expert
     gathered = 2 * (dense + experts) / layout.tensor * layout.precision.parameter_bytes
     whole = sum(shard_parameters(model, layout)) * layout.precision.parameter_bytes
-    held = _divided(model, layout, True) * layout.precision.parameter_bytes
+    held = _parameters_per_device(model, layout, True) * layout.precision.parameter_bytes
     return min(gathered, whole - held)
 
 

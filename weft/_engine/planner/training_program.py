@@ -107,7 +107,7 @@ class _TrainingStepBuilder:
             weights["head"] = ((hidden, model.vocab), spec(None, "tensor"))
         return weights
 
-    def divided(self, shape: tuple[int, ...], spec: PartitionSpec) -> PartitionSpec:
+    def divide_over_replicas(self, shape: tuple[int, ...], spec: PartitionSpec) -> PartitionSpec:
         """Return a spec that also divides the largest whole dim over the replicas, if one is a multiple of them."""
         free = [
             d
@@ -123,7 +123,7 @@ class _TrainingStepBuilder:
         """Return the spec of each parameter, divided from a ZeRO stage on."""
         is_divided = self.layout.zero >= from_stage
         return {
-            name: self.divided(shape, spec) if is_divided else spec
+            name: self.divide_over_replicas(shape, spec) if is_divided else spec
             for name, (shape, spec) in self.weights().items()
         }
 

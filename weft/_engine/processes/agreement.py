@@ -62,7 +62,7 @@ def check_versions(versions: Sequence[Mapping[str, str] | None], hosts: Sequence
                 (
                     name,
                     version,
-                    f"process{'es' * (len(ranks) > 1)} {failures._listed(ranks)} on {where}",
+                    f"process{'es' * (len(ranks) > 1)} {failures._list_items(ranks)} on {where}",
                 )
             )
     if rows:
@@ -89,7 +89,7 @@ def check_program(
 
     `lines()` returns pairs of a line of the program and its source location. Raises ProcessFailureError on all ranks if fingerprints differ.
     """
-    shared = _shared()
+    shared = _current_processes()
     place = tuple(ranks)
     number = shared.next_number(place)
     ranks_id = hashlib.md5(repr(place).encode(), usedforsecurity=False).hexdigest()[:8]
@@ -107,7 +107,7 @@ def check_program(
     return [one for _, one in replies]
 
 
-def _shared() -> Any:
+def _current_processes() -> Any:
     if not held:
         raise RuntimeError("weft.distributed: there is one process")
     return held[0]
@@ -157,16 +157,16 @@ def _difference(
 
 def busy(text: str) -> Any:
     """Return a context manager that reports `text` to ranks that wait for this process, so that they keep waiting."""
-    return _shared().busy(text)
+    return _current_processes().busy(text)
 
 
 @contextmanager
-def compiled_by(leader: int, key: str) -> Iterator[bool]:
+def elect_compiler(leader: int, key: str) -> Iterator[bool]:
     """Yield True if this process must compile the program `key`; other ranks wait until `leader` has compiled it or failed."""
-    shared = _shared()
+    shared = _current_processes()
     name = f"weft/compiled/{key}"
     if shared.rank != leader:
-        _await_compiled(shared, leader, name)
+        _await_leader(shared, leader, name)
         yield False
         return
     try:
@@ -175,7 +175,7 @@ def compiled_by(leader: int, key: str) -> Iterator[bool]:
         shared.client.put(name, b"done")
 
 
-def _await_compiled(shared: Any, leader: int, name: str) -> None:
+def _await_leader(shared: Any, leader: int, name: str) -> None:
     """Wait until `leader` has put the key `name`; extend the limit while it reports that it is busy."""
     clock = shared.clock(shared.collective_timeout)
     while True:

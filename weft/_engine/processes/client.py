@@ -137,7 +137,7 @@ class _PendingAnswer:
         return True
 
 
-def meet_anew(
+def rejoin_survivors(
     address: str, secret: bytes, rank: int, facts: dict[str, Any], until: float
 ) -> tuple[int, tuple[int, ...]] | None:
     """Rejoin the surviving ranks at the successor of a lost coordinator: see `Client.shrink`.
@@ -352,7 +352,7 @@ class Client:
         ends = list(itertools.accumulate(table["sizes"], initial=0))
         return [(key, data[start:end]) for key, start, end in zip(table["keys"], ends, ends[1:])]
 
-    def living(self, ranks: Iterable[int], timeout: float = 600.0) -> dict[int, int]:
+    def live_ranks(self, ranks: Iterable[int], timeout: float = 600.0) -> dict[int, int]:
         """Return the living ranks among `ranks`, each with a number unique to its process.
 
         Waits until all living ranks of them have called this.

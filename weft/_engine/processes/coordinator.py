@@ -130,7 +130,7 @@ class Coordinator:
         else:
             listeners = open_listeners((address,) if isinstance(address, str) else tuple(address))
         self.port: int = listeners[0].getsockname()[1]
-        self._begin_anew(size)
+        self._restart(size)
         self._former_facts = former_facts
         #: the original number of each rank
         self._first_numbers = list(range(size))
@@ -141,7 +141,7 @@ class Coordinator:
         self._numbers = 0
         self._server = ConnectionServer(listeners, secret, self)
 
-    def _begin_anew(self, size: int) -> None:
+    def _restart(self, size: int) -> None:
         self.size = size
         self._ranks: dict[int, _Peer] = {}
         self._values: dict[str, bytes] = {}
@@ -400,7 +400,7 @@ class Coordinator:
 
     def _report_living(self) -> None:
         """Answer liveness queries, once all living ranks of a query have made it."""
-        remaining = self._remaining()
+        remaining = self._active_ranks()
         for ranks, waiting in list(self._living_queries.items()):
             living = [rank for rank in ranks if rank in remaining]
             if {one.peer.rank for one in waiting} >= set(living):
@@ -528,7 +528,7 @@ class Coordinator:
         waiting.peer.waits_for = "the others to continue"
         self._shrink()
 
-    def _remaining(self) -> list[int]:
+    def _active_ranks(self) -> list[int]:
         """Return the ranks that have neither failed nor left."""
         lost = {failure["rank"] for failure in self.failures}
         present = [rank for rank, peer in self._ranks.items() if rank not in lost and not peer.left]
@@ -536,7 +536,7 @@ class Coordinator:
 
     def _shrink(self) -> None:
         """Start over with the remaining ranks, once all have requested it and they may continue."""
-        remaining = self._remaining()
+        remaining = self._active_ranks()
         if not self._shrinking or any(rank not in self._shrinking for rank in remaining):
             return
         unproven = [
@@ -549,7 +549,7 @@ class Coordinator:
             return
         requests = [self._shrinking[rank] for rank in remaining]
         gone = [peer for rank, peer in self._ranks.items() if rank not in remaining]
-        self._begin_anew(len(remaining))
+        self._restart(len(remaining))
         self._first_numbers = [self._first_numbers[rank] for rank in remaining]
         for rank, waiting in enumerate(requests):
             waiting.peer.left = True  # it joins again under its new number
@@ -713,7 +713,7 @@ class Coordinator:
             arrived = {waiting.peer.rank for waiting in waiters}
             for waiting in [one for one in waiters if now > one.deadline]:
                 waiters.remove(waiting)
-                absent = [r for r in self._remaining() if r in ranks and r not in arrived]
+                absent = [r for r in self._active_ranks() if r in ranks and r not in arrived]
                 self._refuse(waiting, "absent", absent=absent, arrived=sorted(arrived))
             if not waiters:
                 self._living_queries.pop(ranks, None)
@@ -748,7 +748,7 @@ class Coordinator:
             if now > waiting.deadline:
                 arrived = sorted(self._shrinking)
                 del self._shrinking[rank]
-                absent = [one for one in self._remaining() if one not in arrived]
+                absent = [one for one in self._active_ranks() if one not in arrived]
                 self._refuse(waiting, "absent", absent=absent, arrived=arrived)
 
     _REQUESTS: Mapping[str, Callable[..., None]] = {

@@ -67,7 +67,7 @@ def find(
     )
     if method == "deactivate" or None not in (known.address, known.size, known.rank):
         return known
-    launched = _asked(method)
+    launched = _read_variable(method)
     if launched is None:
         _warn_of_batch_step()
         return known
@@ -94,7 +94,7 @@ def detected_size() -> int:
     return 1
 
 
-def _asked(method: str | None) -> LaunchedProcess | None:
+def _read_variable(method: str | None) -> LaunchedProcess | None:
     if method is not None:
         if method not in DETECTED:
             raise ValueError(

@@ -245,7 +245,7 @@ class MpiJob:
         self.progress.Wait()
         with contextlib.suppress(ProcessFailureError):
             # mpi4py's Finalize would hold the GIL
-            call_bounded(processes, self.library.MPI_Finalize, "the end of MPI")
+            call_with_deadline(processes, self.library.MPI_Finalize, "the end of MPI")
 
 
 _jobs: list[MpiJob] = []
@@ -316,7 +316,7 @@ def _start(processes: Any) -> MpiJob:
             if is_own:
                 _start_without_launcher(processes, f"weft-{libraries[0][3]}", call)
             else:
-                call_bounded(processes, call, "the start of MPI")
+                call_with_deadline(processes, call, "the start of MPI")
             processes.barrier("weft/mpi/started")
         finally:
             _unlink_segments()
@@ -395,7 +395,7 @@ def _start_without_launcher(processes: Any, job: str, call: Callable[[], object]
     network = {**_NETWORK_LAYER, **_interface(processes)}
     own = {name: value for name, value in network.items() if name not in os.environ}
     with pmi.variables({**server.environment, **own}):
-        call_bounded(processes, call, "the start of MPI", lambda: server.error is not None)
+        call_with_deadline(processes, call, "the start of MPI", lambda: server.error is not None)
 
 
 def _unlink_segments() -> None:
@@ -461,7 +461,7 @@ def _survive(job: MpiJob, processes: Any) -> None:
         processes.barrier("weft/mpi/drained")
 
 
-def call_bounded(
+def call_with_deadline(
     processes: Any,
     function: Callable[[], Any],
     what: str,
@@ -530,7 +530,7 @@ class MpiTransport(Transport):
         self._is_settled = False
         job.begin_progress()
 
-    def takes(self, plan: CollectivePlan) -> bool:
+    def supports(self, plan: CollectivePlan) -> bool:
         """Return whether this transport can execute the plan; all ranks return the same."""
         return plan.count <= _MOST if plan.op is not None else _parts(_message_count(plan)) > 0
 
@@ -646,7 +646,7 @@ class MpiTransport(Transport):
             world = self._job.world
             group = world.Get_group().Incl([self._rank_of[rank] for rank in ranks])
             make = lambda: world.Create_group(group, self._tag)
-            comm = self._comms[ranks] = call_bounded(
+            comm = self._comms[ranks] = call_with_deadline(
                 self._processes, make, "making a communicator of MPI"
             )
             comm.Set_errhandler(self._mpi.ERRORS_RETURN)
@@ -685,7 +685,7 @@ class MpiTransport(Transport):
         others = [rank for rank in group if rank != self._processes.rank]
         self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
         if error:
-            self._processes.wait_for_news()
+            self._processes.await_failure_report()
             text = self._mpi.Get_error_string(error)
             raise ProcessFailureError(
                 f"distributed: {plan}: MPI reports {text!r}\n  at {plan.what}"

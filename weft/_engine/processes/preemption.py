@@ -1,7 +1,7 @@
 """Agreement on a step at which all processes save their state, when one of them is about to be stopped.
 
 In:   SIGTERM in any process, and the number of each step that a process begins.
-Out:  `reached(step)`: True in all processes at the same step.
+Out:  `is_save_step(step)`: True in all processes at the same step.
 How:  the process that gets the signal puts a key; a thread of every process waits for it. These threads then block new steps briefly,
       exchange the last step of each process, and agree on the step after the greatest. No process waits for another's step.
 Laws: a single process agrees with itself. A signal that a group received before it lost processes also counts for the survivors.
@@ -46,7 +46,7 @@ class Preemption:
             DaemonThread(self._tell)
             DaemonThread(self._wait)
 
-    def reached(self, step: int) -> bool:
+    def is_save_step(self, step: int) -> bool:
         """Return True once: at the first step that is not before the agreed step.
 
         Raises ProcessFailureError if some processes did not answer the signal within `config.collective_timeout`.

@@ -42,14 +42,14 @@ class Routes(Transport):
 
     def transport_of(self, plan: CollectivePlan) -> Transport:
         """Return the transport that executes a plan."""
-        if self._wanted != "mpi" and self._window.takes(plan):
+        if self._wanted != "mpi" and self._window.supports(plan):
             return self._window
         if self._mpi is None:
             raise ValueError(
                 f"config.process_transport is shared_memory, which cannot carry out {plan}: its ranks are on several "
                 "hosts. Set it to auto."
             )
-        if not self._mpi.takes(plan):
+        if not self._mpi.supports(plan):
             raise ValueError(
                 f"{plan} is too large for MPI, which counts the elements of a message in 32 bits. Split the array."
             )

@@ -86,7 +86,7 @@ class SharedMemoryTransport(Transport):
         self._awaits = ("", 0.0)
         self.deadline: float | None = None
 
-    def takes(self, plan: CollectivePlan) -> bool:
+    def supports(self, plan: CollectivePlan) -> bool:
         """Return whether this transport can execute the plan; all ranks return the same."""
         if plan.kind is CollectiveKind.PERMUTE:
             ranks = {rank for pair in plan.pairs for rank in pair}

@@ -25,7 +25,7 @@ from typing import Any
 
 from weft._engine.processes import agreement, failures, job_secret, liveness
 from weft._engine.processes.addresses import choose_addresses, find_outward_address, join_address
-from weft._engine.processes.client import Client, meet_anew
+from weft._engine.processes.client import Client, rejoin_survivors
 from weft._engine.processes.coordinator import LAST, LEFT_S, Coordinator
 from weft._engine.processes.host_identity import machine
 from weft._engine.processes.plans import CollectivePlan
@@ -152,7 +152,7 @@ class Processes:
             "(weft.distributed.shrink).\n  Move its arguments to a mesh of weft.devices(), by weft.device_put."
         )
 
-    def wait_for_news(self, seconds: float = 1.0) -> None:
+    def await_failure_report(self, seconds: float = 1.0) -> None:
         """Wait at most `seconds` for the coordinator to explain a broken connection, and raise its explanation."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -377,7 +377,7 @@ def shrink() -> tuple[int, ...]:
     while answer is None:  # the successor itself may be lost, too
         address, coordinator = _succession(before)
         facts["serves"] = coordinator is not None
-        answer = meet_anew(address, client.secret, before.rank, facts, until)
+        answer = rejoin_survivors(address, client.secret, before.rank, facts, until)
     rank, survivors = answer
     _kill_stopped(before)
     before.transport.close()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft._engine.api.jit import face
+from weft._engine.api.jit import eager_jit
 from weft._engine.control.body import call_operation
 from weft._engine.core.trace import any_tracers, current_trace, eval_trace, typeof
 from weft._engine.ir.symbolic import SymbolicDim, as_int, as_size
@@ -48,14 +48,14 @@ def _one_program(*arrays: str) -> Callable[[Callable], Callable]:
 
     `arrays` names its other arguments that may be arrays.
     """
-    return lambda fun: face(fun, ("key", *arrays))
+    return lambda fun: eager_jit(fun, ("key", *arrays))
 
 
 def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
     """Return a decorator for public samplers: one program when called on values, with a keyword
     `out_sharding`.
     """
-    return lambda fun: takes_out_sharding(face(fun, ("key", *arrays)))
+    return lambda fun: takes_out_sharding(eager_jit(fun, ("key", *arrays)))
 
 
 # ---- keys
@@ -95,7 +95,7 @@ def _seed(seed, api: str):
     return slicing.concatenate([layout.reshape(high, (1,)), layout.reshape(low, (1,))], 0)
 
 
-def _published(used: Implementation) -> PRNGImpl:
+def _publish(used: Implementation) -> PRNGImpl:
     generator = used.generator
     seed: Callable = lambda seed: used.seed(_seed(seed, "seed"))
     return publish(
@@ -113,7 +113,7 @@ def _published(used: Implementation) -> PRNGImpl:
 
 
 #: the form of each generator for libraries, by name
-prng_impls = {name: _published(implementations[name]) for name in names}
+prng_impls = {name: _publish(implementations[name]) for name in names}
 
 
 def PRNGKey(seed, *, impl=None):
@@ -215,7 +215,7 @@ def _raw(keys, api: str) -> tuple[Any, Implementation]:
     return keys, used
 
 
-def _apart(keys):
+def _draw_per_key(keys):
     """Return the same keys; under `vmap` each of them draws independently."""
     raw, used = _raw(keys, "clone")
     alone = drawing_from_each(used)
@@ -294,11 +294,11 @@ def fold_in(key, data):  # noqa: A002
             f"fold_in accepts a scalar, but was given an array of shape {tuple(data.shape)} != (). Use weft.vmap for "
             "batching."
         )
-    return _folded(key, np.uint32(int(data)) if isinstance(data, (int, np.integer)) else data)
+    return _fold_key(key, np.uint32(int(data)) if isinstance(data, (int, np.integer)) else data)
 
 
 @_one_program("data")
-def _folded(key, data):
+def _fold_key(key, data):
     data = data if type(data) is np.uint32 else ew.convert_element_type(concrete(data), _U32)
     return _as_given(call_operation(_fold, "random_fold_in", _one(key, "fold_in"), data), key)
 
@@ -329,10 +329,10 @@ def clone(key):  # noqa: A002
 
 def _bits(key, width: int, shape: tuple[int, ...]):
     """Return random unsigned integers of `width` bits."""
-    return call_operation(_drawn, "random_bits", key, bit_width=width, shape=shape)
+    return call_operation(_draw, "random_bits", key, bit_width=width, shape=shape)
 
 
-def _drawn(key, bit_width: int, shape: tuple[int, ...]):
+def _draw(key, bit_width: int, shape: tuple[int, ...]):
     raw, used = _raw(key, "bits")
     return used.bits(raw, bit_width, shape)
 
@@ -415,12 +415,12 @@ def _uniform(raw, shape, dtype, minval, maxval):
         ew.shift_right_logical(word, np.asarray(drawn - mantissa, unsigned)[()]), one
     )
     floats = ew.sub(ew.bitcast_convert_type(word, dtype), np.ones((), dtype)[()])
-    low, high = (_spread(v, dtype, shape) for v in (minval, maxval))
+    low, high = (_broadcast_bound(v, dtype, shape) for v in (minval, maxval))
     out = ew.max(low, ew.add(ew.mul(floats, _minus(high, low)), low))
     return out if shape or not np.ndim(minval) else layout.reshape(out, np.shape(minval))
 
 
-def _spread(v, dtype, shape):
+def _broadcast_bound(v, dtype, shape):
     """Return a bound as a scalar or an array of `shape`.
 
     A bound of one element is a scalar for a draw of shape ().
@@ -491,7 +491,9 @@ def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
         raise TypeError(f"randint only accepts integer dtypes, got {dtype.name}")
     check_arraylike("randint", minval, maxval)
     minval, maxval = (value(v) if isinstance(v, SymbolicDim) else v for v in (minval, maxval))
-    low, high = [cast(concrete(_clipped_int(v, dtype)), _drawn_as(dtype)) for v in (minval, maxval)]
+    low, high = [
+        cast(concrete(_clipped_int(v, dtype)), _draw_dtype(dtype)) for v in (minval, maxval)
+    ]
     shape = _shape(shape)
     if (low.ndim or high.ndim) and broadcast_shapes(shape, low.shape, high.shape) != shape:
         raise ValueError(
@@ -501,7 +503,7 @@ def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
     return _integers(key, low, high, _above(maxval, int(np.iinfo(dtype).max)), shape, dtype)
 
 
-def _drawn_as(dtype: np.dtype) -> np.dtype:
+def _draw_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype of the draws; integers of fewer than 32 bits are drawn as 32 bits."""
     return dtype if dtype.itemsize >= 4 else np.dtype(np.int32)
 
@@ -509,7 +511,7 @@ def _drawn_as(dtype: np.dtype) -> np.dtype:
 @_one_program("low", "high")
 def _integers(key, low, high, beyond, shape, dtype):
     """Return integers from [low, high), including `high` where it is `beyond` the dtype."""
-    work = _drawn_as(dtype)
+    work = _draw_dtype(dtype)
     width = 8 * work.itemsize
     unsigned = np.dtype(f"uint{width}")
     first, second = _split_one(_one(key, "randint"), 2)

@@ -70,7 +70,7 @@ class Implementation:
     """Unsigned integers of a width in bits and a shape."""
 
 
-def _joined(words, axis: int = 0):
+def _join(words, axis: int = 0):
     """Return words stacked along a new dim at `axis`, by default the last."""
     return slicing.concatenate([layout.reshape(w, (*w.shape, 1)) for w in words], axis)
 
@@ -87,14 +87,14 @@ def _counter(shape: tuple[int, ...]) -> list:
 def _threefry_split(raw, shape):
     k0, k1 = words_of(raw)
     if config.threefry_partitionable:
-        return _joined(rng.threefry2x32(k0, k1, *_counter(shape)), len(shape))
+        return _join(rng.threefry2x32(k0, k1, *_counter(shape)), len(shape))
     n = math.prod(shape)
     return layout.reshape(_threefry_flat(k0, k1, 2 * n), (*shape, 2))
 
 
 def _threefry_fold_in(raw, data):
     k0, k1 = words_of(raw)
-    return _joined(rng.threefry2x32(k0, k1, np.uint32(0), data))
+    return _join(rng.threefry2x32(k0, k1, np.uint32(0), data))
 
 
 def _threefry_flat(k0, k1, n):
@@ -165,7 +165,7 @@ def _twice(seed):
     return slicing.concatenate([seed, seed], 0)
 
 
-def _cut(raw) -> list:
+def _split_words(raw) -> list:
     return [slicing.slice_in_dim(raw, i, i + 2, axis=0) for i in (0, 2)]
 
 
@@ -174,10 +174,10 @@ def _rbg(bits: Callable, serial: int = 0) -> Implementation:
         keys.Generator("rbg", "rbg", (4,), serial),
         _twice,
         split=lambda raw, shape: slicing.concatenate(
-            [_threefry_split(half, shape) for half in _cut(raw)], len(shape)
+            [_threefry_split(half, shape) for half in _split_words(raw)], len(shape)
         ),
         fold_in=lambda raw, data: slicing.concatenate(
-            [_threefry_fold_in(half, data) for half in _cut(raw)], 0
+            [_threefry_fold_in(half, data) for half in _split_words(raw)], 0
         ),
         bits=bits,
     )
@@ -192,7 +192,7 @@ def _unsafe_rbg(bits: Callable, serial: int = 0) -> Implementation:
         )
 
     def fold_in(raw, data):
-        seed = _twice(_joined([np.uint32(0), data]))
+        seed = _twice(_join([np.uint32(0), data]))
         return ew.bitwise_xor(
             raw, layout.reshape(slicing.slice_in_dim(bits(seed, 32, (10, 4)), 9, 10, axis=0), (4,))
         )
@@ -222,7 +222,7 @@ def _of_blocks(
     rest = [np.uint32(0)] * (size - 2)
 
     def new(raw, high, low):
-        return _joined(block(*words_of(raw), *rest, high, low)[:n], len(low.shape))
+        return _join(block(*words_of(raw), *rest, high, low)[:n], len(low.shape))
 
     def bits(raw, width, shape):
         blocks = block(*words_of(raw), *_counter(shape), *rest)
@@ -232,7 +232,7 @@ def _of_blocks(
         return word if width == 32 else ew.convert_element_type(word, np.dtype(f"uint{width}"))
 
     def seeded(raw):
-        return _joined(seed(*words_of(raw))[:n])
+        return _join(seed(*words_of(raw))[:n])
 
     return Implementation(
         keys.Generator(name, tag, (n,)),

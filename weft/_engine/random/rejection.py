@@ -25,7 +25,7 @@ from weft._engine.numpy.promote import broadcast_shapes, broadcast_to_shape, cas
 from weft._engine.ops import elementwise as ew, layout, reduce
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.random.draws import (
-    _apart,
+    _draw_per_key,
     _float,
     _normal,
     _of_kind,
@@ -44,7 +44,7 @@ from weft._engine.util import dtypes
 _F32 = np.dtype(np.float32)
 
 
-def _beside(raw, *values):
+def _vary_like_key(raw, *values):
     """Return the values typed as varying over the key's manual axes, because samples of each round
     vary over them.
     """
@@ -106,9 +106,10 @@ def _gamma_one(key, a, log_space: bool):
 
 def _gammas(raw, a, log_space: bool):
     """Return one sample for each element of `a`, each from its own key."""
-    flat = layout.reshape(*_beside(raw, a), (a.size,))
+    flat = layout.reshape(*_vary_like_key(raw, a), (a.size,))
     return layout.reshape(
-        vmap(lambda k, x: _gamma_one(k, x, log_space))(_apart(split(raw, a.size)), flat), a.shape
+        vmap(lambda k, x: _gamma_one(k, x, log_space))(_draw_per_key(split(raw, a.size)), flat),
+        a.shape,
     )
 
 
@@ -326,7 +327,7 @@ def poisson(key, lam, shape=None, dtype=None):
     dtype = _counts_dtype(dtype, "poisson")
     shape, (rate,) = _parameters(_F32, shape, lam)
     raw = _one(key, "poisson")
-    (rate,) = _beside(raw, rate)
+    (rate,) = _vary_like_key(raw, rate)
     small = ew.bitwise_or(ew.ne(rate, rate), ew.lt(rate, 10))
     zero = ew.mul(wnp.zeros(shape, _F32), 0)
     low = _poisson_product(raw, ew.select_n(small, zero, rate))
@@ -426,7 +427,7 @@ def binomial(key, n, p, shape=None, dtype=None):
     dtype = _float(dtype, "binomial")
     shape, (n, p) = _parameters(dtype, shape, n, p)
     raw = _one(key, "binomial")
-    n, p = _beside(raw, n, p)
+    n, p = _vary_like_key(raw, n, p)
     low = ew.lt(p, 0.5)
     q = ew.select_n(low, ew.sub(1, p), p)  # count the less likely outcome
     bad_n, bad_q = (ew.bitwise_or(ew.ne(v, v), ew.lt(v, 0)) for v in (n, q))

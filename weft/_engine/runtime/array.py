@@ -19,17 +19,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from weft._engine.backends.array_spec import ArraySpec, inverse, transposed, untransposed
+from weft._engine.backends.array_spec import ArraySpec, inverse, transpose, undo_transpose
 from weft._engine.backends.base import Device, DeviceMemory
 from weft._engine.backends.formats import format_of
 from weft._engine.core.array_methods import ArrayMethods
 from weft._engine.hooks import PENDING_BUFFER_TYPES
-from weft._engine.ir.mesh import Mesh, device_mesh, unplaced
+from weft._engine.ir.mesh import Mesh, default_placement, device_mesh
 from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray, check_number
 from weft._engine.runtime.device import default_device
-from weft._engine.runtime.transfers import NO_TRANSFER, AllowedTransferLevels, guarded, to_device
+from weft._engine.runtime.transfers import NO_TRANSFER, AllowedTransferLevels, is_guarded, to_device
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShardingError, describe
 from weft._engine.util.events import reports_as
@@ -271,7 +271,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
             raise _not_here(self)
         value = spec.backend.view(buffer, spec.stored)
         is_view = value is not None
-        value = untransposed(
+        value = undo_transpose(
             value if is_view else spec.backend.get(buffer, spec.stored), spec.order
         )
         value.flags.writeable = False
@@ -489,7 +489,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
     """Return the unpickled array; 64-bit dtypes are truncated when x64 is disabled."""
     dtype = dtypes.canonicalize_dtype(aval.dtype)
-    with unplaced():
+    with default_placement():
         return from_numpy(
             value if dtype == aval.dtype else value.astype(dtype),
             aval.update(dtype=dtype),
@@ -698,11 +698,11 @@ def from_numpy(
         aval = ShapedArray(value.shape, value.dtype)
     where, placed = placement_of_new() if sharding is None else (sharding, True)
     spec = ArraySpec(aval, where, placed if committed is None else committed, order)
-    if guarded():
+    if is_guarded():
         to_device(aval, spec.sharding)
     return put(value, spec, copy)
 
 
 def put(value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Array:
     """Return the array with the global value `value` and the given array spec. Without `copy` it may share memory."""
-    return Array(spec, spec.backend.put(transposed(value, spec.order), spec.stored, copy))
+    return Array(spec, spec.backend.put(transpose(value, spec.order), spec.stored, copy))

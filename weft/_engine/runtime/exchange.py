@@ -20,9 +20,9 @@ import numpy as np
 from weft._engine import processes
 from weft._engine.backends.array_spec import (
     ArraySpec,
-    held_numbers,
     is_whole_everywhere,
-    untransposed,
+    numbers_by_process,
+    undo_transpose,
 )
 from weft._engine.backends.held import Numbers
 from weft._engine.runtime.array import Array
@@ -30,7 +30,7 @@ from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.source import user_frame
 
 
-def shared() -> Any:
+def current_processes() -> Any:
     """Return the state shared between processes; raise RuntimeError in a single process."""
     shared_state = processes.current()
     if shared_state is None:
@@ -43,7 +43,7 @@ def agree(api: str, says: str, brings: str = "") -> list[str]:
 
     Raises ProcessFailureError if a process made another call, or does not arrive in time.
     """
-    all_ranks = shared()
+    all_ranks = current_processes()
     frame = user_frame()
     own = [api, says, "" if frame is None else str(frame), brings]
     number = all_ranks.next_number("joint call")
@@ -86,7 +86,7 @@ def digest(values: Sequence[np.ndarray]) -> str:
 
 def all_gather(given: np.ndarray, what: str) -> np.ndarray:
     """Return the arrays of all processes, stacked in order of rank: [processes, *shape]."""
-    all_ranks, data = shared(), np.ascontiguousarray(given)
+    all_ranks, data = current_processes(), np.ascontiguousarray(given)
     result = np.empty((all_ranks.size, *given.shape), given.dtype)
     if data.nbytes:
         _carry(
@@ -105,7 +105,7 @@ def all_gather(given: np.ndarray, what: str) -> np.ndarray:
 
 def broadcast(given: np.ndarray, source: int, what: str) -> np.ndarray:
     """Return the array of process `source`; other processes pass an array of its shape and dtype."""
-    all_ranks, data = shared(), np.ascontiguousarray(given)
+    all_ranks, data = current_processes(), np.ascontiguousarray(given)
     result = np.empty_like(data)
     if data.nbytes:
         ranks = (source, *[rank for rank in range(all_ranks.size) if rank != source])
@@ -121,7 +121,7 @@ def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), what
 
 def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
     """Execute plans with their inputs and outputs: all are started before the first wait."""
-    transport = shared().transport
+    transport = current_processes().transport
     try:
         requests = [
             transport.start(transport.plan(plan), source.ctypes.data, out.ctypes.data)
@@ -145,7 +145,7 @@ def whole_value(array: Array, what: str) -> np.ndarray:
     """Return the value of an array over processes; all processes call this."""
     spec = array._spec
     numbers = _holders(spec, what)
-    if len(numbers) == shared().size and is_whole_everywhere(spec, numbers):
+    if len(numbers) == current_processes().size and is_whole_everywhere(spec, numbers):
         return array._numpy()
     local_blocks = np.empty(_held_shape(spec, next(iter(numbers.values()))), spec.storage_dtype)
     if spec.storage_bytes:
@@ -157,7 +157,7 @@ def whole_value(array: Array, what: str) -> np.ndarray:
     grid = grid.transpose([*range(0, 2 * n, 2), *range(1, 2 * n, 2)])
     for rank, block_numbers in numbers.items():
         grid[np.ix_(*block_numbers)] = gathered[rank]
-    return untransposed(whole, spec.order)
+    return undo_transpose(whole, spec.order)
 
 
 def check_present(api: str, sharding: Any, ranks: Iterable[int]) -> None:
@@ -174,10 +174,10 @@ def _holders(spec: ArraySpec, api: str) -> dict[int, Numbers]:
 
     Raises ProcessFailureError in all processes if no process has some of the blocks.
     """
-    numbers = held_numbers(spec)
+    numbers = numbers_by_process(spec)
     if all(rank >= 0 for rank in numbers):
         return numbers
-    now = {-1 - first: rank for rank, first in enumerate(shared().first_numbers)}
+    now = {-1 - first: rank for rank, first in enumerate(current_processes().first_numbers)}
     surviving = dict(
         sorted(
             (now.get(rank, rank), held)
@@ -208,24 +208,24 @@ def _held_shape(spec: ArraySpec, numbers: Numbers) -> tuple[int, ...]:
 # ---- other layouts
 
 
-def laid_out(array: Array, want: ArraySpec) -> Array:
+def exchange_to_layout(array: Array, want: ArraySpec) -> Array:
     """Return `array` in the layout `want`, over processes. Every process of either layout calls this.
 
     Raises ValueError for a layout on one process: `process_allgather` gathers the value in all processes.
     """
     have = array._spec
-    source, target = _holders(have, "device_put"), held_numbers(want)
+    source, target = _holders(have, "device_put"), numbers_by_process(want)
     check_present("device_put", want.sharding, target)
     if len(target) == 1 and len(source) > 1:
         raise _leaves_processes(have, want)
-    rank = shared().rank
+    rank = current_processes().rank
     what = f"changing the layout of {have.aval.str_short()}"
     transfers = _transfers(have, want, source, target)
     local_blocks = spec_blocks(array) if rank in source else None
     result = np.empty(want.storage_shape, want.storage_dtype) if rank in target else None
     if local_blocks is not None and result is not None and (rank, rank) in transfers:
         own = transfers[rank, rank]
-        _unpack(_packed(local_blocks, source[rank], own), own, target[rank], result)
+        _unpack(_pack(local_blocks, source[rank], own), own, target[rank], result)
     itemsize, ranks = have.storage_dtype.itemsize, sorted({*source, *target})
     messages, arrivals = [], []
     for pairs in _rounds(ranks, transfers):
@@ -233,7 +233,7 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
         out, box = np.zeros(count, np.uint8), np.empty(count, np.uint8)
         for pair in pairs:
             if pair[0] == rank and local_blocks is not None:
-                packed = _packed(local_blocks, source[rank], transfers[pair]).view(np.uint8)
+                packed = _pack(local_blocks, source[rank], transfers[pair]).view(np.uint8)
                 out[: packed.size] = packed
             if pair[1] == rank:
                 arrivals.append((pair, box))
@@ -272,9 +272,7 @@ def _element_count(regions: list[tuple[Region, Region]]) -> int:
     return sum([_size(here) for here, _ in regions])
 
 
-def _packed(
-    blocks: np.ndarray, numbers: Numbers, regions: list[tuple[Region, Region]]
-) -> np.ndarray:
+def _pack(blocks: np.ndarray, numbers: Numbers, regions: list[tuple[Region, Region]]) -> np.ndarray:
     """Return the values of regions of the blocks `numbers`, one region after another."""
     parts = [np.ascontiguousarray(blocks[_place(numbers, here)]) for here, _ in regions]
     return np.concatenate([part.reshape(-1) for part in parts])

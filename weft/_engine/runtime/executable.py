@@ -24,7 +24,7 @@ from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.mesh import AUTO
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.runtime.array import Array, spec_of
-from weft._engine.runtime.placement import fits, relaid
+from weft._engine.runtime.placement import copy_to_layout, is_compatible
 from weft._engine.util import events
 from weft._engine.util.config import config
 from weft._engine.util.errors import DeviceRuntimeError, OutOfMemoryError
@@ -34,7 +34,9 @@ from weft._engine.util.source import user_frame
 _buffer_of = operator.attrgetter("_buffer")
 
 
-def _ordered(spec: ArraySpec, order: tuple[int, ...] | None, given: Sharding | None) -> ArraySpec:
+def _stored_spec(
+    spec: ArraySpec, order: tuple[int, ...] | None, given: Sharding | None
+) -> ArraySpec:
     """Return `spec` with dims stored in `order`, in the same memory, and with the sharding `given` if that is an equivalent placement."""
     reordered = spec.with_order(order)
     if order is None:
@@ -172,8 +174,8 @@ class Executable:
     ) -> Executable:
         """Make it take and return arrays stored in these dim orders, whose memory the program uses unchanged; return it. `of_ins` and
         `of_outs` are the shardings that the user passed, None where there is none."""
-        self.in_specs = tuple(map(_ordered, self.in_specs, ins, of_ins))
-        self.out_specs = tuple(map(_ordered, self.out_specs, outs, of_outs))
+        self.in_specs = tuple(map(_stored_spec, self.in_specs, ins, of_ins))
+        self.out_specs = tuple(map(_stored_spec, self.out_specs, outs, of_outs))
         return self
 
     def for_inputs(self, known: Sequence[ArraySpec], others: Sequence[ArraySpec]) -> Executable:
@@ -189,7 +191,10 @@ class Executable:
 
     def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
         """Return the values that the program computes with, for arguments or results with the given array specs."""
-        placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(arrays, specs)]
+        placed = [
+            x if is_compatible(x._spec, spec) else copy_to_layout(x, spec)
+            for x, spec in zip(arrays, specs)
+        ]
         return [Array(spec.stored, x._live())._numpy() for x, spec in zip(placed, specs)]
 
     def __call__(
@@ -206,7 +211,7 @@ class Executable:
         start = time.perf_counter_ns() if events.listeners else 0
         placed = args
         if not all(map(operator.is_, map(spec_of, args), self.in_specs)):
-            placed = self._placed(args)
+            placed = self._place_arguments(args)
         buffers = [*map(_buffer_of, placed)]
         types = {*map(type, buffers)}
         if NoneType in types:
@@ -220,10 +225,11 @@ class Executable:
         self._delete_donated(args)
         return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
 
-    def _placed(self, args: Sequence[Array]) -> list[Array]:
+    def _place_arguments(self, args: Sequence[Array]) -> list[Array]:
         """Return the arguments in the layouts that the program expects."""
         return [
-            x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(args, self.in_specs)
+            x if is_compatible(x._spec, spec) else copy_to_layout(x, spec)
+            for x, spec in zip(args, self.in_specs)
         ]
 
     def _check_donated_once(self, args: Sequence[Array]) -> None:

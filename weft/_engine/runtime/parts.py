@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.backends.array_spec import ArraySpec, transposed, untransposed
-from weft._engine.backends.held import held_by_process
+from weft._engine.backends.array_spec import ArraySpec, transpose, undo_transpose
+from weft._engine.backends.held import blocks_by_process
 from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.array import Array
@@ -24,7 +24,7 @@ from weft._engine.util.errors import describe
 Position = tuple[int, ...]
 
 
-def blocks_here(sharding: Sharding, ndim: int) -> dict[Position, Any]:
+def local_blocks(sharding: Sharding, ndim: int) -> dict[Position, Any]:
     """Return the blocks on devices of this process: position -> the first device that holds it."""
     devices: dict[Position, Any] = {}
     for device, position in zip(sharding.device_assignment, sharding.shard_of_device(ndim)):
@@ -33,7 +33,7 @@ def blocks_here(sharding: Sharding, ndim: int) -> dict[Position, Any]:
     return devices
 
 
-def assembled(
+def assemble_array(
     api: str,
     aval: ShapedArray,
     sharding: Sharding,
@@ -70,7 +70,7 @@ def assembled(
             if spec.held is None
             else tuple([mine.index(p) for mine, p in zip(spec.held, whole)])
         )
-        blocks[at] = transposed(part, order)
+        blocks[at] = transpose(part, order)
     return Array(spec, spec.backend.put_blocks(blocks, spec.stored))
 
 
@@ -103,7 +103,7 @@ def only_dtype(api: str, given: Sequence[Any], dtype: Any) -> Any:
 
 def whole_shape(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int, ...]:
     """Return the global shape of an array whose part on this process has `local_shape`."""
-    splits, mine = _splits_here(sharding, len(local_shape))
+    splits, mine = _local_splits(sharding, len(local_shape))
     for dim, (size, k) in enumerate(zip(local_shape, mine)):
         if size % k:
             raise ValueError(
@@ -116,15 +116,15 @@ def whole_shape(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int, ..
 def part_shape(sharding: Sharding, global_shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of the part of an array of `global_shape` that this process holds."""
     local = sharding.shard_shape(global_shape)
-    _, mine = _splits_here(sharding, len(local))
+    _, mine = _local_splits(sharding, len(local))
     return tuple([size * k for size, k in zip(local, mine)])
 
 
-def _splits_here(sharding: Sharding, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _local_splits(sharding: Sharding, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     splits = sharding.splits(ndim)
     if sharding.is_fully_addressable:
         return splits, splits
-    by_process = dict(held_by_process(sharding, ndim))
+    by_process = dict(blocks_by_process(sharding, ndim))
     mine = next((d.process_index for d in sharding.device_assignment if d.is_addressable), None)
     if mine is None:
         raise ValueError(
@@ -162,7 +162,7 @@ def from_part(
                     f"Each dimension has either the global size, here {whole}, or the size that this process holds, {mine}.",
                 )
             )
-    numbers = [sorted({p[d] for p in blocks_here(sharding, aval.ndim)}) for d in range(aval.ndim)]
+    numbers = [sorted({p[d] for p in local_blocks(sharding, aval.ndim)}) for d in range(aval.ndim)]
 
     def part(position: Position) -> np.ndarray:
         at = [
@@ -171,11 +171,11 @@ def from_part(
         ]
         return value[tuple([slice(k * n, (k + 1) * n) for k, n in zip(at, local)])]
 
-    return assembled(
+    return assemble_array(
         api,
         aval,
         sharding,
-        {position: part(position) for position in blocks_here(sharding, aval.ndim)},
+        {position: part(position) for position in local_blocks(sharding, aval.ndim)},
         order,
     )
 
@@ -186,16 +186,18 @@ def part_of(array: Array) -> np.ndarray:
     if spec.held is None:
         return array._numpy()
     if not spec.storage_bytes:
-        return untransposed(
+        return undo_transpose(
             np.empty(
                 [len(mine) * n for mine, n in zip(spec.held, spec.local_shape)], spec.storage_dtype
             ),
             spec.order,
         )
-    return untransposed(joined(spec.backend.get_blocks(array._live(), spec.stored)), spec.order)
+    return undo_transpose(
+        join_blocks(spec.backend.get_blocks(array._live(), spec.stored)), spec.order
+    )
 
 
-def joined(blocks: np.ndarray) -> np.ndarray:
+def join_blocks(blocks: np.ndarray) -> np.ndarray:
     """Return a grid of blocks, [splits..., block dims...], as one array."""
     n = blocks.ndim // 2
     order = [k for d in range(n) for k in (d, n + d)]
@@ -211,5 +213,5 @@ def each_block(
     indices = sharding.addressable_devices_indices_map(shape)
     return {
         position: make(indices[device])
-        for position, device in blocks_here(sharding, len(shape)).items()
+        for position, device in local_blocks(sharding, len(shape)).items()
     }

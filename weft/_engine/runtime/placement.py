@@ -11,17 +11,17 @@ from __future__ import annotations
 from weft._engine.backends.array_spec import (
     ArraySpec,
     blocks_of,
-    held_numbers,
     is_whole_everywhere,
-    those_here,
+    numbers_by_process,
+    select_local_blocks,
 )
-from weft._engine.backends.held import held_by_process
+from weft._engine.backends.held import blocks_by_process
 from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.array import Array, default_sharding, put
 
 
-def fits(have: ArraySpec, want: ArraySpec) -> bool:
+def is_compatible(have: ArraySpec, want: ArraySpec) -> bool:
     """Return whether an array of the layout `have` can be used as `want` without moving it."""
     return have is want or (
         have.backend is want.backend
@@ -31,7 +31,7 @@ def fits(have: ArraySpec, want: ArraySpec) -> bool:
     )
 
 
-def relaid(array: Array, spec: ArraySpec) -> Array:
+def copy_to_layout(array: Array, spec: ArraySpec) -> Array:
     """Return `array` in the layout `spec`; memory is shared if layouts allow it. If it spans processes, all of them must call this.
 
     Raises ValueError if values of several processes would move to one.
@@ -39,7 +39,7 @@ def relaid(array: Array, spec: ArraySpec) -> Array:
     have = array._spec
     if spec is have:
         return array
-    if fits(have, spec):
+    if is_compatible(have, spec):
         return Array(spec, array._live())
     if have.has_terms or spec.has_terms:
         raise AssertionError(
@@ -55,9 +55,9 @@ def relaid(array: Array, spec: ArraySpec) -> Array:
         raise AssertionError(
             f"{array.aval.str_short()} is stored in the order {spec.order} by a program, which transposes it"
         )
-    from weft._engine.runtime.exchange import laid_out
+    from weft._engine.runtime.exchange import exchange_to_layout
 
-    return Array(spec, laid_out(array._stored(), spec.stored)._live())
+    return Array(spec, exchange_to_layout(array._stored(), spec.stored)._live())
 
 
 def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
@@ -67,8 +67,8 @@ def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
     """
     if have.by_process is None:
         return False
-    numbers = held_numbers(have)
-    takers = {rank for rank, _ in held_by_process(want.stored.sharding, want.stored.aval.ndim)}
+    numbers = numbers_by_process(have)
+    takers = {rank for rank, _ in blocks_by_process(want.stored.sharding, want.stored.aval.ndim)}
     return not (is_whole_everywhere(have, numbers) and takers <= set(numbers))
 
 
@@ -101,7 +101,9 @@ def of_blocks(blocks: Array, spec: ArraySpec) -> Array:
     """Return the array of layout `spec` whose grid of shards is `blocks`, an array on one device. `blocks` also has the shards of other
     processes."""
     if spec.by_process is not None:
-        return Array(spec, spec.backend.put_blocks(those_here(blocks._numpy(), spec), spec))
+        return Array(
+            spec, spec.backend.put_blocks(select_local_blocks(blocks._numpy(), spec), spec)
+        )
     if blocks._spec.backend is spec.backend and spec.backend.is_one_memory:
         return Array(spec, blocks._live())
     return Array(spec, spec.backend.put_blocks(blocks._numpy(), spec))

@@ -60,7 +60,11 @@ def create_device_mesh(
     platform = getattr(chosen[-1], "platform", "") if chosen else ""
     if platform == "gpu":
         chosen = sorted(chosen, key=lambda device: device.id)
-    placed = torus.placed(chosen, shape, allow_split_physical_axes) if platform == "tpu" else None
+    placed = (
+        torus.arrange_on_torus(chosen, shape, allow_split_physical_axes)
+        if platform == "tpu"
+        else None
+    )
     return _grid(chosen, shape) if placed is None else placed
 
 

@@ -18,7 +18,9 @@ import numpy as np
 _TRAY = 8  # number of cores on the two by two chips of a tray
 
 
-def placed(chosen: Sequence[Any], shape: tuple[int, ...], split: bool) -> np.ndarray | None:
+def arrange_on_torus(
+    chosen: Sequence[Any], shape: tuple[int, ...], split: bool
+) -> np.ndarray | None:
     """Return the devices in an array of shape `shape`; None if they have no coordinates or do not fill a grid.
 
     Raises NotImplementedError if dims of the mesh need parts of axes of the torus, and `split` is False.

@@ -43,7 +43,7 @@ EXPLICIT = (None, "allow", "log", "disallow")
 NO_TRANSFER = (*EXPLICIT, "log_explicit", "disallow_explicit")
 
 
-def guarded() -> bool:
+def is_guarded() -> bool:
     """Return whether any guard is set."""
     return bool(
         config.transfer_guard_host_to_device

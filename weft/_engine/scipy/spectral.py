@@ -74,7 +74,7 @@ def _sizes(name: str, nperseg: int, noverlap: int | None, nfft: int | None) -> t
     return noverlap, nfft
 
 
-def _extended(name: str, x: Any, boundary: str, by: int) -> Any:
+def _extend(name: str, x: Any, boundary: str, by: int) -> Any:
     if by < 1:
         return x
     if x.shape[-1] <= by:
@@ -200,7 +200,7 @@ def _pad_signal(
 ) -> Any:
     """Extend a signal at its ends as `boundary` states, and with zeros to a whole number of segments if `padded`."""
     if boundary is not None:
-        x = _extended(name, x, boundary, nperseg // 2)
+        x = _extend(name, x, boundary, nperseg // 2)
     if not padded:
         return x
     missing = (-(x.shape[-1] - nperseg) % step) % nperseg

@@ -44,7 +44,7 @@ def _vector(name: str, argument: str, a: Any) -> Any:
     return a
 
 
-def _stacked(*vectors: Any) -> list:
+def _stack(*vectors: Any) -> list:
     """Return the vectors broadcast to common leading dims."""
     lead = broadcast_shapes(*[v.shape[:-1] for v in vectors])
     return [broadcast_to_shape(v, (*lead, v.shape[-1])) for v in vectors]
@@ -73,7 +73,7 @@ def toeplitz(c, r: Any = None):
     [[1, 5, 6], [2, 1, 5]]
     """
     c = mp.atleast_1d(array_of("toeplitz", c))
-    c, r = _stacked(c, uf.conjugate(c) if r is None else mp.atleast_1d(array_of("toeplitz", r)))
+    c, r = _stack(c, uf.conjugate(c) if r is None else mp.atleast_1d(array_of("toeplitz", r)))
     values = mp.concatenate([mp.flip(c, -1), r[..., 1:]], -1)
     i, j = _places(c.shape[-1], r.shape[-1])
     return values[..., c.shape[-1] - 1 - i + j]
@@ -86,7 +86,7 @@ def hankel(c, r: Any = None):
     [[1, 2, 5], [2, 5, 6]]
     """
     c = _vector("hankel", "c", c)
-    c, r = _stacked(c, creation.zeros_like(c) if r is None else _vector("hankel", "r", r))
+    c, r = _stack(c, creation.zeros_like(c) if r is None else _vector("hankel", "r", r))
     i, j = _places(c.shape[-1], r.shape[-1])
     return mp.concatenate([c, r[..., 1:]], -1)[..., i + j]
 
@@ -179,7 +179,7 @@ def leslie(f, s):
             f"leslie: Incorrect lengths for f and s: s must have one entry less along the last axis than f; got f shape "
             f"{tuple(f.shape)} and s shape {tuple(s.shape)}."
         )
-    f, s = _stacked(f, s)
+    f, s = _stack(f, s)
     below = choosing.where(
         np.eye(n - 1, n, dtype=bool), s[..., :, None], creation.zeros((), s.dtype)
     )
@@ -226,7 +226,7 @@ def _real(matrix: np.ndarray) -> Any:
     return creation.asarray(matrix, dtypes.canonicalize_dtype(np.float64))
 
 
-def _rounded(n: int, element: Callable[[int, int], int]) -> np.ndarray:
+def _round(n: int, element: Callable[[int, int], int]) -> np.ndarray:
     """The n × n matrix of the integers `element(i, j)` of any size, as floats, the largest as infinities."""
     out = _empty(n, n)
     for i in range(n):
@@ -266,12 +266,12 @@ def invhilbert(n: int):
         )
         return -size if (i + j) % 2 else size
 
-    return _real(_rounded(n, element))
+    return _real(_round(n, element))
 
 
 def _binomials(n: int) -> np.ndarray:
     """The lower triangle of binomial coefficients i over j."""
-    return _rounded(n, math.comb)
+    return _round(n, math.comb)
 
 
 def _pascal_kind(name: str, kind: str | None) -> str:
@@ -290,7 +290,7 @@ def pascal(n: int, kind: str | None = None):
     """
     n, kind = max(operator.index(n), 0), _pascal_kind("pascal", kind)
     if kind == "symmetric":
-        return _real(_rounded(n, lambda i, j: math.comb(i + j, i)))
+        return _real(_round(n, lambda i, j: math.comb(i + j, i)))
     return _real(_binomials(n) if kind == "lower" else _binomials(n).T)
 
 

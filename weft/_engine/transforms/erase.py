@@ -19,7 +19,7 @@ TRACKS = "check_vma"
 
 def erase(jaxpr: Jaxpr) -> Jaxpr:
     """Remove varying axes from `jaxpr` and its nested programs; return `jaxpr` itself if there are none."""
-    return jaxpr.memo("erased", lambda: _erased(jaxpr) if _has_axes(jaxpr) else jaxpr)
+    return jaxpr.memo("erased", lambda: _erase_types(jaxpr) if _has_axes(jaxpr) else jaxpr)
 
 
 def erase_params(params: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _has_axes(jaxpr: Jaxpr) -> bool:
     )
 
 
-def _erased(jaxpr: Jaxpr) -> Jaxpr:
+def _erase_types(jaxpr: Jaxpr) -> Jaxpr:
     env: dict[Var, Atom] = {}
 
     def fresh(var: Var) -> Var:

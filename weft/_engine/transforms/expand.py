@@ -36,13 +36,13 @@ def expand(jaxpr: Jaxpr) -> Jaxpr:
     Raise NotImplementedError for an operation that has no lowering and whose results are used.
     """
     return (
-        jaxpr.memo("expanded", lambda: _expanded(dce(erase(jaxpr))))
+        jaxpr.memo("expanded", lambda: _expand(dce(erase(jaxpr))))
         if has_extensions(jaxpr)
         else jaxpr
     )
 
 
-def _expanded(jaxpr: Jaxpr) -> Jaxpr:
+def _expand(jaxpr: Jaxpr) -> Jaxpr:
     consts = dict(zip(jaxpr.constvars, jaxpr.consts))
     eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}

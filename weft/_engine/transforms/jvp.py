@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._engine.core.annotations import cast_under
+from weft._engine.core.annotations import cast_in_trace
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.pair_trace import PairTrace, run_pairs
 from weft._engine.core.primitive import Primitive
@@ -73,7 +73,7 @@ class JVPTrace(PairTrace):
         if type(second) is Zero:
             return first
         axes = typeof(first).vma
-        return JVPTracer(self, first, cast_under(self.outer, second, axes) if axes else second)
+        return JVPTracer(self, first, cast_in_trace(self.outer, second, axes) if axes else second)
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         primals: list[Any] = []

@@ -40,7 +40,7 @@ class LinearTrace(StageTrace):
     def cast(self, x: Any, axes: frozenset[Any]) -> Any:
         return super().cast(x, axes) if self.is_unknown(x) else self.outer.cast(x, axes)
 
-    def serving(self, args: Sequence[Any]) -> Trace:
+    def resolve_trace(self, args: Sequence[Any]) -> Trace:
         return self if any(map(self.is_unknown, args)) else self.outer
 
     def is_unknown(self, x: Any) -> bool:

@@ -40,7 +40,7 @@ def directory() -> str | None:
     """Return the folder of objects: WEFT_CACHE_DIR, `config.compilation_cache_dir` or ~/.cache/weft; None if the cache is off."""
     named = os.environ.get("WEFT_CACHE_DIR")
     if named is None:
-        named = _configured()
+        named = _configure()
     if named == "off":
         return None
     if not named:
@@ -86,7 +86,7 @@ def _is_safe(facts: os.stat_result, place: str) -> bool:
 _warned: list[str] = []
 
 
-def _configured() -> str | None:
+def _configure() -> str | None:
 
     return config.compilation_cache_dir if config.enable_compilation_cache else "off"
 

@@ -286,7 +286,7 @@ def limit_text() -> str:
     return f" The process may have {limit} bytes of addresses (ulimit -v); raise that limit."
 
 
-def refused(nbytes: int, purpose: str) -> OutOfMemoryError:
+def refuse(nbytes: int, purpose: str) -> OutOfMemoryError:
     """Return the error for `nbytes` bytes of memory that the system did not allocate."""
     advice = limit_text() or " Free memory, or use a machine with more."
     return OutOfMemoryError(f"cannot allocate {nbytes} bytes for {purpose}.{advice}")

@@ -23,7 +23,7 @@ from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, Pat
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from weft._engine.util.source import guarded
+from weft._engine.util.source import guard
 from weft._engine.util.user_code import has_signals, is_suspended, suspended
 
 if TYPE_CHECKING:  # the stub of the package lists public names only
@@ -68,7 +68,7 @@ def attach(
         if value is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if guards:
-            value = guarded(value, package, name)
+            value = guard(value, package, name)
         report_module(value, package)
         setattr(sys.modules[package], name, value)
         return value

@@ -91,10 +91,10 @@ _KNOWN: dict[str, dict[str, Any]] = {
 }
 
 
-def known(name: str) -> MachineModel:
+def find_model(name: str) -> MachineModel:
     """Return the model of the given name; raise ValueError for an unknown name.
 
-    >>> known("zen3").l2_bytes, known("zen3").cache_line
+    >>> find_model("zen3").l2_bytes, find_model("zen3").cache_line
     (524288, 64)
     """
     if name not in _KNOWN:
@@ -109,7 +109,7 @@ def machine_model() -> MachineModel:
     """Return the model of this machine."""
     global _current
     if _current is None:
-        _current = known(machine.name())
+        _current = find_model(machine.name())
     return _current
 
 

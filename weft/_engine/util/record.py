@@ -92,7 +92,7 @@ def values_of(one: Any) -> dict[str, Any]:
 def _record(cls: type, frozen: bool, eq: bool) -> type:
     names: tuple[str, ...] = tuple(getattr(cls, "__annotations__", ()))
     fields: dict[str, _Field] = {
-        name: _described(cls.__dict__.get(name, _MISSING)) for name in names
+        name: _describe_fields(cls.__dict__.get(name, _MISSING)) for name in names
     }
     members = {
         name: value
@@ -108,7 +108,7 @@ def _record(cls: type, frozen: bool, eq: bool) -> type:
 _PLAIN = _Field(_MISSING, _MISSING, True, True)
 
 
-def _described(default: Any) -> _Field:
+def _describe_fields(default: Any) -> _Field:
     return (
         _PLAIN
         if default is _MISSING
@@ -118,12 +118,12 @@ def _described(default: Any) -> _Field:
     )
 
 
-def _shown(self: Any) -> str:
+def _format_value(self: Any) -> str:
     shown = [name for name, one in self.__record__.fields.items() if one.repr]
     return f"{type(self).__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in shown])})"
 
 
-def _reduced(self: Any) -> tuple:
+def _reduce(self: Any) -> tuple:
     return type(self), tuple([getattr(self, name) for name in self.__slots__])
 
 
@@ -131,8 +131,8 @@ def _methods(fields: dict[str, _Field], frozen: bool, eq: bool) -> dict[str, Any
     """Return the methods of a record. Methods that need not be fast are shared by all classes, which saves objects."""
     methods: dict[str, Any] = {
         "__init__": _init_while_few,
-        "__repr__": _shown,
-        "__reduce__": _reduced,
+        "__repr__": _format_value,
+        "__reduce__": _reduce,
     }
     if eq:
         values = _getter([name for name, one in fields.items() if one.compare])

@@ -134,10 +134,10 @@ class _NameStack(threading.local):
 scope = _NameStack()
 
 
-def joined(outer: str, inner: str) -> str:
+def join(outer: str, inner: str) -> str:
     """Join an outer and an inner name scope. The first inner name is put into empty parentheses of a transformation.
 
-    >>> joined('net/vmap()', 'layer/attend'), joined('vmap(layer)', 'attend'), joined('', 'layer')
+    >>> join('net/vmap()', 'layer/attend'), join('vmap(layer)', 'attend'), join('', 'layer')
     ('net/vmap(layer)/attend', 'vmap(layer)/attend', 'layer')
     """
     if not outer:
@@ -159,7 +159,7 @@ class transformed_scope:
 
     def __enter__(self) -> None:
         self._outer = scope.name
-        scope.name = joined(self._outer, self._name)
+        scope.name = join(self._outer, self._name)
 
     def __exit__(self, *error: object) -> None:
         scope.name = self._outer
@@ -214,10 +214,10 @@ class SourceLine:
 
     def within(self, scope: str, metadata: Metadata = ()) -> SourceLine:
         """Return the same line with an additional outer scope and outer attributes."""
-        names = scope if not self.scope else joined(scope, self.scope) if scope else self.scope
+        names = scope if not self.scope else join(scope, self.scope) if scope else self.scope
         return SourceLine(self._code, self._lasti, names, with_metadata(metadata, self.metadata))
 
-    def tagged(self, metadata: Metadata) -> SourceLine:
+    def tag(self, metadata: Metadata) -> SourceLine:
         """Return the same line with additional attributes."""
         return SourceLine(
             self._code, self._lasti, self.scope, with_metadata(self.metadata, metadata)
@@ -534,7 +534,7 @@ def api_boundary(function: F, name: str = "") -> F:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            better = _explained(error, name, function, args, kwargs)
+            better = _explain(error, name, function, args, kwargs)
             if better is error:
                 raise  # a bare raise keeps the traceback and does not add this frame
             raise better from error
@@ -547,25 +547,23 @@ _BOUNDARIES = {api_boundary(lambda: None).__code__}
 
 
 def boundary(function: F) -> F:
-    """Decorate a function that itself explains the errors raised through it, by `explained`, as `api_boundary` does."""
+    """Decorate a function that itself explains the errors raised through it, by `explain`, as `api_boundary` does."""
     _BOUNDARIES.add(function.__code__)
     return function
 
 
-def explained(
-    error: Exception, called: Any, args: Sequence, kwargs: Mapping[str, Any]
-) -> Exception:
+def explain(error: Exception, called: Any, args: Sequence, kwargs: Mapping[str, Any]) -> Exception:
     """Return the exception to raise for an `error` from the function object `called`: the error itself or a more helpful one."""
     name = called.name if getattr(called, "is_public", False) else ""
-    return _explained(error, name, called.fun, args, kwargs, frames=1)
+    return _explain(error, name, called.fun, args, kwargs, frames=1)
 
 
-def guarded(fun: Any, module: str, name: str) -> Any:
+def guard(fun: Any, module: str, name: str) -> Any:
     """Return a plain function, or its attribute `public`, as the public function `module.name` with an `api_boundary`.
 
     Other values are returned unchanged.
 
-    >>> guarded(len, "weft", "length") is len
+    >>> guard(len, "weft", "length") is len
     True
     """
     if type(fun) is not FunctionType or inspect.isgeneratorfunction(fun):
@@ -584,10 +582,10 @@ def guard_all(namespace: dict[str, Any], names: Iterable[str] = ()) -> None:
         if name[0] != "_" and getattr(value, "__module__", None) == module
     ]
     for name in {*own, *names, *namespace.get("__all__", ())}:
-        namespace[name] = guarded(namespace[name], module, name)
+        namespace[name] = guard(namespace[name], module, name)
 
 
-def _explained(
+def _explain(
     error: Exception,
     name: str,
     fun: Callable,
@@ -603,7 +601,7 @@ def _explained(
     called = name or getattr(fun, "__name__", "a function")
     if inside and isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         message = str(error) or f"no memory for Python's own objects.{limit_text()}"
-        return _shown(OutOfMemoryError(f"{called}: {message}"))
+        return _format_value(OutOfMemoryError(f"{called}: {message}"))
     kind = next((to for of, to in _CLASSES if isinstance(error, of)), None)
     if inside and kind is not None:
         rule = f"{type(error).__name__}: {error}"
@@ -611,10 +609,10 @@ def _explained(
             _wrong_argument(error, fun, args, kwargs) if isinstance(error, AttributeError) else None
         )
         if wrong is not None:
-            return _shown(
+            return _format_value(
                 TypeError(describe(called, wrong, _table(fun, args, kwargs), user_frame(), rule))
             )
-        return _shown(
+        return _format_value(
             kind(
                 describe(
                     called,
@@ -634,10 +632,10 @@ def _explained(
         and not _names(message, name, fun)
     ):
         error.__dict__["_said"], error.args = message, (f"{name}: {message}",)
-    return _shown(error)
+    return _format_value(error)
 
 
-def _shown(error: Exception) -> Exception:
+def _format_value(error: Exception) -> Exception:
     strip_internal_frames(error)
     return error
 

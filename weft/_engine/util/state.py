@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[[], object])
 clearers: list[Callable[[], object]] = []
 
 
-def clearing(clear: F) -> F:
+def on_clear_caches(clear: F) -> F:
     """Register `clear` to be called when all caches are cleared; return it."""
     clearers.append(clear)
     return clear

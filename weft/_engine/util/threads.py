@@ -2,7 +2,7 @@
 over forks.
 
 A forked child has one thread, and work that other threads had begun would never end there. Therefore a fork waits for the locks of
-`held_over_forks` and for imports in other threads.
+`fork_safe_lock` and for imports in other threads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _ForkSafeLock:
             self.lock.release()
 
 
-def held_over_forks(lock: L) -> L:
+def fork_safe_lock(lock: L) -> L:
     """Return `lock`, registered so that it is free in forked children. Locks are acquired in reverse order of registration."""
     if hasattr(os, "register_at_fork"):
         held = _ForkSafeLock(lock)
@@ -73,7 +73,7 @@ def _others_import() -> bool:
     return bool(owners - {None, _thread.get_ident()})
 
 
-held_over_forks(
+fork_safe_lock(
     _Imports()
 )  # registered first and therefore acquired last, because owners of other locks may import
 

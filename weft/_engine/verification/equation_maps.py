@@ -123,13 +123,13 @@ class EquationMaps:
     def _operands(self, eqn: Eqn, elements: ElementSet) -> list[tuple[Var, ElementSet]]:
         """Return the elements of each operand that elements of the result depend on."""
         if lowering_kind(eqn) is LoweringKind.REDUCE:
-            elements_read = [self._reduced(eqn, elements)]
+            elements_read = [self._reduce(eqn, elements)]
         elif isinstance(eqn.primitive, MovementOp):
-            elements_read = self._moved(eqn, elements)
+            elements_read = self._map_reference(eqn, elements)
         elif isinstance(eqn.primitive, IndexOp):
-            elements_read = self._indexed(eqn, elements)
+            elements_read = self._map_indexed(eqn, elements)
         elif computes(eqn) == "select":
-            elements_read = self._selected(eqn, elements)
+            elements_read = self._select(eqn, elements)
         else:
             ignored = self._ignores_operand(eqn) or self._may_be_decided(eqn)
             read = ElementSet(elements.may, _NONE) if ignored else elements
@@ -164,7 +164,7 @@ class EquationMaps:
             return False
         return any(self.known(a) is not None for a in eqn.invars)
 
-    def _reduced(self, eqn: Eqn, elements: ElementSet) -> ElementSet:
+    def _reduce(self, eqn: Eqn, elements: ElementSet) -> ElementSet:
         (operand,), axes = eqn.invars, reduced_dims(eqn)
         key = (eqn, True)
         table = self._maps.get(key)
@@ -176,11 +176,11 @@ class EquationMaps:
             lambda codes: pairs((codes >> BITS)[:, None], table[codes & _ELEMENT]).reshape(-1),
         )
 
-    def _moved(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
+    def _map_reference(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
         """Return the map of an op with static parameters: its reference on element numbers."""
         return self._traced(eqn, eqn.invars, elements)
 
-    def _indexed(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
+    def _map_indexed(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
         """Return the map of an op whose last operands are indices: exact if these are known."""
         data = 2 if eqn.primitive.overwrites else 1
         known = [self.known(a) for a in eqn.invars[data:]]
@@ -226,7 +226,7 @@ class EquationMaps:
             for a, n in zip(data, starts)
         ]
 
-    def _selected(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
+    def _select(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
         """Return the elements of the condition and of the chosen cases; of all cases if the
         condition is not known."""
         mask, *cases = eqn.invars

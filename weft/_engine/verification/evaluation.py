@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from weft._engine.compiler.rewrite.decompose import expand
-from weft._engine.core.interpret import computed_by, rule_results, run_reference
+from weft._engine.core.interpret import override_evaluation, rule_results, run_reference
 from weft._engine.core.primitive import CallbackOp, LibraryOp
 from weft._engine.core.trace import eval_trace, set_trace
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
-from weft._engine.ops.callback import called_through, pure_callback_p
+from weft._engine.ops.callback import override_calls, pure_callback_p
 from weft._engine.util import dtypes, lapack
 from weft._engine.verification.tolerance import TRIALS, epsilon_of
 
@@ -42,13 +42,13 @@ class CallbackLog:
         self.alive: list[Any] = []
 
     @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
+    def record_calls(self) -> Iterator[None]:
         """Record the calls of this thread in a block."""
-        with called_through(self._record):
+        with override_calls(self._record):
             yield
 
     def _record(self, callback: Any, position: tuple, operands: Sequence) -> Sequence:
-        with called_through(lambda callback, position, operands: callback(position, *operands)):
+        with override_calls(lambda callback, position, operands: callback(position, *operands)):
             copies = [np.array(x) for x in operands]
             results = callback(position, *operands)
         self.alive.append(callback)
@@ -74,7 +74,7 @@ class Replay:
         self.__init__(log.replay().calls)
 
     @contextlib.contextmanager
-    def answering(self) -> Iterator[None]:
+    def replay_calls(self) -> Iterator[None]:
         """Answer calls of Python from native code with the logged results, in order, in a block."""
 
         def answer(callback: Any, position: tuple, operands: Sequence) -> Sequence:
@@ -83,7 +83,7 @@ class Replay:
                 raise UnverifiableError("a callback was not called with operands of these types")
             return recorded[1]
 
-        with called_through(answer):
+        with override_calls(answer):
             yield
 
     def results(self, eqn: Eqn, ins: Sequence) -> Sequence:
@@ -102,7 +102,7 @@ class Replay:
             self.logged += recorded[0]
             return recorded[1]
 
-        with called_through(answer):
+        with override_calls(answer):
             results = rule_results(eqn, ins)
         if missing and eqn.outvars:
             raise UnverifiableError(
@@ -147,13 +147,13 @@ def op_by_op(
         return (
             outs
             if rng is None or not rounds(eqn)
-            else [moved(np.asarray(x), rng, units) for x in outs]
+            else [perturb(np.asarray(x), rng, units) for x in outs]
         )
 
     if rng is not None:
-        args = [moved(x, rng, units) for x in args]
+        args = [perturb(x, rng, units) for x in args]
     with (
-        computed_by(compute),
+        override_evaluation(compute),
         set_trace(eval_trace),
         np.errstate(all="ignore"),
         one_library_thread(),
@@ -167,7 +167,7 @@ def _factors(eqn: Eqn, ins: Sequence) -> Sequence:
     that compiled programs call."""
     ins_vars = [Var(v.aval) for v in eqn.invars]
     alone = expand(Jaxpr((), (), ins_vars, eqn.outvars, (eqn.replace(invars=ins_vars),)))
-    with computed_by(rule_results):
+    with override_evaluation(rule_results):
         return run_reference(alone, *ins)
 
 
@@ -197,7 +197,7 @@ def one_library_thread() -> Iterator[None]:
         put(threads)
 
 
-def moved(x: np.ndarray, rng: np.random.Generator, units: int = 1) -> np.ndarray:
+def perturb(x: np.ndarray, rng: np.random.Generator, units: int = 1) -> np.ndarray:
     """Return floating-point values moved by `units` up or down; other values unchanged."""
     epsilon = units * epsilon_of(x.dtype)
     if not epsilon:

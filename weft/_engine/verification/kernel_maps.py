@@ -146,7 +146,7 @@ def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenan
     }
     for name, counts in provenance.combined.items():
         if sizes and not counts <= sizes:
-            lengths = _abbreviated(sorted(sizes))
+            lengths = _abbreviate(sorted(sizes))
             facts = f"accumulator {name} combines {min(counts - sizes)} values, not {lengths}"
             raise _error(built, reductions[0], facts)
 
@@ -244,13 +244,13 @@ def _compare_leaf(
     facts = (
         f"element {result.elements[k]} of {result.name}, {leaf.aval.str_short()} {buf}: "
         f"{problem}.\n"
-        f"    by the loops      {buf}[{_abbreviated(by_loops)}]\n"
-        f"    by the equations  {buf}[{_abbreviated(by_equations)}]"
+        f"    by the loops      {buf}[{_abbreviate(by_loops)}]\n"
+        f"    by the equations  {buf}[{_abbreviate(by_equations)}]"
     )
     raise _error(built, maps.readers.get(leaf, maps.graph.producer[result.root]), facts)
 
 
-def _abbreviated(elements: Iterable[int] | None) -> str:
+def _abbreviate(elements: Iterable[int] | None) -> str:
     if elements is None:
         return "any"
     some = [int(x) for x in elements]

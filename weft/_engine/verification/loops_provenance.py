@@ -44,7 +44,7 @@ class Provenance:
     """The result of a run.
 
     `stored`: for each result, trees by element. `whole`: every iteration ran. `complete`: no tree
-    lacks loads. `combined`: for each accumulator, the numbers of values that it had combined where
+    lacks loads. `combine`: for each accumulator, the numbers of values that it had combined where
     it was used. Element i of input k has number `bases[k] + i`; `-2 - k` stands for all elements of
     input k.
     """
@@ -137,7 +137,7 @@ class _ProvenanceInterpreter:
             raise _BudgetError
         return chosen
 
-    def combined(self, name: str, count: int) -> None:
+    def combine(self, name: str, count: int) -> None:
         """Record the number of values that an accumulator has combined where it is used."""
         self.counts.setdefault(name, set()).add(count)
 
@@ -147,7 +147,7 @@ class _ProvenanceInterpreter:
         for memory in self.scratch.values():
             memory.clear()
 
-    def outside(self, buf: str, index: int) -> Tree:
+    def raise_out_of_bounds(self, buf: str, index: int) -> Tree:
         """Raise AccessError for an index outside of its buffer."""
         raise AccessError(buf, f"element {index} is outside of its {self.sizes[buf]} elements")
 
@@ -157,7 +157,7 @@ class _ProvenanceInterpreter:
         memory = self.stored[buf] if own is None else own
         if index not in memory:
             if not 0 <= index < self.sizes[buf]:
-                self.outside(buf, index)
+                self.raise_out_of_bounds(buf, index)
             if self.cut:
                 return INCOMPLETE
             raise AccessError(buf, f"element {index} is read before it is written")
@@ -172,7 +172,7 @@ class _ProvenanceInterpreter:
     def store(self, buf: str, index: int, tree: Tree) -> None:
         """Store a tree; overwritten elements of results are recorded."""
         if not 0 <= index < self.sizes[buf]:
-            self.outside(buf, index)
+            self.raise_out_of_bounds(buf, index)
         own = self.scratch.get(buf)
         if own is not None:
             own[index] = tree
@@ -479,11 +479,9 @@ class _ProvenanceFunctionWriter:
                 op
             ].format(*args)
         if discrete and op == "cast":
-            return (
-                f"{args[0]} != 0" if expr.type == "bool" else _wrapped(f"int({args[0]})", expr.type)
-            )
+            return f"{args[0]} != 0" if expr.type == "bool" else _wrap(f"int({args[0]})", expr.type)
         if discrete and op in _INTEGER:
-            return _wrapped(_INTEGER[op].format(*args), expr.type)
+            return _wrap(_INTEGER[op].format(*args), expr.type)
         values = [f"scalar({a}, {x.type!r})" for a, x in zip(args, expr.args)]
         text = f"apply({op!r}, [{', '.join(values)}], {expr.type!r})"
         if expr.type == "bool":
@@ -578,7 +576,7 @@ def _rem(x: int, y: int) -> int:
     return x if y == 0 else x - _div(x, y) * y
 
 
-def _wrapped(text: str, type_: str) -> str:
+def _wrap(text: str, type_: str) -> str:
     """Wrap an integer to the width of its type; index arithmetic never overflows."""
     if type_ == "i64":
         return text

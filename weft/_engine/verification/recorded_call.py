@@ -90,7 +90,7 @@ class RecordedCall:
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Run the executable. Raise VerificationError if it writes to an undonated argument."""
         executable = self.executable
-        with self.log.replay().answering() if self.log.calls else self.log.recording():
+        with self.log.replay().replay_calls() if self.log.calls else self.log.record_calls():
             outs = executable(args, is_verified=True, may_queue=False)
         self.outs = self.comparable(executable.memory_of(outs, executable.out_specs))
         undonated = [

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.codegen.kernel.vectorization_plan import bound, iterations
+from weft._engine.codegen.kernel.vectorization_plan import iterations, upper_bound
 from weft._engine.codegen.program.program import compile_program
 from weft._engine.compiler.rewrite.decompose import expand
 from weft._engine.core.primitive import CallbackOp
@@ -97,7 +97,7 @@ def check_memory(call: RecordedCall) -> None:
     if stages.scheduled is None or stages.scheduled.words:
         return
     run = StepwiseRun(call, stages)
-    with call.log.recording():
+    with call.log.record_calls():
         problem = run.first_overrun()
     if problem is None:
         return
@@ -142,12 +142,12 @@ class _StageTolerance:
                 self.trials[k] = call.expected(call.log.replay(), k)
             # Noise changes the results of this stage by the same amounts as the results of the
             # first stage.
-            return [_shifted(w, t, f) for w, t, f in zip(want, self.trials[k], first)]
+            return [_shift(w, t, f) for w, t, f in zip(want, self.trials[k], first)]
 
         return difference(got, want, ResultTolerance(want, self.precision, again))
 
 
-def _shifted(want: np.ndarray, trial: np.ndarray, first: np.ndarray) -> np.ndarray:
+def _shift(want: np.ndarray, trial: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return `want` with the change from `first` to `trial`."""
     if not epsilon_of(want.dtype):
         return np.where(trial != first, trial, want)
@@ -256,7 +256,7 @@ class StepwiseRun:
         """Return the results of all steps; steps that cannot be evaluated run as native code."""
         self.start()
         self.outputs.clear()
-        with replay.answering():
+        with replay.replay_calls():
             for step in self.program.steps:
                 try:
                     if not self.run_evaluator(step):
@@ -278,7 +278,7 @@ class StepwiseRun:
     def first_wrong(self, replay: Replay) -> tuple[P.Step, Eqn | None] | None:
         """Return the first step whose native code differs from the evaluator."""
         self.start()
-        with replay.answering():
+        with replay.replay_calls():
             for step in self.program.steps:
                 state = self.memory.state()
                 try:
@@ -343,7 +343,7 @@ def work_of(step: P.Step, times: float = 1) -> float:
         )
     return (
         times
-        * sum(iterations(kernel.body, bound) for kernel in _kernels_of(step))
+        * sum(iterations(kernel.body, upper_bound) for kernel in _kernels_of(step))
         * (step.m * step.n if isinstance(step, P.Gemm) else 1)
     )
 

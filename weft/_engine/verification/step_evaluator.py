@@ -48,14 +48,14 @@ class StepEvaluator:
             )
         return memory[start : start + nbytes]
 
-    def typed(self, ref: P.BufRef, type_: str, size: int) -> np.ndarray:
+    def load_elements(self, ref: P.BufRef, type_: str, size: int) -> np.ndarray:
         """Return `size` elements at an address."""
         dtype = loops_eval.DTYPES[type_]
         return self.at(ref, size * dtype.itemsize).view(dtype)
 
     def arrays(self, bufs: Sequence[Buf], args: Sequence[P.BufRef]) -> list[np.ndarray]:
         """Return the arrays of a kernel's buffers."""
-        return [self.typed(ref, buf.type, buf.size) for buf, ref in zip(bufs, args)]
+        return [self.load_elements(ref, buf.type, buf.size) for buf, ref in zip(bufs, args)]
 
     def launch(self, step: P.Launch) -> None:
         loops_eval.evaluate(step.kernel, *self.arrays(step.kernel.bufs, step.args))
@@ -90,34 +90,34 @@ class StepEvaluator:
 
     def sort(self, step: P.Sort) -> None:
         shape = step.rows, step.n
-        source = self.typed(step.source, step.type, step.rows * step.n).reshape(shape)
+        source = self.load_elements(step.source, step.type, step.rows * step.n).reshape(shape)
         keys = source.astype(np.float64) if source.dtype.kind not in "biuf" else source
         keys = (
             np.where(np.isnan(keys), np.inf, keys) if dtypes.is_native_float(keys.dtype) else keys
         )
         if not (step.gives_order or step.gives_top):
-            self.typed(step.out, step.type, source.size).reshape(shape)[...] = np.take_along_axis(
+            self.load_elements(step.out, step.type, source.size).reshape(shape)[...] = np.take_along_axis(
                 source, np.argsort(keys, axis=1, kind="stable"), axis=1)  # fmt: skip
             return
         if np.issubdtype(keys.dtype, np.unsignedinteger) or keys.dtype == np.bool_:
             keys = keys.astype(np.int64 if keys.dtype.itemsize < 8 else np.float64)
         before = np.broadcast_to(np.arange(step.n, dtype=np.int32), shape)
         if step.previous is not None:
-            before = self.typed(step.previous, "i32", source.size).reshape(shape)
+            before = self.load_elements(step.previous, "i32", source.size).reshape(shape)
         ordered = np.take_along_axis(keys, before, axis=1)
         order = np.argsort(
             -ordered if step.descending or step.gives_top else ordered, axis=1, kind="stable"
         )
         order = np.take_along_axis(before, order, axis=1)
         if step.gives_order:
-            self.typed(step.out, "i32", source.size).reshape(shape)[...] = order
+            self.load_elements(step.out, "i32", source.size).reshape(shape)[...] = order
             return
         order = order[:, : step.k]
-        self.typed(step.out, step.type, order.size).reshape(order.shape)[...] = np.take_along_axis(
-            source, order, axis=1
+        self.load_elements(step.out, step.type, order.size).reshape(order.shape)[...] = (
+            np.take_along_axis(source, order, axis=1)
         )
         if step.places is not None:
-            self.typed(step.places, "i32", order.size).reshape(order.shape)[...] = order
+            self.load_elements(step.places, "i32", order.size).reshape(order.shape)[...] = order
 
     def host_call(self, step: P.HostCallStep) -> None:
         def view(item: tuple[P.BufRef, tuple[int, ...], str]) -> np.ndarray:

@@ -63,7 +63,7 @@ def _linearized_from_jvp(self, residuals, *tangents):
     return residuals(*tangents)
 
 
-def _transposed(prim: VJPHiPrimitive, linear: Callable, ct: Any) -> tuple:
+def _transpose(prim: VJPHiPrimitive, linear: Callable, ct: Any) -> tuple:
     """Return the cotangents of the arguments of a linear function of tangents."""
     name = type(prim).__name__
     types, out_types = [
@@ -93,7 +93,7 @@ def _vjp_fwd_from_jvp(self, nzs_in, *primals):
 
 
 def _vjp_bwd_from_jvp(self, primals, ct):
-    return _transposed(self, lambda *tangents: self.jvp(primals, tangents)[1], ct)
+    return _transpose(self, lambda *tangents: self.jvp(primals, tangents)[1], ct)
 
 
 def _vjp_fwd_from_lin(self, nzs_in, *primals):
@@ -101,7 +101,7 @@ def _vjp_fwd_from_lin(self, nzs_in, *primals):
 
 
 def _vjp_bwd_from_lin(self, residuals, ct):
-    return _transposed(self, functools.partial(self.linearized, residuals), ct)
+    return _transpose(self, functools.partial(self.linearized, residuals), ct)
 
 
 def jvp_from_lin(self, primals, tangents):

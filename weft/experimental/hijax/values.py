@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.control.hitypes import HiType, is_linear, lowered
+from weft._engine.control.hitypes import HiType, is_linear, lower_value
 from weft._engine.core.trace import Zero
 from weft._engine.transforms.jvp import instantiate
 
@@ -24,7 +24,7 @@ def lower_values(name: str, avals: Sequence, values: Sequence) -> list:
     return [
         x
         for a, v in zip(avals, values, strict=True)
-        for x in (lowered(instantiated(v), name) if a.is_high else [instantiate(v)])
+        for x in (lower_value(instantiate_zeros(v), name) if a.is_high else [instantiate(v)])
     ]
 
 
@@ -39,7 +39,7 @@ def tangent_type(name: str, aval: Any) -> Any:
     return tangent
 
 
-def instantiated(x: Any) -> Any:
+def instantiate_zeros(x: Any) -> Any:
     """Return an array value for a `Zero`; return any other value unchanged."""
     if type(x) is not Zero or not x.aval.is_high:
         return instantiate(x)

@@ -28,7 +28,12 @@ from weft._engine.transforms.jvp import JVPTrace, instantiate
 from weft._engine.transforms.linearize import LinearTrace
 from weft._engine.util import dtypes, tree
 from weft.experimental.hijax.accumulators import NO_COTANGENT, ValAccum
-from weft.experimental.hijax.values import instantiated, lower_values, raise_values, tangent_type
+from weft.experimental.hijax.values import (
+    instantiate_zeros,
+    lower_values,
+    raise_values,
+    tangent_type,
+)
 
 #: params: jaxpr (the traced `expand`), num_consts, prim (the object), name
 call_hi_primitive_p = WholeCall(
@@ -120,7 +125,7 @@ class VJPHiPrimitive:
         tree.tree_map(
             lambda accum, ct: accum.accum(ct),
             tuple(arg_accums),
-            _filled(arg_accums, self.vjp_bwd_retval(res, outgrad)),
+            _fill(arg_accums, self.vjp_bwd_retval(res, outgrad)),
         )
 
     def vjp_bwd_retval(self, res, outgrad, /):
@@ -199,7 +204,7 @@ class VJPHiPrimitive:
         )
 
 
-def _filled(arguments: Any, cts: Any) -> tuple:
+def _fill(arguments: Any, cts: Any) -> tuple:
     """Return cotangents of arguments, with None for each leaf of a tree whose cotangent is None or a Zero."""
     whole = tuple(arguments)
     flat = tree.broadcast_prefix(tuple(cts), whole, is_leaf=lambda x: x is None or type(x) is Zero)
@@ -215,7 +220,7 @@ def _flat_results(prim: VJPHiPrimitive, out: Any, what: str) -> list:
         raise TypeError(
             f"{type(prim).__name__}: {what} must have the structure of out_aval, {prim.out_tree}, got {structure}."
         )
-    return list(map(instantiated, leaves))
+    return list(map(instantiate_zeros, leaves))
 
 
 def flat_tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
@@ -330,8 +335,10 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
     later = isinstance(trace_state.trace, StageTrace)  # the tangents are staged
     if later and prim._has("vjp_fwd"):
         outs, residuals = _pair(prim, prim.vjp_fwd(unflatten(nonzero), *args), "vjp_fwd")
-        return outs, _linear_call(prim, args, residuals, list(map(instantiated, tangents)), outs)
-    full = unflatten(list(map(instantiated, tangents)))
+        return outs, _linear_call(
+            prim, args, residuals, list(map(instantiate_zeros, tangents)), outs
+        )
+    full = unflatten(list(map(instantiate_zeros, tangents)))
     if prim._has("jvp") and not (type(trace_state.trace) is LinearTrace and not prim._has("lin")):
         out, out_tangents = prim.jvp(args, full)
         return _flat_results(prim, out, "the result of jvp"), flat_tangents(
@@ -465,7 +472,7 @@ def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim,
             Zero(x) if type(t) is Zero or x.dtype == dtypes.float0 else y
             for x, y in zip(
                 tangent.lo_ty(),
-                [t] if not a.is_high else lower_values(name, [tangent], [instantiated(t)]),
+                [t] if not a.is_high else lower_values(name, [tangent], [instantiate_zeros(t)]),
             )
         ]
     return lower_values(name, outs, results), out_tangents

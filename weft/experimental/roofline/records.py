@@ -103,7 +103,7 @@ class RooflineResult:
 
     def __add__(self, other: RooflineResult) -> RooflineResult:
         """Return the cost of one program after the other; the peak is the maximum."""
-        return _joined(self, other, lambda a, b: a + b)
+        return _join(self, other, lambda a, b: a + b)
 
     def __mul__(self, constant: int | float) -> RooflineResult:
         """Return all figures times `constant`, rounded toward zero."""
@@ -126,13 +126,11 @@ def largest(results: Iterable[RooflineResult]) -> RooflineResult:
     """Return the maximum of each figure: an upper bound on the cost of alternatives."""
     maximum = RooflineResult()
     for result in results:
-        maximum = _joined(maximum, result, max)
+        maximum = _join(maximum, result, max)
     return maximum
 
 
-def _joined(
-    x: RooflineResult, y: RooflineResult, join: Callable[[int, int], int]
-) -> RooflineResult:
+def _join(x: RooflineResult, y: RooflineResult, join: Callable[[int, int], int]) -> RooflineResult:
     by_axis = lambda a, b: {axis: join(a.get(axis, 0), b.get(axis, 0)) for axis in {**a, **b}}
     return RooflineResult(
         flops=join(x.flops, y.flops),

@@ -289,7 +289,7 @@ def _all_gather(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any)
     return _ring(ctx, collective_axes(params), sum(x.bytes for x in shapes))
 
 
-def _reduced(passes: int) -> Rule:
+def _cost_of_reduction(passes: int) -> Rule:
     """Return the rule of a reduction whose result stays divided among the devices, unless a second pass gathers it."""
 
     def rule(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
@@ -369,8 +369,8 @@ _OPERATIONS: dict[str, Rule] = {
     "fft": _fft,
     "all_gather": _all_gather,
     "all_gather_invariant": _all_gather,
-    "reduce_scatter": _reduced(1),
-    "psum": _reduced(2),
+    "reduce_scatter": _cost_of_reduction(1),
+    "psum": _cost_of_reduction(2),
     "pmin": _extreme,
     "pmax": _extreme,
     "all_to_all": _all_to_all,

@@ -31,13 +31,13 @@ def create_mlir_sourcemap(mlir_dump: str) -> SourceMap:
     places = []
     for number, line in enumerate(lines):
         operation = _USE.match(line) if not _DEFINITION.match(line) else None
-        place = _resolved(operation[2], known) if operation is not None else None
+        place = _resolve_location(operation[2], known) if operation is not None else None
         if operation is not None and place is not None:
             places.append((number, len(operation[1]), *place))
     return map_of(len(lines), places)
 
 
-def _resolved(place: str, known: dict[str, str]) -> tuple[str, int, int] | None:
+def _resolve_location(place: str, known: dict[str, str]) -> tuple[str, int, int] | None:
     """Return the first file in a location, with its line and column from 0 (columns in the text already count from 0)."""
     seen: set[str] = set()
     while True:
@@ -46,17 +46,17 @@ def _resolved(place: str, known: dict[str, str]) -> tuple[str, int, int] | None:
             return None
         file, line, column, other = part.groups()
         if other is None:
-            return canonicalize_filename(_unquoted(file[1:-1])), max(int(line) - 1, 0), int(column)
+            return canonicalize_filename(_unquote(file[1:-1])), max(int(line) - 1, 0), int(column)
         if other in seen or other not in known:
             return None
         seen.add(other)
         place = known[other]
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     r"""Return an MLIR string without escapes; an escape is a byte as two hexadecimal digits.
 
-    >>> _unquoted(r'a \22b\22 \C3\A9 \\')
+    >>> _unquote(r'a \22b\22 \C3\A9 \\')
     'a "b" é \\'
     """
     byte = lambda found: bytes.fromhex(found[1].decode()) if len(found[1]) == 2 else found[1]

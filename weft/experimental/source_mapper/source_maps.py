@@ -77,12 +77,10 @@ def decode_segment(enc: Iterable[int]) -> Segment:
     (0, 0, 1, -1, 2)
     """
     rest = iter(enc)
-    return _checked(
-        "decode_segment", [decode_vlq(itertools.chain([first], rest)) for first in rest]
-    )
+    return _check("decode_segment", [decode_vlq(itertools.chain([first], rest)) for first in rest])
 
 
-def _checked(name: str, numbers: Sequence[int]) -> Segment:
+def _check(name: str, numbers: Sequence[int]) -> Segment:
     if len(numbers) not in _LENGTHS:
         raise ValueError(
             f"{name}: a segment has 1, 4 or 5 numbers, got {len(numbers)}: {tuple(numbers)}."
@@ -198,7 +196,7 @@ class MappingsGenerator:
             raise RuntimeError(
                 "MappingsGenerator.new_segment: there is no current group; call new_group() first."
             )
-        segment = _checked("MappingsGenerator.new_segment", seg)
+        segment = _check("MappingsGenerator.new_segment", seg)
         self._groups[-1].append(tuple([x - last for x, last in zip(segment, self._last)]))
         self._last[: len(segment)] = segment
 

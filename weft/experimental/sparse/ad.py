@@ -14,7 +14,7 @@ import numpy as np
 
 import weft
 import weft.numpy as wnp
-from weft._engine.api.autodiff import checked_argnums
+from weft._engine.api.autodiff import check_argnums
 from weft._engine.util import tree
 from weft.experimental.sparse.base import is_sparse
 from weft.experimental.sparse.bcoo import BCOO
@@ -31,14 +31,14 @@ def _derivative(transform: Callable, name: str, doc: str) -> Callable:
 
         @functools.wraps(fun)
         def run(*args: Any, **others: Any) -> Any:
-            numbers = checked_argnums(argnums, len(args), name)
+            numbers = check_argnums(argnums, len(args), name)
             leaves, treedef = tree.tree_flatten([args[i] for i in numbers], is_leaf=is_sparse)
             data = [leaf.data if is_sparse(leaf) else leaf for leaf in leaves]
 
             def of_data(data: list) -> Any:
                 whole = list(args)
                 sparse = [
-                    _replaced(leaf, each) if is_sparse(leaf) else each
+                    _replace(leaf, each) if is_sparse(leaf) else each
                     for leaf, each in zip(leaves, data)
                 ]
                 for i, value in zip(numbers, tree.tree_unflatten(treedef, sparse)):
@@ -46,7 +46,7 @@ def _derivative(transform: Callable, name: str, doc: str) -> Callable:
                 return fun(*whole, **others)
 
             derivatives = transform(of_data, has_aux=has_aux, **kwargs)(data)
-            return _rewrapped(name, derivatives, leaves, treedef, isinstance(argnums, int), has_aux)
+            return _rewrap(name, derivatives, leaves, treedef, isinstance(argnums, int), has_aux)
 
         return run
 
@@ -55,14 +55,12 @@ def _derivative(transform: Callable, name: str, doc: str) -> Callable:
     return derived
 
 
-def _replaced(mat: Any, data: Any) -> Any:
+def _replace(mat: Any, data: Any) -> Any:
     children, static = mat.tree_flatten()
     return type(mat).tree_unflatten(static, (data, *children[1:]))
 
 
-def _rewrapped(
-    name: str, found: Any, leaves: list, treedef: Any, single: bool, has_aux: bool
-) -> Any:
+def _rewrap(name: str, found: Any, leaves: list, treedef: Any, single: bool, has_aux: bool) -> Any:
     def wrap(derivatives: list) -> Any:
         made = [
             _with_leading(leaf, each) if is_sparse(leaf) else each
@@ -88,7 +86,7 @@ def _with_leading(mat: Any, data: Any) -> Any:
     """Return derivatives of the data as a sparse array; the result dims of a Jacobian come first, as batch dims."""
     more = data.ndim - mat.data.ndim
     if not more:
-        return _replaced(mat, data)
+        return _replace(mat, data)
     lead = data.shape[:more]
     indices = wnp.broadcast_to(mat.indices, (*lead, *mat.indices.shape))
     return BCOO(

@@ -82,7 +82,7 @@ class JAXSparse:
 
     def sum(self, *args: Any, **kwargs: Any) -> Any:
         """Return the sum over dims: see `weft.numpy.sum`."""
-        return self._sparsified(lambda x: wnp.sum(x, *args, **kwargs), self)
+        return self._sparsify(lambda x: wnp.sum(x, *args, **kwargs), self)
 
     def __repr__(self) -> str:
         try:
@@ -98,7 +98,7 @@ class JAXSparse:
         return f"{type(self).__name__}({dtype}[{', '.join(map(str, self.shape))}], {sizes})"
 
     # ---- operators: the operators of dense arrays, sparsified
-    def _sparsified(self, fun: Any, *arrays: Any) -> Any:
+    def _sparsify(self, fun: Any, *arrays: Any) -> Any:
         return hooks.sparsify(fun)(*arrays)
 
     def __len__(self) -> int:
@@ -107,46 +107,46 @@ class JAXSparse:
         return self.shape[0]
 
     def __neg__(self) -> Any:
-        return self._sparsified(wnp.negative, self)
+        return self._sparsify(wnp.negative, self)
 
     def __pos__(self) -> Any:
         return self
 
     def __abs__(self) -> Any:
-        return self._sparsified(wnp.abs, self)
+        return self._sparsify(wnp.abs, self)
 
     def __matmul__(self, other: Any) -> Any:
-        return self._sparsified(wnp.matmul, self, _operand(other))
+        return self._sparsify(wnp.matmul, self, _operand(other))
 
     def __rmatmul__(self, other: Any) -> Any:
-        return self._sparsified(wnp.matmul, _operand(other), self)
+        return self._sparsify(wnp.matmul, _operand(other), self)
 
     def __mul__(self, other: Any) -> Any:
-        return self._sparsified(wnp.multiply, self, _operand(other))
+        return self._sparsify(wnp.multiply, self, _operand(other))
 
     def __rmul__(self, other: Any) -> Any:
-        return self._sparsified(wnp.multiply, _operand(other), self)
+        return self._sparsify(wnp.multiply, _operand(other), self)
 
     def __truediv__(self, other: Any) -> Any:
-        return self._sparsified(wnp.divide, self, _operand(other))
+        return self._sparsify(wnp.divide, self, _operand(other))
 
     def __add__(self, other: Any) -> Any:
-        return self._sparsified(wnp.add, self, _operand(other))
+        return self._sparsify(wnp.add, self, _operand(other))
 
     def __radd__(self, other: Any) -> Any:
-        return self._sparsified(wnp.add, _operand(other), self)
+        return self._sparsify(wnp.add, _operand(other), self)
 
     def __sub__(self, other: Any) -> Any:
-        return self._sparsified(wnp.subtract, self, _operand(other))
+        return self._sparsify(wnp.subtract, self, _operand(other))
 
     def __rsub__(self, other: Any) -> Any:
-        return self._sparsified(wnp.subtract, _operand(other), self)
+        return self._sparsify(wnp.subtract, _operand(other), self)
 
     def __pow__(self, other: Any) -> Any:
-        return self._sparsified(lambda x: wnp.power(x, other), self)
+        return self._sparsify(lambda x: wnp.power(x, other), self)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._sparsified(lambda x: x[index], self)
+        return self._sparsify(lambda x: x[index], self)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(

@@ -162,11 +162,11 @@ class BCOO(JAXSparse):
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
         """Permute the dims; batch, sparse and dense dims are permuted separately."""
-        return self._sparsified(lambda x: wnp.transpose(x, axes_of(x.ndim, axes)), self)
+        return self._sparsify(lambda x: wnp.transpose(x, axes_of(x.ndim, axes)), self)
 
     def reshape(self, *shape: Any, order: str = "C") -> BCOO:
         """See `bcoo_reshape`; the shape may be a tuple or separate integers."""
-        return self._sparsified(lambda x: x.reshape(*shape, order=order), self)
+        return self._sparsify(lambda x: x.reshape(*shape, order=order), self)
 
     def astype(self, *args: Any, **kwargs: Any) -> BCOO:
         """Return the same entries with another dtype."""
@@ -270,7 +270,7 @@ def in_range(indices: Any, sparse: Sequence[int]) -> Any:
     return wnp.all((indices >= 0) & (indices < wnp.array(np.array(sparse), indices.dtype)), axis=1)
 
 
-def beside(mask: Any, data: Any) -> Any:
+def broadcast_mask(mask: Any, data: Any) -> Any:
     """Reshape a mask [nse] to broadcast against data [nse, *dense]."""
     return wnp.reshape(mask, (*mask.shape, *[1] * (data.ndim - 1)))
 
@@ -480,7 +480,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
         there = in_range(indices, sparse)
-        data = wnp.where(beside(there, data), data, wnp.zeros((), data.dtype))
+        data = wnp.where(broadcast_mask(there, data), data, wnp.zeros((), data.dtype))
         bound = wnp.array(np.array(sparse, np.int64), indices.dtype)
         indices = wnp.where(there[:, None], indices, bound)
         order = _order(indices)
@@ -592,10 +592,10 @@ def batch_to_sparse(mat: BCOO) -> BCOO:
 
     data, indices = whole_batches(mat)
     if not mat.n_sparse:
-        return _relaid(
+        return _copy_to_layout(
             mat, one, mat.n_batch - 1, data, wnp.zeros((*indices.shape[:-1], 0), indices.dtype)
         )
-    return _relaid(mat, one, mat.n_batch - 1, data, indices, mat.indices_sorted)
+    return _copy_to_layout(mat, one, mat.n_batch - 1, data, indices, mat.indices_sorted)
 
 
 def _dense_to_sparse(mat: BCOO) -> BCOO:
@@ -609,7 +609,7 @@ def _dense_to_sparse(mat: BCOO) -> BCOO:
             [repeated, places], axis=1
         )
 
-    return _relaid(mat, one, mat.n_batch, *whole_batches(mat), mat.indices_sorted)
+    return _copy_to_layout(mat, one, mat.n_batch, *whole_batches(mat), mat.indices_sorted)
 
 
 def _sparse_to_dense(mat: BCOO) -> BCOO:
@@ -621,7 +621,7 @@ def _sparse_to_dense(mat: BCOO) -> BCOO:
         wide: Any = wnp.zeros((nse, size, *data.shape[1:]), data.dtype)
         return wide.at[wnp.arange(nse), indices[:, -1]].set(data, mode="drop"), indices[:, :-1]
 
-    result = _relaid(mat, one, mat.n_batch, *whole_batches(mat))
+    result = _copy_to_layout(mat, one, mat.n_batch, *whole_batches(mat))
     return BCOO((result.data, result.indices), shape=mat.shape, indices_sorted=mat.indices_sorted)
 
 
@@ -637,7 +637,7 @@ def _sparse_to_batch(mat: BCOO) -> BCOO:
                 indices[:, 1:],
                 wnp.array(np.array(sparse[1:], np.int64), indices.dtype),
             )
-            return wnp.where(beside(here, data), data, wnp.zeros((), data.dtype)), rest
+            return wnp.where(broadcast_mask(here, data), data, wnp.zeros((), data.dtype)), rest
 
         return weft.vmap(row)(wnp.arange(sparse[0], dtype=indices.dtype))
 
@@ -645,7 +645,7 @@ def _sparse_to_batch(mat: BCOO) -> BCOO:
     return BCOO((data, indices), shape=mat.shape, unique_indices=mat.unique_indices)
 
 
-def _relaid(
+def _copy_to_layout(
     mat: BCOO, one: Callable, n_batch: int, data: Any, indices: Any, indices_sorted: bool = False
 ) -> BCOO:
     data, indices = over_batches(one, n_batch)(data, indices)

@@ -27,7 +27,7 @@ from weft.experimental.sparse.bcoo import (
     bcoo_extract_data,
     bcoo_sum_duplicates,
     bcoo_todense,
-    beside,
+    broadcast_mask,
     columns,
     in_range,
     over_batches,
@@ -180,7 +180,7 @@ def _entries(
     if data.shape[0] == 0:
         return wnp.zeros(list(map(sizes.__getitem__, out)), data.dtype)
     there = in_range(indices, list(map(sizes.__getitem__, sparse)))
-    data = wnp.where(beside(there, data), data, wnp.zeros((), data.dtype))
+    data = wnp.where(broadcast_mask(there, data), data, wnp.zeros((), data.dtype))
     shared = [l for l in sparse if l in right]
     rest = [l for l in right if l not in shared]
     rhs = wnp.transpose(rhs, list(map(right.index, shared + rest)))
@@ -206,11 +206,11 @@ def _entries(
 def _contract(x: Any, x_labels: list, y: Any, y_labels: list, out: list) -> Any:
     """Return an einsum; without contracted labels, a plain multiplication, which fuses with the gather and the scatter."""
     if all(l in out for l in x_labels + y_labels):
-        return _aligned(x, x_labels, out) * _aligned(y, y_labels, out)
+        return _align(x, x_labels, out) * _align(y, y_labels, out)
     return wnp.einsum(f"{''.join(x_labels)},{''.join(y_labels)}->{''.join(out)}", x, y)
 
 
-def _aligned(x: Any, labels: list, out: list) -> Any:
+def _align(x: Any, labels: list, out: list) -> Any:
     order = [l for l in out if l in labels]
     x = wnp.transpose(x, [labels.index(l) for l in order])
     return wnp.expand_dims(x, tuple(i for i, l in enumerate(out) if l not in labels))
@@ -226,7 +226,7 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
             "bcoo_dot_general: sparse × sparse with dense dims. Call update_layout(n_dense=0) first."
         )
     same_batch = batch_l == batch_r and lhs.n_batch == rhs.n_batch
-    n = _leading(lhs.n_batch, batch_l) if same_batch else 0
+    n = _count_leading_batch_dims(lhs.n_batch, batch_l) if same_batch else 0
     if (lhs.n_batch, rhs.n_batch) != (n, n):
         lhs, rhs = _all_sparse(lhs, n), _all_sparse(rhs, n)
     free_l, free_r = _free(lhs.ndim, contract_l + batch_l), _free(rhs.ndim, contract_r + batch_r)
@@ -278,7 +278,7 @@ def _columns(n_batch: int, place: tuple, indices: Any, dims: list[int]) -> list[
     return [indices[:, d - n_batch][place] for d in dims]
 
 
-def _leading(n_batch: int, batch: Sequence[int]) -> int:
+def _count_leading_batch_dims(n_batch: int, batch: Sequence[int]) -> int:
     """Return the number of batch dims of the product that are leading batch dims of the arrays: all or none."""
     return n_batch if tuple(batch[:n_batch]) == tuple(range(n_batch)) else 0
 

@@ -22,7 +22,7 @@ from weft.experimental.sparse.bcoo import (
     BCOO,
     batch_to_sparse,
     bcoo_sum_duplicates,
-    beside,
+    broadcast_mask,
     columns,
     in_range,
     over_batches,
@@ -303,7 +303,7 @@ def bcoo_slice(
                 unique_indices=mat.unique_indices,
             )
         )
-    return _windowed(
+    return _window(
         mat,
         data,
         indices,
@@ -319,7 +319,7 @@ def _resize_ones(array: Any, shape: tuple[int, ...], b: int) -> Any:
     return array[tuple(slice(0, min(array.shape[d], shape[d])) for d in range(b))] if b else array
 
 
-def _windowed(
+def _window(
     mat: BCOO, data: Any, indices: Any, shape: tuple[int, ...], starts: Any, steps: Any, limits: Any
 ) -> BCOO:
     """Keep the entries whose sparse indices are in a window, with shifted indices; truncate padding if possible."""
@@ -405,7 +405,7 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
         )
     at = wnp.stack([wnp.asarray(start, indices.dtype) for start in starts[b:end]])
     limits = at + wnp.array(np.array(sizes[b:end], np.int64), indices.dtype)
-    return _windowed(mat, data, indices, sizes, at, np.ones(end - b, int), limits)
+    return _window(mat, data, indices, sizes, at, np.ones(end - b, int), limits)
 
 
 def bcoo_gather(
@@ -521,7 +521,7 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
         there = in_range(indices, sparse)
-        data = wnp.where(beside(there, data), data, wnp.zeros((), data.dtype))
+        data = wnp.where(broadcast_mask(there, data), data, wnp.zeros((), data.dtype))
         if not keep:
             return data.sum(0, keepdims=True), wnp.zeros((1, 0), indices.dtype)
         rest = wnp.stack([indices[:, i] for i in keep], axis=1)

@@ -412,7 +412,7 @@ class SparseTestCase(_Base):
         def batched_args() -> list:
             examples = list(zip(*(args_maker() for _ in range(batch_size))))
             return [
-                each[0] if dim is None else _stacked(each, dim)
+                each[0] if dim is None else _stack(each, dim)
                 for each, dim in zip(examples, bdims, strict=True)
             ]
 
@@ -477,7 +477,7 @@ def _made_dense(args: Any) -> Any:
     return tree.tree_map(todense, args, is_leaf=is_sparse)
 
 
-def _stacked(arrays: Sequence, dim: int) -> Any:
+def _stack(arrays: Sequence, dim: int) -> Any:
     """Stack arrays, dense or sparse, along a new dim."""
     wider = [sparsify(lambda x: lax.expand_dims(x, [dim]))(array) for array in arrays]
     return sparsify(lambda arrays: wnp.concatenate(arrays, axis=dim))(wider)

@@ -581,7 +581,7 @@ def _while(
     of_body, carry = rest[:body_nconsts], list(rest[body_nconsts:])
     return lax.while_loop(
         lambda carry: _run(cond_jaxpr, [*of_cond, *carry])[0],
-        lambda carry: _alike("while_loop", carry, _run(body_jaxpr, [*of_body, *carry])),
+        lambda carry: _match_carry("while_loop", carry, _run(body_jaxpr, [*of_body, *carry])),
         carry,
     )
 
@@ -602,13 +602,13 @@ def _scan(
 
     def step(carry: list, row: list) -> tuple[list, list]:
         outs = _run(jaxpr, [*consts, *carry, *row])
-        return _alike("scan", carry, outs[:num_carry]), outs[num_carry:]
+        return _match_carry("scan", carry, outs[:num_carry]), outs[num_carry:]
 
     carry, out = lax.scan(step, carry, rows, length=length, reverse=reverse, unroll=unroll)
     return [*carry, *out]
 
 
-def _alike(name: str, before: list, after: list) -> list:
+def _match_carry(name: str, before: list, after: list) -> list:
     """Convert loop carries to the structure of the initial values: the number of entries, and the flags of the indices."""
     for i, (old, new) in enumerate(zip(before, after)):
         if _layout(old) != _layout(new):

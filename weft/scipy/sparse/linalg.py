@@ -247,7 +247,7 @@ def _products(columns: Any, v: Any):
     )
 
 
-def _combined(columns: Any, weights: Any) -> Any:
+def _combine(columns: Any, weights: Any) -> Any:
     return _map(lambda q: wnp.tensordot(weights.astype(q.dtype), q, 1), columns)
 
 
@@ -256,12 +256,12 @@ def _orthogonal(columns: Any, v: Any) -> tuple:
     total = 0
     for _ in range(2):
         share = _products(columns, v)
-        v = _map(lambda a, b: a - b.astype(a.dtype), v, _combined(columns, share))
+        v = _map(lambda a, b: a - b.astype(a.dtype), v, _combine(columns, share))
         total = total + share
     return v, total
 
 
-def _normalized(v: Any) -> tuple:
+def _normalize(v: Any) -> tuple:
     size = wnp.sqrt(_square(v))
     safe = wnp.where(size > np.finfo(size.dtype).eps, size, 1)
     return _map(lambda a: (a / safe.astype(a.dtype)).astype(a.dtype), v), size
@@ -282,7 +282,7 @@ def _krylov(apply: Callable, prepare: Callable, residual: Any, size, restart: in
         v, share = _orthogonal(columns, _like(prepare(apply(q)), q))
         # treat the rounding error of a vector inside the space as zero
         largest = wnp.sqrt(wnp.sum(wnp.abs(share) ** 2))
-        unit, length = _normalized(v)
+        unit, length = _normalize(v)
         length = wnp.where(length > 10 * np.finfo(length.dtype).eps * largest, length, 0)
         unit = _map(lambda a: wnp.where(length == 0, 0, a), unit)
         row = share.astype(kind) + wnp.where(wnp.arange(restart + 1) == k + 1, length, 0).astype(
@@ -340,7 +340,7 @@ def gmres(
             columns, h = _krylov(apply, prepare, prepared, length, count, length > 0)
             right = wnp.zeros(count + 1, h.dtype).at[0].set(length.astype(h.dtype))
             y = wnp.linalg.lstsq(h.T, right)[0]
-            x = _map(lambda a, d: _cast(a + d, a), x, _combined(_map(lambda q: q[:-1], columns), y))
+            x = _map(lambda a, d: _cast(a + d, a), x, _combine(_map(lambda q: q[:-1], columns), y))
             return x, *rest(x), k + 1
 
         x0 = _like(x0, b)

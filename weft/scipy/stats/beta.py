@@ -10,7 +10,7 @@ from weft._engine.ops.functions.incomplete_beta import betaincc, log_betainc
 from weft._engine.scipy.special.deviance import log_quotient
 from weft._engine.scipy.special.gamma_ratios import _digamma_rise
 from weft._engine.scipy.stats.deviance import log_binomial
-from weft._engine.scipy.stats.family import continuous, valid, within
+from weft._engine.scipy.stats.family import continuous, evaluate_where, valid
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
 from weft.scipy import special
@@ -86,7 +86,9 @@ def _in_unit(fun):
 
 
 def _inside(fun, outside: float):
-    return lambda z, a, b: within((z >= 0) & (z <= 1), z, 0.5, lambda z: fun(z, a, b), outside)
+    return lambda z, a, b: evaluate_where(
+        (z >= 0) & (z <= 1), z, 0.5, lambda z: fun(z, a, b), outside
+    )
 
 
 logpdf, pdf, cdf, logcdf, sf, logsf = continuous(

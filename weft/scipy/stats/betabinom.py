@@ -10,7 +10,7 @@ from weft._engine.scipy.stats.deviance import (
     count_slope,
     log_beta_binomial,
 )
-from weft._engine.scipy.stats.family import discrete, whole, within
+from weft._engine.scipy.stats.family import discrete, evaluate_where, whole
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
 
@@ -56,10 +56,12 @@ logpmf, pmf = discrete(
     "betabinom",
     "logpmf pmf",
     "n a b",
-    logpmf=lambda k, n, a, b: within(
+    logpmf=lambda k, n, a, b: evaluate_where(
         whole(k) & (k <= n), k, 0.0, lambda k: log_beta_binomial(k, n - k, a, b)
     ),
-    pmf=lambda k, n, a, b: within(whole(k) & (k <= n), k, 0.0, lambda k: _pmf(k, n - k, a, b), 0.0),
+    pmf=lambda k, n, a, b: evaluate_where(
+        whole(k) & (k <= n), k, 0.0, lambda k: _pmf(k, n - k, a, b), 0.0
+    ),
 )
 
 

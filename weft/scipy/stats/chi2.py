@@ -8,7 +8,12 @@ from collections.abc import Callable
 from weft import numpy as wnp
 from weft._engine.ops.functions.incomplete import igamma_grad_x, log_igamma, log_igammac
 from weft._engine.scipy.stats.deviance import log_gamma_density
-from weft._engine.scipy.stats.family import continuous, log_one_less_exp, one_less_exp, within
+from weft._engine.scipy.stats.family import (
+    continuous,
+    evaluate_where,
+    log_one_less_exp,
+    one_less_exp,
+)
 from weft._engine.util.source import guard_all
 from weft.scipy import special
 
@@ -38,8 +43,10 @@ logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "chi2",
     "logpdf pdf cdf logcdf sf logsf",
     "df",
-    logpdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _log_density(z, df / 2) - math.log(2)),
-    pdf=lambda z, df: within(z >= 0, z, 1.0, lambda z: _pdf(z, df), 0.0),
+    logpdf=lambda z, df: evaluate_where(
+        z >= 0, z, 1.0, lambda z: _log_density(z, df / 2) - math.log(2)
+    ),
+    pdf=lambda z, df: evaluate_where(z >= 0, z, 1.0, lambda z: _pdf(z, df), 0.0),
     cdf=_near_zero(wnp.exp, special.gammainc),
     sf=_near_zero(lambda first: one_less_exp(-first), special.gammaincc),
     logcdf=_near_zero(lambda first: first, log_igamma),

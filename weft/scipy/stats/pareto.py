@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft import numpy as wnp
-from weft._engine.scipy.stats.family import continuous, log_of_part, one_less_exp, within
+from weft._engine.scipy.stats.family import continuous, evaluate_where, log_of_part, one_less_exp
 from weft._engine.util.source import guard_all
 
 
@@ -25,8 +25,8 @@ logpdf, pdf, cdf, logcdf, sf, logsf, ppf = continuous(
     "pareto",
     "logpdf pdf cdf logcdf sf logsf ppf",
     "b",
-    logpdf=lambda z, b: within(z >= 1, z, 1.0, lambda z: wnp.log(b) - (b + 1) * wnp.log(z)),
-    pdf=lambda z, b: within(
+    logpdf=lambda z, b: evaluate_where(z >= 1, z, 1.0, lambda z: wnp.log(b) - (b + 1) * wnp.log(z)),
+    pdf=lambda z, b: evaluate_where(
         z >= 1, z, 1.0, lambda z: wnp.where(b > 0, b, wnp.nan) / z * wnp.power(z, -b), 0.0
     ),
     cdf=lambda z, b: one_less_exp(b * _log(z)),

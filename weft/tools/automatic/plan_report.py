@@ -94,12 +94,12 @@ class PlanReport:
     @functools.cached_property
     def arguments(self) -> list[ValueGroup]:
         """The arguments, in order."""
-        return _alike(self.plan.inputs, are_arguments=True)
+        return _group_equal_values(self.plan.inputs, are_arguments=True)
 
     @functools.cached_property
     def results(self) -> list[ValueGroup]:
         """The results, in order."""
-        return _alike(self.plan.outputs, are_arguments=False)
+        return _group_equal_values(self.plan.outputs, are_arguments=False)
 
     @functools.cached_property
     def intermediates(self) -> list[ValueGroup]:
@@ -154,7 +154,7 @@ class PlanReport:
         return [(float(peak), float(price)) for peak, price in self.plan.price_of_memory()]
 
 
-def _alike(values: Sequence[PlannedValue], are_arguments: bool) -> list[ValueGroup]:
+def _group_equal_values(values: Sequence[PlannedValue], are_arguments: bool) -> list[ValueGroup]:
     """Return arguments or results of one type and layout together, in order of their first ones."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, v in enumerate(values):

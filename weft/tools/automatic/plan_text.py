@@ -52,14 +52,14 @@ def _intermediates(report: PlanReport) -> str:
     lines = ["Intermediate values:"]
     for group in groups[:MOST_INTERMEDIATES]:
         lines.append(f"  {group.type} {group.layout}{group.others}")
-        lines.append(f"      at {_shortened(group.name)}")
+        lines.append(f"      at {_shorten(group.name)}")
     if len(groups) > MOST_INTERMEDIATES:
         rest = groups[MOST_INTERMEDIATES:]
         lines.append(f"  and {len(rest)} smaller groups")
     return "\n".join(lines)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
 
 

@@ -14,7 +14,7 @@ from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.control.custom_partition import without_partitions
 from weft._engine.core.interpret import evaluate
 from weft._engine.hlo.cost import module_cost
-from weft._engine.hlo.text.hlo_text import lowered
+from weft._engine.hlo.text.hlo_text import lower_global
 from weft._engine.util import tree
 from weft._engine.util.record import record
 from weft._engine.util.source import function_module
@@ -96,7 +96,7 @@ class StepRecorder:
 def count_flops(traced: Any) -> float:
     """Return the floating point operations of a traced program; the number of equations if they are not known."""
     try:
-        return module_cost(lowered(without_partitions(traced.jaxpr), traced.name))["flops"]
+        return module_cost(lower_global(without_partitions(traced.jaxpr), traced.name))["flops"]
     except NotImplementedError:  # for an operation that has no lowering to HLO
         return len(traced.jaxpr.eqns)
 

@@ -17,15 +17,15 @@ from weft._engine.backends.array_spec import ArraySpec, on_backend
 from weft._engine.backends.formats import Layout, order_of
 from weft._engine.control.custom_partition import without_partitions
 from weft._engine.core.trace import derived_trace, eval_trace
-from weft._engine.ir.explicit import has_explicit_axes, on_devices, says_all
+from weft._engine.ir.explicit import has_explicit_axes, is_fully_specified, on_devices
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.mesh import AUTO, Mesh, current_mesh, device_mesh
 from weft._engine.ir.program_mesh import (
     check_same_devices,
     constraint_shardings,
+    find_typed_devices,
     is_abstract,
     operations_that_name,
-    typed_devices,
     with_devices,
 )
 from weft._engine.ir.rewrite import used_vars
@@ -194,11 +194,11 @@ def _on_assignment(
     for sharding, aval in zip(out_shardings, out_avals):
         if sharding is not None and is_abstract(sharding):
             sharding = on_devices(sharding, assignment)
-        elif sharding is None and says_all(aval.explicit):
+        elif sharding is None and is_fully_specified(aval.explicit):
             sharding = on_devices(aval.explicit, assignment)
         placed.append(sharding)
     if (mesh := device_mesh()) is not None:
-        program = _whole_over_explicit(mesh, program, specs, placed)
+        program = _replicate_over_explicit_axes(mesh, program, specs, placed)
         placed = _default_out_shardings(mesh, program, specs, placed)
     return program, placed
 
@@ -252,7 +252,7 @@ def _result_orders(
     ]
 
 
-def _whole_over_explicit(
+def _replicate_over_explicit_axes(
     mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None]
 ) -> Jaxpr:
     """Return the program with unspecified results replicated over the explicit axes of a mesh that also has automatic ones, so that arrays
@@ -358,7 +358,7 @@ def _on_one_backend(
 ) -> tuple[list[ArraySpec], list[Sharding | None]]:
     """Return array specs and shardings on the devices that the program names inside, or else on the devices of `backend`."""
     inside = next((s for s in constraint_shardings(jaxpr) if not is_abstract(s)), None)
-    devices = typed_devices(jaxpr) if inside is None else inside.device_assignment
+    devices = find_typed_devices(jaxpr) if inside is None else inside.device_assignment
     runs_on = backend if devices is None else devices[0].client
     placed = [
         ArraySpec(s.aval, on_backend(s.sharding, runs_on), s.committed, s.order) for s in specs
@@ -399,14 +399,14 @@ class _Assignment:
         specs, committed = self.specs, self.committed
         check_same_devices([specs[i].sharding for i in committed], self._argument)
         chosen = specs[committed[0]].sharding.device_assignment if committed else None
-        for sharding in self._named():
+        for sharding in self._collect_named_shardings():
             if sharding is None or is_abstract(sharding):  # these adopt the devices of the others
                 continue
             if chosen is None or (len(chosen) == 1 and not committed):
                 chosen = sharding.device_assignment
             elif sharding.device_assignment != chosen:
                 raise self._disagreement(sharding, chosen)
-        chosen = chosen or typed_devices(self.jaxpr)
+        chosen = chosen or find_typed_devices(self.jaxpr)
         mesh = device_mesh()
         if mesh is None:
             return chosen or default_sharding().device_assignment
@@ -414,7 +414,7 @@ class _Assignment:
             raise self._off_mesh(chosen, mesh)
         return mesh.flat_devices
 
-    def _named(self) -> list[Sharding | None]:
+    def _collect_named_shardings(self) -> list[Sharding | None]:
         """Return the shardings that the program names: automatic ones, shardings of results and of constraints."""
         auto = self.options.automatic
         automatic = [] if auto is None else [replicated_over(auto.mesh)]

@@ -29,7 +29,7 @@ from weft._engine.runtime.executable import Executable
 from weft._engine.util import tree
 from weft._engine.util.dtypes import float0
 from weft._engine.util.record import record
-from weft._engine.util.state import Dispatching, clearing, forget_entries, guard, new_entries
+from weft._engine.util.state import Dispatching, forget_entries, guard, new_entries, on_clear_caches
 
 
 @record(frozen=False, eq=False)
@@ -302,7 +302,7 @@ def parameters_key(*parameters: Any) -> tuple:
     return structure, tuple([(type(x), x) for x in leaves])
 
 
-@clearing
+@on_clear_caches
 def _clear_all() -> None:
     for cache in [ref() for ref in list(_caches)]:
         if cache is not None:

@@ -12,10 +12,10 @@ from typing import Any
 
 from weft._engine import backends
 from weft._engine.api.calls.build import ProgramOptions
-from weft._engine.api.execute import on_mesh, run, to_array, with_key_reuse_check
+from weft._engine.api.execute import move_to_context_mesh, run, to_array, with_key_reuse_check
 from weft._engine.control.call import jit_p
 from weft._engine.core.context import TraceContext, current_context
-from weft._engine.core.extension import ExtensionPrimitive, implemented_apart
+from weft._engine.core.extension import ExtensionPrimitive, has_python_implementation
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import CallbackOp, Primitive, RegionOp, UnsupportedRule
 from weft._engine.core.stage import stage
@@ -24,7 +24,7 @@ from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 from weft._engine.runtime.array import Array
 from weft._engine.transforms.expand import has_extensions
 from weft._engine.util.source import user_frame
-from weft._engine.util.state import clearing
+from weft._engine.util.state import on_clear_caches
 
 
 @functools.lru_cache(maxsize=8192)
@@ -35,7 +35,7 @@ def _op_program(
     return _stage_op(primitive, avals, dict(params))
 
 
-clearing(_op_program.cache_clear)
+on_clear_caches(_op_program.cache_clear)
 
 
 def _region_program(primitive: Primitive, avals: tuple, params: dict) -> Jaxpr:
@@ -77,10 +77,10 @@ def evaluate_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
         primitive.implementation is not None or primitive.expand is None
     ):
         return primitive.impl(*args, **params)
-    return compiled_op(primitive, args, params)
+    return run_compiled_op(primitive, args, params)
 
 
-def compiled_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
+def run_compiled_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
     """Evaluate one primitive on concrete values by running its program."""
     if primitive.is_call and _is_interpreted(primitive, params["jaxpr"]):
         return evaluate(params["jaxpr"], *args)
@@ -99,7 +99,7 @@ def compiled_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
 def _is_interpreted(primitive: Primitive, inner: Jaxpr) -> bool:
     """Return whether a call is evaluated op by op, because Python functions implement some of its ops."""
     has_functions = has_extensions(inner) or (implementations and primitive is not jit_p)
-    return bool(has_functions) and implemented_apart(inner)
+    return bool(has_functions) and has_python_implementation(inner)
 
 
 def _run_call(arrays: list[Array], params: dict) -> list[Array]:
@@ -115,7 +115,7 @@ def _run_call(arrays: list[Array], params: dict) -> list[Array]:
 
 def _run_checked(jaxpr: Jaxpr, arrays: list[Array], options: ProgramOptions) -> list[Array]:
     return with_key_reuse_check(
-        jaxpr, options.name, arrays, lambda: run(jaxpr, on_mesh(arrays), options)
+        jaxpr, options.name, arrays, lambda: run(jaxpr, move_to_context_mesh(arrays), options)
     )
 
 
@@ -127,8 +127,10 @@ def _is_on_one_device(params: dict, arrays: Sequence[Array]) -> bool:
 
 
 def _run_callback(primitive: Primitive, arrays: list[Array], params: dict) -> list[Array]:
-    from weft._engine.ops.callback import reporting
+    from weft._engine.ops.callback import wrap_reference
 
     backends.wait_for_effects()
-    call = reporting(primitive, user_frame()) if "result_avals" in params else primitive.reference
+    call = (
+        wrap_reference(primitive, user_frame()) if "result_avals" in params else primitive.reference
+    )
     return [to_array(x) for x in call(*[x._numpy() for x in arrays], **params)]

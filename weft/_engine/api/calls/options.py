@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from weft._engine import backends
-from weft._engine.api.flat import argument_names, checked_argnames, signature_of
+from weft._engine.api.flat import argument_names, check_argnames, signature_of
 from weft._engine.api.layouts import check_constrained
 from weft._engine.backends.base import Device
 from weft._engine.ir.shardings import SingleDeviceSharding
@@ -143,7 +143,7 @@ class Parameters:
         """Return numbers and names of the selected parameters; unspecified ones are derived from the others."""
         numbers = () if argnums is None else (argnums,) if isinstance(argnums, int) else argnums
         numbers = tuple(numbers)
-        names = () if argnames is None else checked_argnames(argnames, "jit", f"{what}_argnames")
+        names = () if argnames is None else check_argnames(argnames, "jit", f"{what}_argnames")
         for n in numbers:
             if not isinstance(n, int):
                 raise TypeError(f"jit: {what}_argnums must be integers, got {n!r}.")

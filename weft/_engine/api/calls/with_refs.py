@@ -14,8 +14,14 @@ from typing import Any, Protocol
 from weft._engine.api.calls.call_cache import CallCache, FlatCall
 from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.struct import stands_for_ref
-from weft._engine.control.hitypes import on_copies, put_back, taken_apart
-from weft._engine.control.ref import LiftedRefs, check_aliases, check_returned, is_ref, retried
+from weft._engine.control.hitypes import extract_mutable_values, on_copies, restore_mutable_values
+from weft._engine.control.ref import (
+    LiftedRefs,
+    check_aliases,
+    check_returned,
+    is_ref,
+    trace_with_lifted_refs,
+)
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import UsesRefs
 from weft._engine.core.trace import any_tracers, eval_trace, trace_state
@@ -53,9 +59,9 @@ def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
         inner = threaded["mutable"] = jitted._variant(
             on_arrays, out_shardings=None if outs is None else (outs, None)
         )
-    (args, kwargs), values = taken_apart((args, kwargs))
+    (args, kwargs), values = extract_mutable_values((args, kwargs))
     out, contents = inner(*args, **kwargs)
-    put_back(values, contents)
+    restore_mutable_values(values, contents)
     return out
 
 
@@ -86,7 +92,7 @@ def call_with_refs(
 
     closed = jitted._cache.refs
     new = [r for r in refs if not any(r is k for k in closed)]
-    closed[:], (out, state, lent_values) = retried(
+    closed[:], (out, state, lent_values) = trace_with_lifted_refs(
         run, [*closed, *new], lent, jitted.fun, "jit", lent_names
     )
     for ref, value in zip([*closed, *lent], [*state, *lent_values]):
@@ -114,11 +120,11 @@ def on_values(jitted: Jitted, refs: list, call: FlatCall) -> tuple[Jitted, tuple
     values = [
         x[...] if is_ref(x) else x.update(is_ref=False) if stands_for_ref(x) else x for x in leaves
     ]
-    inner = _threaded(jitted, refs, positions, jitted._leaf_names(call.in_tree))
+    inner = _restore_refs(jitted, refs, positions, jitted._leaf_names(call.in_tree))
     return inner, jitted._rebuild(call.statics, call.in_tree, values)
 
 
-def _threaded(jitted: Jitted, refs: list, positions: tuple, names: list[str]) -> Jitted:
+def _restore_refs(jitted: Jitted, refs: list, positions: tuple, names: list[str]) -> Jitted:
     """Return the function of values, which passes references to the original function for the leaves at `positions`."""
     key = tuple(map(id, refs)), positions
     inner = jitted._cache.threaded.get(key)
@@ -144,14 +150,14 @@ def _threaded(jitted: Jitted, refs: list, positions: tuple, names: list[str]) ->
         with_values,
         in_shardings=(None, *ins) if isinstance(ins, (tuple, list)) else ins,
         out_shardings=None if outs is None else (outs, None, None),
-        static_argnums=_shifted(jitted.options.static_argnums),
-        donate_argnums=_shifted(jitted.options.donate_argnums),
+        static_argnums=_shift(jitted.options.static_argnums),
+        donate_argnums=_shift(jitted.options.donate_argnums),
     )
     inner.is_threaded, inner.traced_once = True, traced_once
     jitted._cache.threaded[key] = inner
     return inner
 
 
-def _shifted(numbers: Sequence[int]) -> tuple[int, ...]:
+def _shift(numbers: Sequence[int]) -> tuple[int, ...]:
     """Return argument numbers shifted by one additional leading argument."""
     return tuple([n + 1 if n >= 0 else n for n in numbers])

@@ -139,7 +139,8 @@ class _PullbackRule:
         in_cts = iter(backward_pass(at_point, linear, cts, unwanted))
         result = [next(in_cts) if d else None for d in self.is_differentiable]
         return tree.tree_unflatten(
-            of_tangents(self.in_tree), list(map(_given_to, accumulators_of, result, self.in_avals))
+            of_tangents(self.in_tree),
+            list(map(_pullback_result, accumulators_of, result, self.in_avals)),
         )
 
 
@@ -192,7 +193,7 @@ def _accumulators(
     return leaves
 
 
-def _given_to(accumulator: Any, ct: Any, aval) -> Any:
+def _pullback_result(accumulator: Any, ct: Any, aval) -> Any:
     """Return the pullback's result for an argument, after accumulating its cotangent if a reference is bound."""
     if isinstance(accumulator, DontWant):
         return DidntWant()

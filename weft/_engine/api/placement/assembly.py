@@ -65,8 +65,8 @@ def make_array_from_callback(
         values = {
             position: part.astype(part_dtype, copy=False) for position, part in arrays.items()
         }
-    array = parts.assembled(api, ShapedArray(shape, part_dtype), sharding, values, order)
-    if transfers.guarded():
+    array = parts.assemble_array(api, ShapedArray(shape, part_dtype), sharding, values, order)
+    if transfers.is_guarded():
         transfers.to_device(array.aval, sharding)
     return array
 
@@ -116,9 +116,9 @@ def make_array_from_single_device_arrays(
     values_by_device = {device: np.asarray(array._numpy()) for device, array in by_device.items()}
     if isinstance(sharding, NamedSharding) and sharding.unreduced:
         return _of_terms(api, aval, sharding, values_by_device)
-    placed = parts.blocks_here(sharding, len(shape))
+    placed = parts.local_blocks(sharding, len(shape))
     values = {position: values_by_device[device] for position, device in placed.items()}
-    return parts.assembled(api, aval, sharding, values, order)
+    return parts.assemble_array(api, aval, sharding, values, order)
 
 
 def _check_one_each(
@@ -175,8 +175,8 @@ def _of_terms(
 ) -> Array:
     """Return the array with unreduced axes whose term on each device is `held[device]`."""
     memory = ShapedArray((sharding.num_terms, *aval.shape), aval.dtype)
-    placed = parts.blocks_here(sharding.stored, memory.ndim)
-    stored = parts.assembled(
+    placed = parts.local_blocks(sharding.stored, memory.ndim)
+    stored = parts.assemble_array(
         api,
         memory,
         sharding.stored,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine import processes
-from weft._engine.api.execute import relayout, to_array
+from weft._engine.api.execute import move_to_layout, to_array
 from weft._engine.api.layouts import as_sharding
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.formats import Format, Layout, order_of
@@ -23,7 +23,7 @@ from weft._engine.core.stage import StageTrace, is_staged, record_constant
 from weft._engine.core.trace import Tracer, Zero, current_trace, eval_trace, typeof
 from weft._engine.hooks import hi_types
 from weft._engine.ir.explicit import on_devices, type_sharding
-from weft._engine.ir.mesh import Mesh, concrete_mesh, unplaced
+from weft._engine.ir.mesh import Mesh, concrete_mesh, default_placement
 from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft._engine.ir.specs import PartitionSpec
@@ -74,7 +74,7 @@ def device_put(
     _per_leaf(src, x, len(flat), "source")
     if processes.current() is not None:
         _check_equal(flat, targets)
-    with transfers.AllowedTransferLevels(transfers.EXPLICIT), unplaced():
+    with transfers.AllowedTransferLevels(transfers.EXPLICIT), default_placement():
         put = [_put(leaf, target, x, i) for i, (leaf, target) in enumerate(zip(flat, targets))]
     if may_alias is False:
         put = [copy.deepcopy(y) if type(y) is Array else y for y in put]
@@ -85,7 +85,7 @@ def device_put(
         if is_donated and type(leaf) is Array and leaf is not y:
             leaf.delete()
     if is_staged(current_trace()):
-        put = list(map(_recorded, put))
+        put = list(map(_record_constant, put))
     return tree.tree_unflatten(structure, put)
 
 
@@ -101,7 +101,7 @@ def _per_leaf(placement: Any, x: Any, count: int, what: str) -> Sequence:
         ) from None
 
 
-def _recorded(y: Any) -> Any:
+def _record_constant(y: Any) -> Any:
     """Return an array as a constant of the program being traced."""
     return record_constant(y) if type(y) is Array and not dtypes.is_strings(y.dtype) else y
 
@@ -110,7 +110,7 @@ def _check_equal(flat: Sequence, targets: Sequence) -> None:
     """Check that all processes put equal values when they place them on devices of all processes."""
     from weft._engine.runtime import exchange
 
-    n_all, values = exchange.shared().size, []
+    n_all, values = exchange.current_processes().size, []
     for x, target in zip(flat, targets):
         target = target.sharding if isinstance(target, Format) else target
         if (
@@ -222,9 +222,9 @@ def _place(
     if type(array) is np.ndarray and not sharding.unreduced:
         return to_array(array, sharding, order)
     array = to_array(array)
-    if transfers.guarded():
+    if transfers.is_guarded():
         transfers.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
-    return relayout(array, sharding, order=order)
+    return move_to_layout(array, sharding, order=order)
 
 
 def _check_fits(sharding: Sharding, shape: tuple, whole: Any, i: int) -> None:
@@ -268,7 +268,7 @@ def _source_elsewhere(x: Any, sharding: Sharding) -> Sharding | None:
 #: params: sharding, source. Moves a value that is being differentiated from the devices of `source`; its cotangent moves back. In a
 #: staged program, which runs on the devices of its arguments, it is the identity.
 _moved_p = ExtensionPrimitive("device_put")
-_moved_p.def_impl(lambda x, *, sharding, source: relayout(to_array(x), sharding))
+_moved_p.def_impl(lambda x, *, sharding, source: move_to_layout(to_array(x), sharding))
 _moved_p.def_abstract_eval(
     lambda aval, *, sharding, source: aval.update(sharding=type_sharding(sharding, aval.ndim))
 )

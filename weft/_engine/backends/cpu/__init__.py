@@ -44,7 +44,7 @@ _C_TYPES = {
 }
 
 
-def _computed(held: Any) -> Any:
+def _await_block(held: Any) -> Any:
     """Return a block of the native heap after waiting for its values."""
     if type(held) in PENDING_BUFFER_TYPES:
         cast("queue.Queue", queue.current()).wait(held)
@@ -63,9 +63,9 @@ class CpuBackend(Backend):
 
     # ---- memory
     def of_strings(self) -> Backend:
-        from weft._engine.backends.strings import held_on_host
+        from weft._engine.backends.strings import host_backend_of
 
-        return held_on_host(self)
+        return host_backend_of(self)
 
     def allocate(self, spec: ArraySpec) -> HostBuffer:
         return HostBuffer(spec.storage_bytes)
@@ -86,7 +86,9 @@ class CpuBackend(Backend):
         read = _C_TYPES.get(dtype)
         return read and (
             lambda held: (
-                read(held.ptr if type(held) is HostBuffer else block_address(_computed(held))).value
+                read(
+                    held.ptr if type(held) is HostBuffer else block_address(_await_block(held))
+                ).value
             )
         )
 
@@ -114,7 +116,7 @@ class CpuBackend(Backend):
         return (
             held
             if type(held) is HostBuffer
-            else HostBuffer.of_block(_computed(held), spec.storage_bytes)
+            else HostBuffer.of_block(_await_block(held), spec.storage_bytes)
         )
 
     def wait(self, held: Any) -> None:
@@ -154,12 +156,12 @@ class CpuBackend(Backend):
         devices = "" if shared is None else f" {shared.local_counts}"
         return (
             f"cpu {target.current().identity} {pool.num_threads()}{devices}"
-            if loader.works_here()
+            if loader.supports_machine()
             else None
         )
 
     @contextlib.contextmanager
-    def compiling(self) -> Iterator[None]:
+    def enter_compilation(self) -> Iterator[None]:
         pool.defer(1)  # compile before the thread pool starts, but start it if this takes long
         yield
         pool.defer()

@@ -25,8 +25,8 @@ import numpy as np
 
 from weft._engine.cpython.references import is_held_at_most
 from weft._engine.util.errors import OutOfMemoryError, limit_text
-from weft._engine.util.state import clearing
-from weft._engine.util.threads import held_over_forks
+from weft._engine.util.state import on_clear_caches
+from weft._engine.util.threads import fork_safe_lock
 
 # The native heap (codegen/runtime/heap.ll) has the same values: blocks of both heaps are used alike.
 ALIGNMENT = 64
@@ -99,7 +99,7 @@ class PythonHeap:
         self.live = self.peak = self.cached = 0
         self._limit: int | None = None  # bytes of the cache; read at the first `free`
         # reentrant: a garbage collection inside `alloc` may call `free` on the same thread
-        self._lock = held_over_forks(threading.RLock())
+        self._lock = fork_safe_lock(threading.RLock())
 
     def take(self, nbytes: int) -> _Lease | None:
         lease = _Lease(self)
@@ -231,7 +231,7 @@ def cached_bytes() -> int:
     return sum(heap.cached for heap in _heaps)
 
 
-@clearing
+@on_clear_caches
 def trim() -> None:
     """Return all cached blocks to the system."""
     for heap in _heaps:
@@ -291,7 +291,7 @@ class HostBuffer:
         """
         dense = array.flags.c_contiguous and array.dtype.isnative
         if dense and not copy and array.ctypes.data % ALIGNMENT == 0 and array.nbytes:
-            return cls._borrow(array.ctypes.data, array.nbytes, array)
+            return cls._share_memory(array.ctypes.data, array.nbytes, array)
         buffer = cls(array.nbytes)
         if array.nbytes:
             native = array.dtype.newbyteorder("=")
@@ -302,7 +302,7 @@ class HostBuffer:
         return buffer
 
     @classmethod
-    def _borrow(cls, ptr: int, nbytes: int, owner: object) -> HostBuffer:
+    def _share_memory(cls, ptr: int, nbytes: int, owner: object) -> HostBuffer:
         buffer = cls.__new__(cls)
         buffer._owner, buffer.ptr, buffer.nbytes = owner, ptr, nbytes
         return buffer
@@ -310,7 +310,7 @@ class HostBuffer:
     @classmethod
     def of_block(cls, block: object, nbytes: int) -> HostBuffer:
         """Return a buffer on a block of the native heap."""
-        return cls._borrow(block_address(block), nbytes, block)
+        return cls._share_memory(block_address(block), nbytes, block)
 
     def owns_memory(self) -> bool:
         """Return whether no view, slice or other array reads the memory of this buffer."""
@@ -341,7 +341,7 @@ class HostBuffer:
     def slice(self, offset: int, nbytes: int) -> HostBuffer:
         """Return a buffer on a part of this one, which it keeps alive; it is aligned as `offset` is."""
         self._check(offset, nbytes, "slice")
-        return HostBuffer._borrow(self.ptr + offset, nbytes, self)
+        return HostBuffer._share_memory(self.ptr + offset, nbytes, self)
 
     def view(self, dtype: Any, shape: Sequence[int], offset: int = 0) -> np.ndarray:
         """Return a writable dense NumPy array on the memory; it keeps the buffer alive."""

@@ -18,7 +18,7 @@ import numpy as np
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.cpu import buffer
 from weft._engine.codegen.runtime import dispatch, heap, pool, queue
-from weft._engine.codegen.toolchain.native_library import are_at_hand
+from weft._engine.codegen.toolchain.native_library import are_cached
 from weft._engine.cpython import layouts
 from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.util import tree
@@ -300,11 +300,7 @@ def install(cls: type, array_type: type, wait: bool = True) -> bool:
         with suspended, pool.making:
             if cls not in _dispatchers:
                 places = _places(cls, array_type)
-                if (
-                    not wait
-                    and places is not None
-                    and not are_at_hand([*heap.PARTS, places.part()])
-                ):
+                if not wait and places is not None and not are_cached([*heap.PARTS, places.part()]):
                     return False
                 _dispatchers[cls] = _install(cls, places)
     return _dispatchers[cls] is not None
@@ -333,7 +329,7 @@ def open_queue(array_type: type, wait: bool) -> None:
         places = (
             _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
         )
-        if places is not None and are_at_hand([*heap.PARTS, places.part()], wait):
+        if places is not None and are_cached([*heap.PARTS, places.part()], wait):
             _code(places)
 
 

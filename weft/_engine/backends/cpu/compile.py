@@ -60,10 +60,10 @@ def lower(program: LocalProgram, stage: Stage) -> CpuStages:
             [x.blocks for x in program.outs],
         )
         stacked = stage("simplify stacked", simplify, stacked)
-    return CpuStages(stacked, stage("schedule", _scheduled, stacked, program.donated))
+    return CpuStages(stacked, stage("schedule", _schedule_stage, stacked, program.donated))
 
 
-def _scheduled(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
+def _schedule_stage(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
     scheduled = schedule(program, donated, _kernel_check())
     if scheduled.has_loops:
         # imported here: a millisecond that most programs do not need

@@ -59,7 +59,7 @@ class CallPlan:
     argument_bytes: tuple[int, ...]  # of each argument
     result_bytes: tuple[int, ...]
     work: int  # approximate cost of a call, in bytes of memory traffic
-    words: tuple = ()  # process-dependent entries (`exchanges.filled`) of a constant
+    words: tuple = ()  # process-dependent entries (`exchanges.fill_constant`) of a constant
     words_at: int = -1  # number of that constant
 
 
@@ -134,7 +134,7 @@ class CpuLoaded(LoadedLocalProgram):
     ) -> list[Any] | None:
         """Queue the program if it is long, if its arguments are pending, or if it and queued programs have effects."""
         queue, native = queues.current() or _first_queue(self, array_type), self.native
-        if queue is None or not self._takes_queue(queue, list(map(type, held))):
+        if queue is None or not self._must_run_in_queue(queue, list(map(type, held))):
             return None
         if not self.has_words:
             self._fill_words()
@@ -177,7 +177,7 @@ class CpuLoaded(LoadedLocalProgram):
         )
         return None if refused else outs
 
-    def _takes_queue(self, queue: Queue, types: list[type]) -> bool:
+    def _must_run_in_queue(self, queue: Queue, types: list[type]) -> bool:
         """Return whether a call with arguments of these types must and can run in the queue."""
         ordered = self.has_effects and queue.has_effects()
         if not (self.is_queued or queue.pending in types or ordered):
@@ -192,7 +192,7 @@ class CpuLoaded(LoadedLocalProgram):
         from weft._engine.backends.cpu import exchanges  # not needed in a single process
 
         plan = self.plan
-        self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = exchanges.filled(
+        self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = exchanges.fill_constant(
             plan.words
         )
         self.has_words = True
@@ -325,12 +325,12 @@ def _keep(code: NativeProgram, plan: CallPlan, write: Write) -> None:
     """Store a program on disk; if it is a draft, store the optimized code too once it is ready."""
     parts, draft = code.made, code.draft
     distinct = code.kernel_count
-    write(lambda: _stored(parts, draft is not None, distinct, plan))
+    write(lambda: _serialize(parts, draft is not None, distinct, plan))
     if draft is not None:
         draft.then.append(lambda better: _keep(better, plan, write))
 
 
-def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: CallPlan) -> bytes | None:
+def _serialize(parts: BuildRecord, is_draft: bool, distinct: int, plan: CallPlan) -> bytes | None:
     """Return the serialized program for `load`; None if its code has no image."""
     from weft._engine.codegen.program.program import image_of
 
@@ -359,7 +359,9 @@ def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuLoaded:
     def program() -> ScheduledProgram:
         return lowered().scheduled.program
 
-    native_program = native.load(loader.Image(*image), distinct, lambda: _made(program()))
+    native_program = native.load(
+        loader.Image(*image), distinct, lambda: _build_record_of(program())
+    )
     if is_draft:
         from weft._engine.codegen.program.tiered_compilation import FROM_DISK_S, Draft
 
@@ -370,7 +372,7 @@ def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuLoaded:
     return loaded
 
 
-def _made(program: ScheduledProgram) -> BuildRecord:
+def _build_record_of(program: ScheduledProgram) -> BuildRecord:
     """Compile a program and return the record of its build."""
     from weft._engine.codegen.program.program import compile_program
 

@@ -56,7 +56,7 @@ def function(recipe: GemmTypes, feature: str) -> str | None:
     return writer.function(recipe, packing, operand) if writer is not None else None
 
 
-def packs_alone(recipe: GemmTypes, operand: str, wanted: Collection[str]) -> bool:
+def has_only_these_packings(recipe: GemmTypes, operand: str, wanted: Collection[str]) -> bool:
     """Return whether a single assembly function does all packing of an operand."""
     features = [name for name in wanted if name.startswith(f"pack_{operand}")]
     return len(features) == 1 and function(recipe, features[0]) is not None

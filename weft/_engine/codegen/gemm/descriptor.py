@@ -101,7 +101,7 @@ IN_RUNS = 2
 SHARED, DIRECT, PRIVATE, ALONG = range(4)
 
 
-def packing(recipe: GemmTypes, operand: str, words: Sequence[int]) -> str:
+def packing_feature(recipe: GemmTypes, operand: str, words: Sequence[int]) -> str:
     """Return the name of the feature that packs "a" or "b" of the matmul described by `words`."""
     along, across = (Word.A_KS, Word.A_MS) if operand == "a" else (Word.B_NS, Word.B_KS)
     if words[along] == recipe.in_bytes:

@@ -165,7 +165,9 @@ def requests(
     )
 
 
-def stored(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:
+def stored_object_keys(
+    symbol: str, wanted: frozenset[str] | None = None, draft: bool = False
+) -> list[str]:
     """Return the keys of the objects of a matmul function that `ensure` has linked."""
     have = wanted if draft else _made[symbol, machine()].features
     return [request(part).key for part in parts(symbol, machine(), have, draft)]

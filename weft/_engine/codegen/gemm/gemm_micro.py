@@ -22,9 +22,9 @@ from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, const
 from weft._engine.codegen.ir.microkernels import (
     GEMM_LINE_BEATS,
     STREAMS,
+    k_steps_per_iteration,
     kernel_name,
     tiles,
-    unrolled,
 )
 from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations
@@ -71,7 +71,7 @@ class _TileKernel:
         self.vector = f"<{self.lanes} x {self.acc}>"
         self.adds, self.epilogue = "blocks" in wanted, "epilogue" in wanted
         self.element_bytes = 4 if recipe.joined else recipe.acc_bytes
-        self.unroll = unrolled(recipe, self.rows, self.vectors, edge)
+        self.unroll = k_steps_per_iteration(recipe, self.rows, self.vectors, edge)
         self.prefetches_rows = self.rows == recipe.rows and not recipe.by_element
         self.prefetches = self.prefetches_rows and not edge and self.unroll == 1
         streams = ", ptr %place, i64 %pitch, ptr %streams" if self.epilogue else ""
@@ -110,7 +110,7 @@ class _TileKernel:
         zeros = [(self.vector, "zeroinitializer")] * (self.rows * self.vectors)
         state = [("ptr", "%a"), ("ptr", "%b"), *zeros]
         if self.unroll > 1:
-            body = self.pair_of_beats if self.recipe.by_element else self.unrolled_beats
+            body = self.emit_k_step_pair if self.recipe.by_element else self.emit_k_steps
             values = f.loop(0, f.div(beats, self.unroll), 1, body, state)
             state = [(type, value) for (type, _), value in zip(state, values)]
             beats = f.rem(beats, self.unroll)
@@ -134,7 +134,7 @@ class _TileKernel:
         pb, pa = f.at(pb, "%bs"), f.at(pa, self.element_bytes)
         return [pa, pb, *sums, *[f.at(p, 64 // GEMM_LINE_BEATS) for p in prefetched]]
 
-    def unrolled_beats(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
+    def emit_k_steps(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
         """Emit several beats, and prefetch the same elements of all next rows of A."""
         f, sums = self.f, list(state)
         if self.prefetches_rows:
@@ -146,7 +146,7 @@ class _TileKernel:
             pb = f.at(pb, "%bs")
         return [f.at(pa, self.unroll * self.element_bytes), pb, *sums]
 
-    def pair_of_beats(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
+    def emit_k_step_pair(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
         """Emit two beats that load the elements of a row of A together; the elements stay in a
         register for that row only."""
         f, acc, lanes = self.f, self.acc, self.lanes

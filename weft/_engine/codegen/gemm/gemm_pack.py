@@ -47,7 +47,7 @@ def _in_unit(recipe: GemmTypes) -> str:
     return _unit(recipe) if recipe.is_complex else llvm_type(recipe.in_type)
 
 
-def _inside_k(f: LLVMFunctionWriter, recipe: GemmTypes, lanes: int, step: str, k: str) -> str:
+def _mask_before_k(f: LLVMFunctionWriter, recipe: GemmTypes, lanes: int, step: str, k: str) -> str:
     """Return the mask of the elements before `k` in `lanes` steps from `step` on."""
     per = recipe.k_per_step
     first = f.mul(step, per)
@@ -55,7 +55,7 @@ def _inside_k(f: LLVMFunctionWriter, recipe: GemmTypes, lanes: int, step: str, k
     return f.first_lanes(f.min(count, lanes * per), lanes * per)
 
 
-def _along_k(
+def _load_k_steps(
     f: LLVMFunctionWriter, recipe: GemmTypes, src: str, lanes: int, step: str, mask: str
 ) -> str:
     """Load `lanes` steps of one row or column with dense k; zero outside the mask."""
@@ -132,7 +132,7 @@ def _paths(
     )
 
 
-def _assembled(
+def _assemble(
     f: LLVMFunctionWriter,
     recipe: GemmTypes,
     feature: str,
@@ -194,7 +194,11 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
                 steps,
                 lanes,
                 lambda s: put(
-                    _along_k(f, recipe, src, lanes, s, _inside_k(f, recipe, lanes, s, "%k")), i, s
+                    _load_k_steps(
+                        f, recipe, src, lanes, s, _mask_before_k(f, recipe, lanes, s, "%k")
+                    ),
+                    i,
+                    s,
                 ),
             )
 
@@ -244,11 +248,11 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
 
     across = f.equal("%ms", recipe.in_bytes) if has_squares(recipe, "a") else "false"
     paths = {
-        "pack_a_copy": _assembled(
+        "pack_a_copy": _assemble(
             f, recipe, "pack_a_copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k"
         )
         or copy,
-        "pack_a_transpose": _assembled(
+        "pack_a_transpose": _assemble(
             f, recipe, "pack_a_transpose", "%dst", "%row_bytes", "%src", "%ks", "%k", "%rows"
         )
         or transpose,
@@ -353,8 +357,8 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
             there = [f.at(src, f.mul(f.min(t, last) if t else 0, "%ns")) for t in range(lanes)]
 
             def square(s: str) -> None:
-                inside = _inside_k(f, recipe, lanes, s, "%k")
-                loads = [_along_k(f, recipe, column, lanes, s, inside) for column in there]
+                inside = _mask_before_k(f, recipe, lanes, s, "%k")
+                loads = [_load_k_steps(f, recipe, column, lanes, s, inside) for column in there]
                 for t, value in enumerate(f.transpose(loads, unit)):
                     f.store(unit, lanes, value, place(f.add(s, t), j), mask)
 
@@ -378,11 +382,11 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
         f.loop(0, steps, 1, row)
 
     paths = {
-        "pack_b_copy": _assembled(
+        "pack_b_copy": _assemble(
             f, recipe, "pack_b_copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols"
         )
         or copy,
-        "pack_b_transpose": _assembled(
+        "pack_b_transpose": _assemble(
             f, recipe, "pack_b_transpose", "%dst", row_bytes, "%src", "%ns", "%cols", "%k"
         )
         or transpose,

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from weft._engine.codegen.gemm.descriptor import BAND_ZERO, IN_RUNS, SHARED, Word
 from weft._engine.codegen.gemm.gemm_epilogue import Ends
 from weft._engine.codegen.gemm.operand_addressing import Task, row_block_count
-from weft._engine.codegen.gemm.required_functions import along_names, has_runs, kernel_names
+from weft._engine.codegen.gemm.required_functions import has_runs, kernel_names, skinny_kernel_names
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, kernel_name, row_counts, shapes
 from weft._engine.util.record import record
@@ -38,12 +38,12 @@ class Tile:
         )
 
 
-def multiply_along(
+def multiply_all_rows(
     f: Task, recipe: GemmTypes, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
 ) -> None:
     """Multiply all rows of C over all of k at once; sums in scratch memory are copied to C if they
     need no conversion or epilogue."""
-    names = along_names(wanted)
+    names = skinny_kernel_names(wanted)
     for name in names:
         f.decls.use(f"declare void @{name}(ptr, i64, i64, ptr, i64, i64, i64, ptr, i64)")
     function = (
@@ -181,14 +181,14 @@ def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collec
         return [f.add(i, row_block.new)]
 
     first, count = (
-        _wanted_row_blocks(f, recipe.rows, t, p.col, cols, row_blocks.count)
+        _find_needed_row_blocks(f, recipe.rows, t, p.col, cols, row_blocks.count)
         if "band" in wanted
         else ("0", row_blocks.count)
     )
     f.loop(first, count, 1, rows, [("i64", f.mul(first, recipe.rows))])
 
 
-def _wanted_row_blocks(
+def _find_needed_row_blocks(
     f: Task, most: int, t: Tile, col: str, cols: str, count: str
 ) -> tuple[str, str]:
     """Return the range of row blocks with elements of a panel that are read (see

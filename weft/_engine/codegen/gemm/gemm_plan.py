@@ -112,14 +112,14 @@ _GEMM_FORK_CYCLES = 6000
 def plan(p: Problem, recipe: GemmTypes, threads: int) -> tuple[str, tuple[int, ...]]:
     """Return the function's name without prefix (recipe and variant), and the words of the
     descriptor."""
-    p = runs_as_batch(orient(fold(p, recipe), recipe), recipe)
+    p = convert_runs_to_batch(orient(fold(p, recipe), recipe), recipe)
     if is_dot(p, recipe):
         return f"{recipe.name}_dot", _words(p, _dot_split(p, recipe, threads))
     recipe = replace(recipe, quads=_suits_quads(p, recipe))
     return f"{recipe.name}_tile", _words(p, _tile_split(p, recipe, threads))
 
 
-def runs_as_batch(p: Problem, recipe: GemmTypes) -> Problem:
+def convert_runs_to_batch(p: Problem, recipe: GemmTypes) -> Problem:
     """Turn long runs of rows into batch elements with the same B, if no kernels find the runs
     through lists.
 
@@ -128,7 +128,12 @@ def runs_as_batch(p: Problem, recipe: GemmTypes) -> Problem:
     original order.
     """
     run = p.m // math.prod(e for e, _ in p.rows)
-    if not p.rows or p.epilogue_args is not None or run < _GEMM_RUN_ROWS or _a_in_runs(p, recipe):
+    if (
+        not p.rows
+        or p.epilogue_args is not None
+        or run < _GEMM_RUN_ROWS
+        or _reads_a_by_lists(p, recipe)
+    ):
         return p
     dims, step = [], p.m * p.c[0]
     for e, stride in p.rows:
@@ -155,7 +160,9 @@ def _dot_split(p: Problem, recipe: GemmTypes, threads: int) -> dict[int, int]:
 def _suits_quads(p: Problem, recipe: GemmTypes) -> bool:
     """True if C has so few columns that quads use vectors better: one vector of sums would stall on
     latency and on loads of A."""
-    kind = recipe.acc == "f32" and recipe.unpacked_b_ok and assembly.has_avx512(recipe.machine)
+    kind = (
+        recipe.acc == "f32" and recipe.can_read_b_in_place and assembly.has_avx512(recipe.machine)
+    )
     few, many = (
         4 * p.n <= 3 * recipe.lanes,
         min(p.m, p.k) >= _GEMM_QUADS[0] and p.m * p.k * p.batches >= _GEMM_QUADS[1],
@@ -245,7 +252,7 @@ def _scratch(work: _SplitProblem, split: _TileSplit) -> _TaskScratch:
         work.parts == 1
         and not work.along
         and p.grouped != "m"
-        and _reaches_back(p.m, split.tile_rows, strip_rows, recipe.rows)
+        and _overlaps_last_tile(p.m, split.tile_rows, strip_rows, recipe.rows)
     )
     rows, stride = split.tile_rows, recipe.panel_row_bytes
     row_bytes = split.tile_panels * stride
@@ -280,7 +287,7 @@ def _block_steps(p: Problem, recipe: GemmTypes) -> int:
     if _is_stream(p, recipe):
         limit = _GEMM_SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
     along = _is_along(p, recipe)
-    if not along and p.a[1] > MODEL.cache_line and _a_in_runs(p, recipe):
+    if not along and p.a[1] > MODEL.cache_line and _reads_a_by_lists(p, recipe):
         limit = _GEMM_ACROSS_BYTES // recipe.panel_row_bytes
     if along or steps <= _GEMM_ONE_BLOCK * limit:
         limit = max(steps, 1)
@@ -315,7 +322,7 @@ def _parts(p: Problem, recipe: GemmTypes, blocks: int) -> int:
     return 1 << most.bit_length() - 1
 
 
-def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
+def _overlaps_last_tile(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
     """True if recomputing some previous rows is better than a kernel for the last rows, which would
     have to be compiled."""
     spare, last = -m % most, (m - 1) % tile_rows % strip_rows + 1
@@ -327,7 +334,7 @@ def _a_direct(p: Problem, recipe: GemmTypes, block: int) -> bool:
     dense = p.a[1] == recipe.in_bytes and not p.rows and _whole_steps(p, recipe)
     return (
         dense
-        and recipe.unpacked_ok
+        and recipe.can_read_a_in_place
         and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
     )
 
@@ -350,11 +357,11 @@ def _a_collides(p: Problem, recipe: GemmTypes, block: int) -> bool:
     return (
         short
         and p.n >= _GEMM_COLLIDING_COLUMNS
-        and strip > _held(MODEL.l2_bytes, p.a[0], block_bytes)
+        and strip > _count_cached_runs(MODEL.l2_bytes, p.a[0], block_bytes)
     )
 
 
-def _held(cache_bytes: int, stride: int, run_bytes: int) -> int:
+def _count_cached_runs(cache_bytes: int, stride: int, run_bytes: int) -> int:
     """Return the number of runs, `stride` bytes apart, that a cache holds; runs one cache way apart
     share a set."""
     spacing = math.gcd(stride, _way(cache_bytes)) if stride else 0
@@ -369,7 +376,7 @@ def _way(cache_bytes: int) -> int:
     return 1 << (cache_bytes // MODEL.cache_ways).bit_length() - 1
 
 
-def _a_in_runs(p: Problem, recipe: GemmTypes) -> bool:
+def _reads_a_by_lists(p: Problem, recipe: GemmTypes) -> bool:
     """True if kernels should read A in place through lists, because packing takes longer.
 
     Rows that are dense in runs qualify if they overlap, as windows do, or if their runs are long.
@@ -377,7 +384,7 @@ def _a_in_runs(p: Problem, recipe: GemmTypes) -> bool:
     panels of B would use the packed A (one panel for evenly spaced rows, which pack faster), and if
     caches hold lines that far power_of_two.
     """
-    if not assembly.finds_runs(recipe) or p.k < _GEMM_RUN:
+    if not assembly.has_indirect_kernels(recipe) or p.k < _GEMM_RUN:
         return False
     uneven, power_of_two = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
     if p.a[1] == recipe.in_bytes and _whole_steps(p, recipe):
@@ -403,7 +410,7 @@ def _is_along(p: Problem, recipe: GemmTypes) -> bool:
     """True if B should be read along its rows: by a single row of A, or by few rows if B is large,
     and wide enough for several tasks."""
     size = p.k * p.segments * p.n * recipe.in_bytes
-    large = size > _GEMM_CACHED_BYTES[recipe.unpacked_b_ok or p.m > _GEMM_ALONG_ROWS[0]]
+    large = size > _GEMM_CACHED_BYTES[recipe.can_read_b_in_place or p.m > _GEMM_ALONG_ROWS[0]]
     near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= _GEMM_ALONG_BYTES
     few = p.m == 1 or (
         p.m <= _GEMM_ALONG_ROWS[1] and near and large and p.n >= 2 * recipe.panel_cols
@@ -419,7 +426,7 @@ def _is_along(p: Problem, recipe: GemmTypes) -> bool:
 
 
 def _b_direct_ok(p: Problem, recipe: GemmTypes) -> bool:
-    dense = p.b[1] == recipe.in_bytes and _b_even(p) and not p.cols and recipe.unpacked_b_ok
+    dense = p.b[1] == recipe.in_bytes and _b_even(p) and not p.cols and recipe.can_read_b_in_place
     return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
 
 
@@ -465,7 +472,8 @@ def _b_near(p: Problem, recipe: GemmTypes) -> bool:
     """
     steps = min(_block_steps(p, recipe), p.k * p.segments)
     capacities = [
-        _held(cache, p.b[0], recipe.panel_row_bytes) for cache in (MODEL.l1_bytes, MODEL.l2_bytes)
+        _count_cached_runs(cache, p.b[0], recipe.panel_row_bytes)
+        for cache in (MODEL.l1_bytes, MODEL.l2_bytes)
     ]
     return steps <= capacities[p.m <= _GEMM_NEAR_ROWS and p.b[0] % _way(MODEL.l1_bytes) != 0]
 
@@ -518,7 +526,7 @@ class _SplitProblem:
         collides = (self.along and p.m > 1) or _a_collides(p, recipe, block)
         if not collides and _a_direct(p, recipe, block):
             return 1
-        return IN_RUNS if not self.along and _a_in_runs(p, recipe) else 0
+        return IN_RUNS if not self.along and _reads_a_by_lists(p, recipe) else 0
 
 
 @record
@@ -532,7 +540,11 @@ class _TileSplit:
 def _best_split(work: _SplitProblem) -> _TileSplit:
     """Return the split with the least estimated time among a few dozen candidates."""
     return min(
-        [_timed(work, mode, *tile) for mode in _modes(work) for tile in _tiles(work, mode)],
+        [
+            _estimate_cycles(work, mode, *tile)
+            for mode in _modes(work)
+            for tile in _tiles(work, mode)
+        ],
         key=lambda timed: timed[0],
     )[1]
 
@@ -595,7 +607,9 @@ def _tiles(work: _SplitProblem, mode: int) -> Iterator[tuple[int, int]]:
             yield rows, _ceil(panels, col_tiles)
 
 
-def _timed(work: _SplitProblem, mode: int, rows: int, tile_panels: int) -> tuple[float, _TileSplit]:
+def _estimate_cycles(
+    work: _SplitProblem, mode: int, rows: int, tile_panels: int
+) -> tuple[float, _TileSplit]:
     """Return the estimated cycles of a split, and the split."""
     p, threads, panels, beats = work.problem, work.threads, work.panels, work.beats
     batches = max(p.batches, 1) * work.parts

@@ -218,10 +218,10 @@ def orient(p: Problem, recipe: GemmTypes) -> Problem:
         )
     if p.m == 1 and p.n == 1:
         p = replace(p, c=(recipe.out_bytes, recipe.out_bytes))
-    return p.exchanged() if _suits_exchanged(p, recipe) else p
+    return p.exchanged() if _is_better_transposed(p, recipe) else p
 
 
-def _suits_exchanged(p: Problem, recipe: GemmTypes) -> bool:
+def _is_better_transposed(p: Problem, recipe: GemmTypes) -> bool:
     """True if only columns of C are dense, or if columns suit the kernels as well as rows."""
     i, o = recipe.in_bytes, recipe.out_bytes
     row_like, col_like = p.c[1] == o or p.n == 1, p.c[0] == o or p.m == 1

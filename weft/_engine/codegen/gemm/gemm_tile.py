@@ -25,7 +25,7 @@ from weft._engine.codegen.gemm import (
 )
 from weft._engine.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
 from weft._engine.codegen.gemm.gemm_epilogue import Ends, add, finish
-from weft._engine.codegen.gemm.gemm_panel import Panel, Tile, multiply_along, multiply_panel
+from weft._engine.codegen.gemm.gemm_panel import Panel, Tile, multiply_all_rows, multiply_panel
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
 from weft._engine.codegen.ir.writer import Declarations, module_of
@@ -55,10 +55,10 @@ def parts(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> list[Libra
         modules.append(
             LibraryModule(name, lambda: _helper_module(recipe, outer), tuple(exports), quick)
         )
-    for name in required.along_names(wanted):
+    for name in required.skinny_kernel_names(wanted):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
 
-        write = functools.partial(_along_module, recipe, name)
+        write = functools.partial(_build_skinny_module, recipe, name)
         modules.append(
             LibraryModule(f"{name} {recipe.name}", write, (name,), gemm_asm_skinny.suits(recipe))
         )
@@ -116,14 +116,14 @@ def _is_assembled(recipe: GemmTypes, name: str) -> bool:
     return False
 
 
-def _along_module(recipe: GemmTypes, name: str) -> str:
+def _build_skinny_module(recipe: GemmTypes, name: str) -> str:
     from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
 
     if gemm_asm_skinny.suits(recipe):
         return gemm_asm_skinny.text(recipe, name)
-    from weft._engine.codegen.gemm.skinny_gemm import along
+    from weft._engine.codegen.gemm.skinny_gemm import build_skinny_function
 
-    return module_of(lambda decls: along(recipe, decls, name))
+    return module_of(lambda decls: build_skinny_function(recipe, decls, name))
 
 
 def _helper_module(recipe: GemmTypes, wanted: Collection[str]) -> str:
@@ -152,7 +152,9 @@ def _assembled_helpers(recipe: GemmTypes, wanted: Collection[str]) -> dict[str, 
             recipe, {assembled.function(recipe, name) or "" for name in packed}
         )
         alone = [
-            name for name in packed if assembled.packs_alone(recipe, name[len("pack_")], wanted)
+            name
+            for name in packed
+            if assembled.has_only_these_packings(recipe, name[len("pack_")], wanted)
         ]
         functions |= {name.rpartition("_")[0]: assembled.entry(recipe, name) for name in alone}
     if "finish" in wanted and _is_assembled(recipe, "finish"):
@@ -193,7 +195,7 @@ def _compiled_helpers(
 def _driver_module(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> str:
     """Return the IR of the driver, which calls the functions of the other modules for a
     descriptor."""
-    decls, known = Declarations(), required.known_words(wanted)
+    decls, known = Declarations(), required.find_constant_words(wanted)
     even = all(
         known.get(dims.count) == "0"
         for dims in (addressing.BATCH, addressing.OUTER, addressing.ROWS, addressing.COLS)
@@ -253,7 +255,7 @@ def _pack_panel(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]
 
         addressing.segments(f, recipe, "%first", "%last", 1, ks, pack)
 
-    addressing.runs(f, col, f.add(col, cols), Word.COL_RUN, addressing.COLS, ns, columns)
+    addressing.visit_runs(f, col, f.add(col, cols), Word.COL_RUN, addressing.COLS, ns, columns)
     if recipe.flips:
         f.decls.use("declare void @end_panel(ptr, i64)")
         f.do(f"call void @end_panel(ptr %dst, i64 {f.sub('%last', '%first')})")
@@ -277,7 +279,7 @@ def _pack_rows(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str])
 
         addressing.segments(f, recipe, "%first", "%last", 0, ks, pack)
 
-    addressing.runs(f, "%i0", "%i1", Word.ROW_RUN, addressing.ROWS, ms, rows)
+    addressing.visit_runs(f, "%i0", "%i1", Word.ROW_RUN, addressing.ROWS, ms, rows)
     return f.end()
 
 
@@ -293,7 +295,7 @@ def _pack_task(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str])
     base = f.at(f.operands()[1], addressing.locate(f, addressing.BATCH, element, offsets)[1])
     width = f.d(Word.TILE_PANELS)
     p0 = f.mul(f.div(panel, width), width)
-    dst = _shared_panel(f, batch, block, panel, p0, f.min(f.sub(f.panels, p0), width))
+    dst = _address_shared_panel(f, batch, block, panel, p0, f.min(f.sub(f.panels, p0), width))
     first, last = addressing.block_of(f, block)
     number = f.add(f.first_panel, panel)
     f.do(
@@ -302,7 +304,7 @@ def _pack_task(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str])
     return f.end()
 
 
-def _shared_panel(
+def _address_shared_panel(
     f: addressing.Task, of_b: str, block: str, panel: str, p0: str, width: str
 ) -> str:
     """Return the address of a block of a shared packed panel, stored in the order of use by the
@@ -484,7 +486,7 @@ def _tile(
                 bs = f.d(Word.B_KS)
                 b = f.at(t.b, f.add(f.mul(first, bs), f.mul(col, f.d(Word.B_NS))))
                 if packs_b:
-                    shared = _shared_panel(f, of_b, kb, p, t.p0, f.sub(t.p1, t.p0))
+                    shared = _address_shared_panel(f, of_b, kb, p, t.p0, f.sub(t.p1, t.p0))
                     packed = f.pick(f.equal(b_mode, SHARED), shared, private(p), "ptr")
                     in_place = f.equal(b_mode, DIRECT)
                     b = f.pick(in_place, b, packed, "ptr")
@@ -498,8 +500,8 @@ def _tile(
                 )
 
             panels = lambda: f.loop(t.p0, t.p1, 1, panel)
-            rows = lambda: multiply_along(f, recipe, t, a, as_, sums, wanted)
-            if not required.along_names(wanted):
+            rows = lambda: multiply_all_rows(f, recipe, t, a, as_, sums, wanted)
+            if not required.skinny_kernel_names(wanted):
                 panels()
             elif not required.kernel_names(wanted):
                 rows()
@@ -537,7 +539,7 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
 
         f.loop(0, count, 8, some)
 
-    addressing.runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, addressing.ROWS, ms, run)
+    addressing.visit_runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, addressing.ROWS, ms, run)
 
 
 def _list_steps(f: addressing.Task, recipe: GemmTypes, list_: str, first: str, last: str) -> None:

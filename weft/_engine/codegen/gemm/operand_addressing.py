@@ -154,7 +154,7 @@ def segments(
     return None
 
 
-def runs(
+def visit_runs(
     f: DescriptorWriter, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack
 ) -> None:
     """Call `pack(done, byte offset in the operand, count)` for each part of rows or columns [first,

@@ -17,7 +17,7 @@ from weft._engine.codegen.gemm.descriptor import (
     PRIVATE,
     SHARED,
     Word,
-    packing,
+    packing_feature,
     packings,
 )
 from weft._engine.codegen.ir.gemm_types import GemmTypes
@@ -27,7 +27,7 @@ from weft._engine.codegen.ir.microkernels import kernel_name, row_counts, shapes
 def all_features(recipe: GemmTypes) -> frozenset[str]:
     """Return the names of all optional functions and branches."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
-    kinds = (False, True) if assembly.finds_runs(recipe) else (False,)
+    kinds = (False, True) if assembly.has_indirect_kernels(recipe) else (False,)
     named = [
         kernel_name(r, *shape, runs)
         for runs in kinds
@@ -65,8 +65,8 @@ def features(recipe: GemmTypes, words: Sequence[int]) -> frozenset[str]:
         "blocks": words[Word.BLOCKS] > 1,
         "epilogue": words[Word.EPILOGUE_ARGS],
         "finish": not words[Word.EPILOGUE_ARGS] and not words[Word.SIMPLE],
-        packing(recipe, "a", words): not words[Word.A_DIRECT],
-        packing(recipe, "b", words): words[Word.B_MODE] not in (DIRECT, ALONG),
+        packing_feature(recipe, "a", words): not words[Word.A_DIRECT],
+        packing_feature(recipe, "b", words): words[Word.B_MODE] not in (DIRECT, ALONG),
     }
     stated = [
         f"{name}={words[word] if words[word] <= _LARGEST_STATED else 'many'}"
@@ -124,7 +124,7 @@ def is_driver_feature(feature: str) -> bool:
     return "=" in feature
 
 
-def known_words(wanted: Collection[str]) -> dict[int, str]:
+def find_constant_words(wanted: Collection[str]) -> dict[int, str]:
     """Return the words that are equal in all wanted matmuls, as constants."""
     values_of: dict[str, list[str]] = {}
     for feature in wanted:
@@ -152,7 +152,7 @@ def ends_panels(recipe: GemmTypes, wanted: Collection[str]) -> bool:
     return recipe.flips and packs(wanted, "b")
 
 
-def along_names(wanted: Collection[str]) -> list[str]:
+def skinny_kernel_names(wanted: Collection[str]) -> list[str]:
     return [name for name in ("along", "along_row") if name in wanted]
 
 

@@ -2,7 +2,7 @@
 
 They are memory-bound, and long runs of rows are fastest to read.
 
-`@along(ptr a, i64 as, i64 rows, ptr b, i64 bs, i64 steps, i64 cols, ptr sums, i64 ss)`: sums[row,
+`@build_skinny_function(ptr a, i64 as, i64 rows, ptr b, i64 bs, i64 steps, i64 cols, ptr sums, i64 ss)`: sums[row,
 col] += sum over steps of a[row, step] * b[step, col]. Rows of packed steps of A are `as` bytes
 apart, rows of B `bs`, rows of sums `ss`. The function reads several rows of B in parallel: loaded
 values stay in registers while all rows of A use them, and the few sums stay in the L1 cache.
@@ -23,8 +23,8 @@ from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
 
-def along(recipe: GemmTypes, decls: Declarations, name: str) -> str:
-    """Return `@along`, or `@along_row` for a single row."""
+def build_skinny_function(recipe: GemmTypes, decls: Declarations, name: str) -> str:
+    """Return `@build_skinny_function`, or `@along_row` for a single row."""
     return _AlongWriter(recipe, decls, name).text()
 
 

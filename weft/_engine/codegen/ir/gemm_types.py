@@ -208,14 +208,14 @@ class GemmTypes:
         return 4 if self.joined else self.acc_bytes * self.parts * (4 if self.quads else 1)
 
     @property
-    def unpacked_ok(self) -> bool:
+    def can_read_a_in_place(self) -> bool:
         """True if the kernel may read A in place: its bits equal the packed form."""
         return (
             self.joined == self.in_type and not self.flips
         ) or self.in_type == self.acc_type == self.packed_type
 
     @property
-    def unpacked_b_ok(self) -> bool:
+    def can_read_b_in_place(self) -> bool:
         return (
             self.in_type == self.acc_type == self.packed_type
             and not self.is_complex

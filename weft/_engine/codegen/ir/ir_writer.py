@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from weft._engine.codegen.ir.gemm_types import FLOATS, INTEGERS, VectorUnit, llvm_type, nbytes
 from weft._engine.codegen.ir.scalar_types import mangle
-from weft._engine.codegen.ir.writer import Declarations, LLVMBodyWriter, Operand, known
+from weft._engine.codegen.ir.writer import Declarations, LLVMBodyWriter, Operand, are_numbers
 
 _TRUTHS = ("true", "false")
 
@@ -47,7 +47,7 @@ class LLVMFunctionWriter(LLVMBodyWriter):
     # Constants are folded.
 
     def add(self, a: Operand, b: Operand) -> str:
-        if known(a, b):
+        if are_numbers(a, b):
             return str(int(a) + int(b))
         return (
             str(a) if str(b) == "0" else str(b) if str(a) == "0" else self.let(f"add i64 {a}, {b}")
@@ -58,12 +58,12 @@ class LLVMFunctionWriter(LLVMBodyWriter):
             return str(a)
         return (
             str(int(a) - int(b))
-            if known(a, b) and int(a) >= int(b)
+            if are_numbers(a, b) and int(a) >= int(b)
             else self.let(f"sub i64 {a}, {b}")
         )
 
     def mul(self, a: Operand, b: Operand) -> str:
-        if known(a, b):
+        if are_numbers(a, b):
             return str(int(a) * int(b))
         if "0" in (str(a), str(b)):
             return "0"
@@ -72,7 +72,7 @@ class LLVMFunctionWriter(LLVMBodyWriter):
         )
 
     def div(self, a: Operand, b: Operand) -> str:
-        if known(a, b) and int(b):
+        if are_numbers(a, b) and int(b):
             return str(int(a) // int(b))
         return str(a) if str(b) == "1" or str(a) == "0" else self.let(f"udiv i64 {a}, {b}")
 
@@ -83,14 +83,14 @@ class LLVMFunctionWriter(LLVMBodyWriter):
         return str(a) if str(b) == "1" else self.div(self.add(a, self.sub(b, 1)), b)
 
     def less(self, a: Operand, b: Operand) -> str:
-        return _truth(int(a) < int(b)) if known(a, b) else self.let(f"icmp ult i64 {a}, {b}")
+        return _truth(int(a) < int(b)) if are_numbers(a, b) else self.let(f"icmp ult i64 {a}, {b}")
 
     def equal(self, a: Operand, b: Operand) -> str:
-        return _truth(int(a) == int(b)) if known(a, b) else self.let(f"icmp eq i64 {a}, {b}")
+        return _truth(int(a) == int(b)) if are_numbers(a, b) else self.let(f"icmp eq i64 {a}, {b}")
 
     def some(self, a: Operand) -> str:
         """Return the condition that a number is not 0."""
-        return _truth(int(a) != 0) if known(a) else self.let(f"icmp ne i64 {a}, 0")
+        return _truth(int(a) != 0) if are_numbers(a) else self.let(f"icmp ne i64 {a}, 0")
 
     def no(self, cond: str) -> str:
         return _truth(cond == "false") if cond in _TRUTHS else self.let(f"xor i1 {cond}, true")

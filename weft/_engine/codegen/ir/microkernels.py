@@ -61,7 +61,7 @@ def kernel_table(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]
     return f"@kernels = internal constant [{len(names)} x ptr] [{listed}]"
 
 
-def unrolled(recipe: GemmTypes, rows: int, vectors: int, edge: bool) -> int:
+def k_steps_per_iteration(recipe: GemmTypes, rows: int, vectors: int, edge: bool) -> int:
     """Return the beats per iteration. A wide tile needs no unrolling, which costs compile time."""
     if recipe.quads:
         return 64 // recipe.step_bytes

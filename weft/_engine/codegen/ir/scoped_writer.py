@@ -189,7 +189,7 @@ class ScopedWriter(LLVMBodyWriter):
         place.label = done
         return values
 
-    def counted_loop(
+    def loop_over_range(
         self,
         start: str,
         stop: str,

@@ -39,7 +39,7 @@ def module_of(write: Callable[[Declarations], str | Sequence[str]]) -> str:
     return str(decls) + (functions if isinstance(functions, str) else "\n".join(functions))
 
 
-def known(*operands: Operand) -> bool:
+def are_numbers(*operands: Operand) -> bool:
     """Return whether all operands are numbers."""
     return all(isinstance(operand, int) or operand.isdecimal() for operand in operands)
 
@@ -101,7 +101,7 @@ class LLVMBodyWriter:
         carried: Typed = (),
     ) -> list[str]:
         """Emit `for i in range(lo, hi, step)`; `carried`: (type, first value) pairs that `body(i, *values)` renews."""
-        if known(lo, hi) and int(hi) - int(lo) == 1:
+        if are_numbers(lo, hi) and int(hi) - int(lo) == 1:
             return list(body(str(lo), *[first for _, first in carried]) or ())
         k = self.fresh()
         self.lines += [f"  br label %pre{k}", f"pre{k}:", f"  %c{k} = icmp ult i64 {lo}, {hi}"]

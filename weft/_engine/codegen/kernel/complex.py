@@ -271,7 +271,7 @@ def _hyperbolic(r: _RealOps, x: EmittedValue, y: EmittedValue) -> tuple[EmittedV
     )
 
 
-def _of_exchanged(hyperbolic: Callable[..., Pair]) -> Callable[..., Pair]:
+def _apply_to_swapped_parts(hyperbolic: Callable[..., Pair]) -> Callable[..., Pair]:
     """Return sin or tan as a rule: exchange the parts of the argument, apply sinh or tanh, exchange
     the parts of the result."""
 
@@ -382,9 +382,9 @@ _UNARY = {
     "log": _log,
     "sqrt": _sqrt,
     "rsqrt": _rsqrt,
-    "sin": _of_exchanged(_sinh),
+    "sin": _apply_to_swapped_parts(_sinh),
     "cos": _cos,
-    "tan": _of_exchanged(_tanh),
+    "tan": _apply_to_swapped_parts(_tanh),
     "sinh": _sinh,
     "cosh": _cosh,
     "tanh": _tanh,

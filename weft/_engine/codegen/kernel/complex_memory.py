@@ -22,7 +22,10 @@ def load(
     """Load consecutive complex elements: load vectors of pairs and separate their parts."""
     lanes, type_ = e.lanes, REAL_OF[buf.type]
     index = index if guard is None else e.inside(guard, index, buf.size)
-    memory, wide = vector(MEMORY[type_], 2 * lanes.w), Affine(e.scaled(index.base, 2), 2)
+    memory, wide = (
+        vector(MEMORY[type_], 2 * lanes.w),
+        Affine(e.multiply_by_constant(index.base, 2), 2),
+    )
     conds = None if guard is None else e.spread(guard)
     halves: tuple[list[str], list[str]] = [], []
     for part in range(e.parts):
@@ -33,7 +36,7 @@ def load(
             raw = e.read(buf.name, text, pointer)
         else:
             raw = e.masked_load(
-                buf.name, memory, pointer, _doubled(e, mask), ITEMSIZE[type_], 2 * lanes.w
+                buf.name, memory, pointer, _double(e, mask), ITEMSIZE[type_], 2 * lanes.w
             )
         for half in (0, 1):
             halves[half].append(e.b.shuffle(memory, raw, "poison", range(half, 2 * lanes.w, 2)))
@@ -49,7 +52,7 @@ def store(
     """Store consecutive complex elements: interleave their parts into vectors of pairs."""
     lanes, b, type_ = emitter.lanes, emitter.b, REAL_OF[buf.type]
     half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)
-    wide = Affine(emitter.scaled(index.base, 2), 2)
+    wide = Affine(emitter.multiply_by_constant(index.base, 2), 2)
     conds = None if guard is None else emitter.spread(guard)
     order = [lane // 2 + lane % 2 * lanes.w for lane in range(2 * lanes.w)]
     for part, (x, y) in enumerate(zip(*map(emitter.spread, leaves(value)))):
@@ -58,10 +61,10 @@ def store(
             emitter.vector_address(buf.name, type_, wide, part * lanes.w),
             emitter.mask_of(part, None if conds is None else conds[part]),
         )
-        mask = mask and _doubled(emitter, mask)
+        mask = mask and _double(emitter, mask)
         emitter.write(memory, pairs, pointer, (ITEMSIZE[type_], emitter.alias_tag(buf.name)), mask)
 
 
-def _doubled(e: Emission, mask: str) -> str:
+def _double(e: Emission, mask: str) -> str:
     """Return a mask with each lane repeated twice, for pairs."""
     return e.b.shuffle(e.lanes.i1, mask, "poison", [lane // 2 for lane in range(2 * e.lanes.w)])

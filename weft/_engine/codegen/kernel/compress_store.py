@@ -22,7 +22,7 @@ def pack(emitter: Emission, stmt: Pack) -> None:
     """Emit the stores and update the count."""
     value, guard = emitter.evaluate(stmt.value), emitter.evaluate(stmt.guard)
     if emitter.vectorized:
-        _side_by_side(emitter, stmt, value, guard)
+        _pack_lanes(emitter, stmt, value, guard)
         return
     one = Uniform("i64", emitter.scalar.convert("zext", "i1", guard.parts[0], "i64"))
     emitter.store_real(
@@ -36,7 +36,7 @@ def pack(emitter: Emission, stmt: Pack) -> None:
     emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], one], "i64")
 
 
-def _side_by_side(emitter: Emission, stmt: Pack, value: EmittedValue, guard: EmittedValue) -> None:
+def _pack_lanes(emitter: Emission, stmt: Pack, value: EmittedValue, guard: EmittedValue) -> None:
     b, lanes, type_ = emitter.b, emitter.lanes, emitter.buffers[stmt.buf].type
     bits = f"i{lanes.w}"
     for x, selected_lanes, mask in zip(emitter.spread(value), emitter.spread(guard), emitter.masks):
@@ -44,7 +44,7 @@ def _side_by_side(emitter: Emission, stmt: Pack, value: EmittedValue, guard: Emi
         memory, x = lanes.to_memory(x, type_)
         selected = lanes.convert("bitcast", lanes.i1, selected_lanes, bits)
         if lanes.target.level == "avx2" and memory == "<8 x i32>":
-            packed = _permuted(emitter, x, selected)
+            packed = _compress_words(emitter, x, selected)
         else:
             called = f"llvm.experimental.vector.compress.{mangle(memory)}"
             b.declare(called, memory, memory, lanes.i1, memory)
@@ -67,7 +67,7 @@ def _side_by_side(emitter: Emission, stmt: Pack, value: EmittedValue, guard: Emi
         emitter.env[stmt.acc] = emitter.operate("add", [emitter.env[stmt.acc], more], "i64")
 
 
-def _permuted(emitter: Emission, x: str, selected: str) -> str:
+def _compress_words(emitter: Emission, x: str, selected: str) -> str:
     """Move the words of an AVX2 register whose bits are set in `selected` to the front."""
     b = emitter.b
     b.helpers[_ORDERS] = (

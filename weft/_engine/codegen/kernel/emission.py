@@ -147,16 +147,16 @@ class Emission:
         total.sum_of = x, more
         return total
 
-    def scaled(self, x: EmittedValue, factor: int) -> EmittedValue:
+    def multiply_by_constant(self, x: EmittedValue, factor: int) -> EmittedValue:
         """Return a uniform, affine or offset i64 value times a constant."""
         if factor == 1:
             return x
         if factor == 0:
             return constant(0)
         if isinstance(x, Affine):
-            return Affine(self.scaled(x.base, factor), x.stride * factor)
+            return Affine(self.multiply_by_constant(x.base, factor), x.stride * factor)
         if isinstance(x, Offset):
-            return Offset(self.scaled(x.base, factor), x.stride * factor, x.parts)
+            return Offset(self.multiply_by_constant(x.base, factor), x.stride * factor, x.parts)
         variable, more = self.apart(x)
         if variable is not None:
             variable = Uniform(
@@ -188,7 +188,7 @@ class Emission:
 
     def _affine_parts(self, x: Affine, type_: str) -> tuple[str, ...]:
         """Vectors of `base + stride * iteration` in an integer type (wrapping, as a cast would)."""
-        start = self.sum(x.base, self.scaled(self.induction, x.stride)).parts[0]
+        start = self.sum(x.base, self.multiply_by_constant(self.induction, x.stride)).parts[0]
         element, width = REGISTER[type_], self.lanes.w
         start = (
             self.scalar.cast(start, "i64", type_) if start[0] == "%" else literal(int(start), type_)
@@ -281,9 +281,9 @@ class Emission:
             pointer = self.b.pure(
                 f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at
             )
-        return self._shifted(pointer, more * ITEMSIZE[type_])
+        return self._shift(pointer, more * ITEMSIZE[type_])
 
-    def _shifted(self, pointer: str, nbytes: int) -> str:
+    def _shift(self, pointer: str, nbytes: int) -> str:
         return (
             pointer
             if nbytes == 0
@@ -294,13 +294,13 @@ class Emission:
         """Return a pointer to element `index` of `offset` iterations later, for stride 1 or -1."""
         start, more = self.apart(index.base)
         pointer = self.tags[name] if start is None else self.address(name, type_, start)
-        steps, further = self.apart(self.scaled(self.induction, index.stride))
+        steps, further = self.apart(self.multiply_by_constant(self.induction, index.stride))
         if steps is not None:
             at = steps.parts[0]
             pointer = self.b.pure(
                 f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at
             )
-        return self._shifted(pointer, (more + further + offset * index.stride) * ITEMSIZE[type_])
+        return self._shift(pointer, (more + further + offset * index.stride) * ITEMSIZE[type_])
 
     def pointers(self, name: str, type_: str, index: EmittedValue, part: int) -> str:
         """Return a vector of element addresses."""
@@ -314,7 +314,7 @@ class Emission:
         stride = 0
         if isinstance(start, Affine):
             start, stride = (
-                self.sum(start.base, self.scaled(self.induction, start.stride)),
+                self.sum(start.base, self.multiply_by_constant(self.induction, start.stride)),
                 start.stride,
             )
         steps = [f"i32 {stride * (part * lanes.w + lane)}" for lane in range(lanes.w)]

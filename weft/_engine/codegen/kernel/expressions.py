@@ -137,12 +137,12 @@ class Expressions(Emission):
                 type_, tuple(vector_math.call_outlined(lanes, op, args[0].type, rows, demand))
             )
         if self.parts > 1 and functions[op]:
-            return Varying(type_, self._side_by_side(op, args, columns, type_, demand))
+            return Varying(type_, self._interleave_parts(op, args, columns, type_, demand))
         placed = op in _LOGIC and all(arg.placed or isinstance(arg, Uniform) for arg in args)
         parts = [self._lanewise(lanes, op, args, list(row), type_, demand) for row in zip(*columns)]
         return Varying(type_, tuple(parts), placed)
 
-    def _side_by_side(
+    def _interleave_parts(
         self,
         op: str,
         args: list[EmittedValue],
@@ -241,17 +241,17 @@ class Expressions(Emission):
             return None
         x, y = args[0], args[-1]
         if op == "neg":
-            return self.scaled(x, -1)
+            return self.multiply_by_constant(x, -1)
         if op == "mul":
             if y.const is not None:
-                return self.scaled(x, y.const)
-            return None if x.const is None else self.scaled(y, x.const)
+                return self.multiply_by_constant(x, y.const)
+            return None if x.const is None else self.multiply_by_constant(y, x.const)
         if op in ("div", "rem"):
             return _constant_quotient(op, x.const, y.const)
         if op == "sub":
             if isinstance(x, Uniform) and isinstance(y, Uniform) and y.const is None:
                 return None
-            y = self.scaled(y, -1)
+            y = self.multiply_by_constant(y, -1)
         return self._index_sum(x, y)
 
     def _index_sum(self, x: EmittedValue, y: EmittedValue) -> EmittedValue | None:
@@ -278,7 +278,7 @@ class Expressions(Emission):
         """Compare an affine index with a uniform one: the lane steps with the clamped difference of
         the bases, in 32 bits."""
         width, scalar = self.lanes.w, self.scalar
-        start = self.sum(x.base, self.scaled(self.induction, x.stride))
+        start = self.sum(x.base, self.multiply_by_constant(self.induction, x.stride))
         difference = self.operate("sub", [y, start], "i64")
         most = abs(x.stride) * width * self.parts
         if difference.const is not None:
@@ -321,7 +321,7 @@ class Expressions(Emission):
     def _double(self, index: EmittedValue) -> EmittedValue:
         if isinstance(index, Varying):
             return self.operate("mul", [index, constant(2)], "i64")
-        return self.scaled(index, 2)
+        return self.multiply_by_constant(index, 2)
 
     def _load(
         self,

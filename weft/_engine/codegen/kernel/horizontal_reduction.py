@@ -29,7 +29,9 @@ def neutral(emitter: Emission, op: str, type_: str) -> EmittedValue:
     return emitter.widened(emitter.constant(identity(op, type_), type_))
 
 
-def folded(emitter: Emission, op: str, start: EmittedValue, total: EmittedValue) -> EmittedValue:
+def fold_accumulator(
+    emitter: Emission, op: str, start: EmittedValue, total: EmittedValue
+) -> EmittedValue:
     """Reduce the parts and lanes of an accumulator to a scalar, starting from the initial value."""
     columns = [list(leaf.parts) for leaf in leaves(total)]
     rows = list(zip(*columns))

@@ -30,15 +30,15 @@ from weft._engine.codegen.ir.values import (
     leaves,
 )
 from weft._engine.codegen.kernel.expressions import Expressions
-from weft._engine.codegen.kernel.horizontal_reduction import folded, neutral
+from weft._engine.codegen.kernel.horizontal_reduction import fold_accumulator, neutral
 from weft._engine.codegen.kernel.precision_demand import demands_of
 from weft._engine.codegen.kernel.vectorization_plan import (
     VectorizationPlan,
-    assigned,
-    bound,
+    assigned_accumulators,
     mostly_calls,
     plan_of,
     repeated_math,
+    upper_bound,
 )
 from weft._engine.codegen.toolchain.target import CpuTarget
 from weft._engine.ir import loops
@@ -393,20 +393,22 @@ class KernelEmitter(Expressions):
         if extent.const is not None and extent.const <= 0:
             return
         if stmt.is_vector and not self.vectorized:
-            most = extent.const if extent.const is not None else bound(stmt.extent)
+            most = extent.const if extent.const is not None else upper_bound(stmt.extent)
             plan = plan_of(
                 stmt, self.target, self.buffers, most, extent.const is not None, self.outlined
             )
             if plan is not None:
                 self._vector_loop(stmt, extent, plan)
                 return
-        self._counted(stmt, constant(0), extent, 1, lambda counter: self._iteration(stmt, counter))
+        self._emit_counted_loop(
+            stmt, constant(0), extent, 1, lambda counter: self._iteration(stmt, counter)
+        )
 
     def _iteration(self, stmt: loops.For, counter: EmittedValue) -> None:
         self.env[stmt.var] = counter
         self.body(stmt.body)
 
-    def _counted(
+    def _emit_counted_loop(
         self,
         stmt: loops.For,
         start: EmittedValue,
@@ -423,7 +425,7 @@ class KernelEmitter(Expressions):
                 emit(start)
                 self._restore(stmt.var, saved)
                 return
-        carried = [name for name in assigned(stmt) if name in self.env]
+        carried = [name for name in assigned_accumulators(stmt) if name in self.env]
 
         def body(index: str, *registers: str) -> list[str]:
             self.unflatten(carried, registers)
@@ -434,7 +436,7 @@ class KernelEmitter(Expressions):
         certain = start.const is not None and stop.const is not None
         self.unflatten(
             carried,
-            self.b.counted_loop(
+            self.b.loop_over_range(
                 start.parts[0], stop.parts[0], step, body, self.flatten(carried), certain
             ),
         )
@@ -451,7 +453,7 @@ class KernelEmitter(Expressions):
     def _vector_loop(self, stmt: loops.For, extent: EmittedValue, plan: VectorizationPlan) -> None:
         reduced = [
             name
-            for name in assigned(stmt)
+            for name in assigned_accumulators(stmt)
             if name in self.env and name not in plan.scanned | plan.packed
         ]
         starts = {name: self.env[name] for name in reduced}
@@ -463,7 +465,7 @@ class KernelEmitter(Expressions):
         self._fold_accumulators(plan, starts)
         self.leave_vector_loop()
         if not plan.masked:
-            self._counted(
+            self._emit_counted_loop(
                 stmt, first_remaining, extent, 1, lambda counter: self._iteration(stmt, counter)
             )
 
@@ -483,7 +485,9 @@ class KernelEmitter(Expressions):
         """Reduce the accumulators of a vector loop to scalars."""
         if starts:
             for name, start in starts.items():
-                self.env[name] = folded(self, plan.reductions[name], start, self.env[name])
+                self.env[name] = fold_accumulator(
+                    self, plan.reductions[name], start, self.env[name]
+                )
         if plan.scanned:
             from weft._engine.codegen.kernel.vector_scan import of_first_lane
 
@@ -504,7 +508,7 @@ class KernelEmitter(Expressions):
             self._static_rest(stmt, extent.const // block * block, extent.const, plan)
             return whole
         clamped: EmittedValue = constant(0)
-        most = bound(stmt.extent)
+        most = upper_bound(stmt.extent)
         if not plan.masked or most is None or most > block or plan.parts > 1:
             name = self.scalar.binary("and", "i64", extent.parts[0], str(-block))
             whole = Uniform("i64", name)
@@ -540,7 +544,7 @@ class KernelEmitter(Expressions):
             self.masks = self._tail_masks(counter, stop, parts) if masked else [None] * parts
             self._block(stmt, counter, parts)
 
-        self._counted(stmt, start, stop, parts * self.lanes.w, emit)
+        self._emit_counted_loop(stmt, start, stop, parts * self.lanes.w, emit)
 
     def _tail_masks(
         self, counter: EmittedValue, stop: EmittedValue, parts: int

@@ -29,7 +29,7 @@ def prefetch(emitter: Emission, stmt: Prefetch) -> None:
         base = emitter.address(
             stmt.buf,
             type_,
-            emitter.sum(index.base, emitter.scaled(emitter.induction, index.stride)),
+            emitter.sum(index.base, emitter.multiply_by_constant(emitter.induction, index.stride)),
         )
         lines = range(
             0, emitter.parts * emitter.lanes.w * index.stride * ITEMSIZE[type_], MODEL.cache_line

@@ -37,9 +37,9 @@ def interleave(emitter: Emission, stmt: Interleave) -> None:
     for part in range(emitter.parts):
         rows = _Rows(emitter, stmt, index, part, [column[part] for column in columns])
         if index.stride == count:
-            rows.store_together()
+            rows.store_adjacent_rows()
         else:
-            rows.store_apart()
+            rows.store_separate_rows()
 
 
 def _one_by_one(
@@ -80,7 +80,7 @@ class _Rows:
         )
         whole = transposed or self.count == self.width
         self.sequence = (
-            self._transposed(vectors, block) if whole else self._interleaved(vectors, self.width)
+            self._transpose(vectors, block) if whole else self._interleave(vectors, self.width)
         )
 
     def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
@@ -112,11 +112,11 @@ class _Rows:
             else b.pure(f"bitcast {back} {shuffled} to {vector(self.element, width)}", shuffled)
         )
 
-    def _transposed(self, vectors: list[str], block: int) -> list[str]:
+    def _transpose(self, vectors: list[str], block: int) -> list[str]:
         """Return the rows of at most as many vectors as lanes: interleave within blocks of 16
         bytes, then distribute the blocks."""
         interleaved = [
-            self._interleaved(vectors[at : at + block], block) for at in range(0, self.count, block)
+            self._interleave(vectors[at : at + block], block) for at in range(0, self.count, block)
         ]
         columns = list(zip(*interleaved))
         per_vector = self.width // self.count  # rows per vector
@@ -140,12 +140,12 @@ class _Rows:
         ]
         return [x for both in zip(*halves) for x in both]
 
-    def _interleaved(self, vectors: list[str], block: int) -> list[str]:
+    def _interleave(self, vectors: list[str], block: int) -> list[str]:
         """Interleave vectors within each block of lanes; the results hold all rows in order."""
         if len(vectors) == 1:
             return vectors
         if len(vectors) % 2:
-            return [self._picked(vectors, at) for at in range(len(vectors))]
+            return [self._pick(vectors, at) for at in range(len(vectors))]
         half = len(vectors) // 2
         if block % len(vectors) == 0:
             run, first, second = half, vectors[:half], vectors[half:]
@@ -159,14 +159,14 @@ class _Rows:
             for lane in range(self.width)
         ]
         rows = []
-        for x, y in zip(self._interleaved(first, block), self._interleaved(second, block)):
+        for x, y in zip(self._interleave(first, block), self._interleave(second, block)):
             rows += [
                 self.shuffle(x, y, low),
                 self.shuffle(x, y, [lane + block // 2 for lane in low]),
             ]
         return rows
 
-    def _picked(self, vectors: list[str], at: int) -> str:
+    def _pick(self, vectors: list[str], at: int) -> str:
         """Return the `at`-th vector of the interleaved sequence, adding one operand at a time."""
         count, picked = len(vectors), vectors[0]
         places = [divmod(at * self.width + lane, count) for lane in range(self.width)]
@@ -186,7 +186,7 @@ class _Rows:
             else self.b.pure(f"getelementptr i8, ptr {at}, i64 {beyond * self.size}", at)
         )
 
-    def store_together(self) -> None:
+    def store_adjacent_rows(self) -> None:
         """Store contiguous rows as whole vectors."""
         if self.stmt.streaming and self.mask is None and self.emitter.target.is_x86:
             self._stream()
@@ -214,7 +214,7 @@ class _Rows:
             self.tag,
         )
 
-    def store_apart(self) -> None:
+    def store_separate_rows(self) -> None:
         """Store rows with gaps between them, each by itself."""
         for row in range(self.width):
             mask, width = None, min(self.count, self.width)

@@ -42,12 +42,12 @@ def load(e: Emission, name: str, type_: str, index: Affine, part: int) -> str:
                 y,
                 range(distance // stride, distance // stride + width),
             )
-    return _picked(
+    return _load_strided(
         e, name, type_, Affine(e.sum(index.base, constant(-skip)), stride), part, skip, ends
     )
 
 
-def _picked(
+def _load_strided(
     e: Emission, name: str, type_: str, index: Affine, part: int, skip: int, ends: bool
 ) -> str:
     """Select elements `skip`, `skip + stride`, ... from `index` on; with `ends` the last vector

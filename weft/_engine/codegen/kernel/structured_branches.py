@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from weft._engine.codegen.ir.values import Uniform
 from weft._engine.codegen.kernel.emission import Emission
-from weft._engine.codegen.kernel.vectorization_plan import assigned
+from weft._engine.codegen.kernel.vectorization_plan import assigned_accumulators
 from weft._engine.ir.loops import If, Stmt, While
 
 
@@ -26,7 +26,7 @@ def branch(emitter: Emission, stmt: If) -> None:
     if cond.parts[0] in ("true", "false"):
         emitter.body(stmt.body if cond.parts[0] == "true" else stmt.orelse)
         return
-    carried = [name for name in assigned(stmt) if name in emitter.env]
+    carried = [name for name in assigned_accumulators(stmt) if name in emitter.env]
     before = {name: emitter.env[name] for name in carried}
 
     def arm(body: Sequence[Stmt]) -> list[str]:
@@ -46,7 +46,7 @@ def branch(emitter: Emission, stmt: If) -> None:
 
 def repeat(emitter: Emission, stmt: While) -> None:
     """Emit a loop that runs while a condition holds."""
-    carried = [name for name in assigned(stmt) if name in emitter.env]
+    carried = [name for name in assigned_accumulators(stmt) if name in emitter.env]
 
     def test(*registers: str) -> str:
         emitter.unflatten(carried, registers)

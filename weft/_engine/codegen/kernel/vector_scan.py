@@ -26,7 +26,7 @@ def scan(emitter: Emission, stmt: PrefixCombine) -> None:
     if stmt.accs[0] in emitter.scanned:
         after, results = _across(emitter, stmt, before, values)
     else:
-        after = results = _combined(emitter, stmt, before, values)
+        after = results = _combine(emitter, stmt, before, values)
     emitter.env.update(zip(stmt.accs, after))
     emitter.env.update(zip(stmt.names, results))
 
@@ -50,7 +50,7 @@ def of_first_lane(emitter: Emission, value: EmittedValue) -> EmittedValue:
     )
 
 
-def _combined(
+def _combine(
     emitter: Emission, stmt: PrefixCombine, earlier: list[EmittedValue], later: list[EmittedValue]
 ) -> list[EmittedValue]:
     """Apply the statement's `combine` to two groups of values."""
@@ -69,10 +69,10 @@ def _across(
     """Return the totals after this block, and its running values."""
     step = 1
     while step < emitter.lanes.w:
-        combined = _combined(
+        combined = _combine(
             emitter,
             stmt,
-            [each(lambda x, by=step: _shifted(emitter, x, by), v) for v in values],
+            [each(lambda x, by=step: _shift_lanes(emitter, x, by), v) for v in values],
             values,
         )
         values = [
@@ -89,8 +89,8 @@ def _across(
         last = [
             each(lambda x, at=part: _last(emitter, x, emitter.masks[at]), v) for v in part_values
         ]
-        rows.append(_combined(emitter, stmt, totals, part_values))
-        totals = _combined(emitter, stmt, totals, last)
+        rows.append(_combine(emitter, stmt, totals, part_values))
+        totals = _combine(emitter, stmt, totals, last)
     emitter.parts = parts
     return totals, [
         each(lambda *one: Varying(one[0].type, tuple([x.parts[0] for x in one])), *column)
@@ -98,7 +98,7 @@ def _across(
     ]
 
 
-def _shuffled(emitter: Emission, x: EmittedValue, order: list[int]) -> EmittedValue:
+def _permute_lanes(emitter: Emission, x: EmittedValue, order: list[int]) -> EmittedValue:
     """Permute the lanes of each register."""
     return Varying(
         x.type,
@@ -111,10 +111,10 @@ def _shuffled(emitter: Emission, x: EmittedValue, order: list[int]) -> EmittedVa
     )
 
 
-def _shifted(emitter: Emission, x: EmittedValue, by: int) -> EmittedValue:
+def _shift_lanes(emitter: Emission, x: EmittedValue, by: int) -> EmittedValue:
     """Rotate each register by `by` lanes toward the end; the first `by` lanes are not used."""
     width = emitter.lanes.w
-    return _shuffled(emitter, x, [(lane - by) % width for lane in range(width)])
+    return _permute_lanes(emitter, x, [(lane - by) % width for lane in range(width)])
 
 
 def _beyond(emitter: Emission, step: int, new: EmittedValue, old: EmittedValue) -> EmittedValue:
@@ -135,7 +135,7 @@ def _last(emitter: Emission, x: EmittedValue, mask: str | None) -> EmittedValue:
     """Broadcast the last lane that a mask selects."""
     lanes, b = emitter.lanes, emitter.b
     if mask is None:
-        return _shuffled(emitter, x, [lanes.w - 1] * lanes.w)
+        return _permute_lanes(emitter, x, [lanes.w - 1] * lanes.w)
     bits = lanes.convert("bitcast", lanes.i1, mask, f"i{lanes.w}")
     count = b.intrinsic("ctpop", f"i{lanes.w}", bits)
     at = b.pure(f"sub i{lanes.w} {count}, 1", count)

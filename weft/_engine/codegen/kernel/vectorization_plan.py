@@ -56,7 +56,7 @@ class VectorizationPlan:
     packed: frozenset[str]
 
 
-def assigned(stmt: loops.Stmt) -> list[str]:
+def assigned_accumulators(stmt: loops.Stmt) -> list[str]:
     """Return the names of the accumulators that a statement assigns, in order."""
     names: dict[str, None] = {}
 
@@ -284,7 +284,7 @@ def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
     return counts
 
 
-def bound(extent: loops.Expr | int) -> int | None:
+def upper_bound(extent: loops.Expr | int) -> int | None:
     """Return the upper bound of a computed extent that is a minimum with a constant, else None."""
     if isinstance(extent, loops.ScalarOp) and extent.op == "min":
         constants = [arg.value for arg in extent.args if isinstance(arg, loops.Const)]
@@ -316,7 +316,7 @@ def plan_of(
     lanes = _lanes(facts, target, extent, masked)
     if lanes < 2:
         return None
-    parts = _fitting_parts(facts, lanes, extent, masked)
+    parts = _count_parts(facts, lanes, extent, masked)
     if not exact:
         # A power of two: the low bits of the extent are then the remainder.
         parts = 1 << (parts.bit_length() - 1)
@@ -356,7 +356,7 @@ def _lanes(facts: _VectorLoopFacts, target: CpuTarget, extent: int | None, maske
     return lanes
 
 
-def _fitting_parts(facts: _VectorLoopFacts, lanes: int, extent: int | None, masked: bool) -> int:
+def _count_parts(facts: _VectorLoopFacts, lanes: int, extent: int | None, masked: bool) -> int:
     """Return the number of vectors per iteration that registers and the extent allow."""
     parts = _parallel_parts(facts, lanes)
     if facts.types & loops.COMPLEX:

@@ -166,25 +166,25 @@ class _CombineFunctions:
 
         def load(k: str) -> str:
             array = f.read("ptr", f.at("%list", f.mul(k, 8)))
-            return self._widened(f, f.load(memory, lanes, f.at(array, place)), lanes)
+            return self._widen_loaded(f, f.load(memory, lanes, f.at(array, place)), lanes)
 
         step: Callable[[str, str], list[str]] = lambda k, total: [
-            self._combined(f, total, load(k), f"<{lanes} x {register}>", lanes)
+            self._combine(f, total, load(k), f"<{lanes} x {register}>", lanes)
         ]
         (total,) = f.loop(1, "%n", 1, step, [(f"<{lanes} x {register}>", load("0"))])
         f.do(
-            f"store <{lanes} x {memory}> {self._narrowed(f, total, lanes)}, ptr {f.at('%out', place)}, {store}"
+            f"store <{lanes} x {memory}> {self._narrow_result(f, total, lanes)}, ptr {f.at('%out', place)}, {store}"
         )
 
-    def _widened(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
+    def _widen_loaded(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         """Convert loaded numbers to the accumulator type."""
         return f.convert(value, self.type, self.acc, lanes)
 
-    def _narrowed(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
+    def _narrow_result(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         """Convert accumulators to the type in memory."""
         return f.convert(value, self.acc, self.type, lanes)
 
-    def _combined(self, f: LLVMFunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
+    def _combine(self, f: LLVMFunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
         is_float = self.acc in FLOATS
         if self.op == "prod" and self.parts == 2:
             return self._complex_product(f, a, b, vector, lanes)
@@ -230,12 +230,12 @@ class _NarrowIntegers(_CombineFunctions):
         super().__init__(name, op, type_, machine)
         self.unused = 8 - bits
 
-    def _widened(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
+    def _widen(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         vector, shift = f"<{lanes} x i8>", f.splat(str(self.unused), "i8", lanes)
         up = f.let(f"shl {vector} {value}, {shift}")
         return f.let(f"{'ashr' if self.type == 'i8' else 'lshr'} {vector} {up}, {shift}")
 
-    _narrowed = _widened
+    _narrow_result = _widen
 
 
 class _NarrowFloats(_CombineFunctions):
@@ -270,12 +270,12 @@ class _NarrowFloats(_CombineFunctions):
         f.do(f"call void @{self.name}(ptr %out, ptr %list, i64 %n, i64 %elements)")
         return f.end()
 
-    def _widened(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
+    def _widen(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         index = f.let(f"zext i8 {f.let(f'extractelement <1 x i8> {value}, i32 0')} to i64")
         number = f.read("float", f.element("float", "@widen", index), 4)
         return f.let(f"insertelement <1 x float> poison, float {number}, i32 0")
 
-    def _narrowed(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
+    def _narrow_result(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         bits = f.let(f"bitcast float {f.let(f'extractelement <1 x float> {value}, i32 0')} to i32")
         sticky = f.let(f"icmp ne i32 {f.let(f'and i32 {bits}, 65535')}, 0")
         upper = f.let(

@@ -123,7 +123,7 @@ class Vectors:
 
     # --- small transforms
 
-    def twiddled(self, x: Number, k: int, n: int) -> Number:
+    def multiply_by_twiddle(self, x: Number, k: int, n: int) -> Number:
         """x times exp(-2 pi i k / n)."""
         a, b = x
         assert b is not None
@@ -163,7 +163,9 @@ class Vectors:
             first, cofactor = 4, 2
         columns = [self.transform(xs[j::cofactor]) for j in range(cofactor)]
         rows = [
-            self.transform([self.twiddled(columns[j][k], j * k, n) for j in range(cofactor)])
+            self.transform(
+                [self.multiply_by_twiddle(columns[j][k], j * k, n) for j in range(cofactor)]
+            )
             for k in range(first)
         ]
         return [rows[k % first][k // first] for k in range(n)]
@@ -200,7 +202,7 @@ def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
     """Return the text of a pass."""
     v = Vectors(f"void @{name(radix, type_, real)}({ARGUMENTS})", type_, decls)
     f, place = v.f, _ElementOffsets(v, radix, real)
-    write = _written_out if radix < WRITTEN_OUT else _sums
+    write = _has_straight_code if radix < WRITTEN_OUT else _sums
 
     def group(p: str) -> None:
         place.enter(p)
@@ -267,14 +269,14 @@ class _ElementOffsets:
         self.v.store(value[0], at, 0)
         self.v.store(value[1] or const(self.v.part, "0.0", self.v.lanes), at, 1)
 
-    def twiddled(self, value: Number, k: Operand, skipped: Operand = 0) -> Number:
+    def twiddle(self, value: Number, k: Operand, skipped: Operand = 0) -> Number:
         """Multiply frequency k by its twiddle factor, `skipped` numbers further in the table."""
         v, f = self.v, self.v.f
         at = f.add(f.mul(f.sub(k, 1), 2), skipped)
         return v.times(value, v.factor(self.factors, at), v.factor(self.factors, f.add(at, 1)))
 
 
-def _written_out(v: Vectors, place: _ElementOffsets, radix: int) -> None:
+def _has_straight_code(v: Vectors, place: _ElementOffsets, radix: int) -> None:
     """Emit a small radix as straight-line code."""
     values = v.transform([place.read(j) for j in range(radix)])
     place.write(values[0], 0)
@@ -286,7 +288,7 @@ def _written_out(v: Vectors, place: _ElementOffsets, radix: int) -> None:
 
     def apply_twiddles() -> list[str]:
         return [
-            str(part) for k, value in enumerate(values[1:], 1) for part in place.twiddled(value, k)
+            str(part) for k, value in enumerate(values[1:], 1) for part in place.twiddle(value, k)
         ]
 
     flat = v.f.when_value(
@@ -354,7 +356,7 @@ def _sums(v: Vectors, place: _ElementOffsets, radix: int) -> None:
 
     def apply_twiddles(k: str) -> None:
         at = place.result(k)
-        value = place.twiddled((v.load(at, 0), v.load(at, 1)), k, f.mul(f.mul(half, half), 2))
+        value = place.twiddle((v.load(at, 0), v.load(at, 1)), k, f.mul(f.mul(half, half), 2))
         for i, part in enumerate(value):
             v.store(str(part), at, i)
 

@@ -53,7 +53,7 @@ def task(step: JoinStep, name: str, table: str) -> str:
     if _is_narrow(step):
         _blocks(f, step)
     else:
-        _runs(f, step, table)
+        _copy_runs(f, step, table)
     return f.end() + "\n"
 
 
@@ -73,7 +73,7 @@ def _pieces(step: JoinStep) -> tuple[int, int]:
     return -(-max(widths) // COPY_TASK_BYTES), max(COPY_TASK_BYTES * len(widths) // sum(widths), 1)
 
 
-def _runs(f: LLVMFunctionWriter, step: JoinStep, table: str) -> None:
+def _copy_runs(f: LLVMFunctionWriter, step: JoinStep, table: str) -> None:
     (pieces, share), count = _pieces(step), len(step.parts)
     first, piece = f.mul(f.div("%task", pieces), share), f.rem("%task", pieces)
 

@@ -53,11 +53,11 @@ def signature(step: LibraryCall) -> str:
     return ", ".join(["ptr"] * len(step.arguments) + ["i64"] * len(characters))
 
 
-def works_alone(step: LibraryCall) -> bool:
+def must_be_single_threaded(step: LibraryCall) -> bool:
     """Return whether a step must keep the library from using its own threads."""
     if tiny_lapack.is_tiny(step) or lapack.thread_control() is None:
         return False
-    return _touched(step) < _LAPACK_THREADED or step.count > 1
+    return _count_touched_elements(step) < _LAPACK_THREADED or step.count > 1
 
 
 def tasks(step: LibraryCall) -> int:
@@ -75,11 +75,13 @@ def _share(step: LibraryCall) -> int:
         "potrf": _LAPACK_TINY_POTRF,
         "getrf": _LAPACK_TINY_GETRF,
     }
-    alone = lapack.thread_control() is not None and _touched(step) < tiny.get(step.routine[1:], 0)
+    alone = lapack.thread_control() is not None and _count_touched_elements(step) < tiny.get(
+        step.routine[1:], 0
+    )
     return step.count if alone else -(-step.count // _LAPACK_MOST_TASKS)
 
 
-def _touched(step: LibraryCall) -> int:
+def _count_touched_elements(step: LibraryCall) -> int:
     """Return the number of elements of one problem's arrays and workspace."""
     work = sum(value[2] for value in step.arguments if isinstance(value, tuple) and len(value) == 3)
     return sum(size for _, _, size, _ in step.arrays) + work

@@ -29,7 +29,7 @@ _HINTS_OF_POLL = 16  # spin hints that take as long as polling MPI once
 _LIBC = ("malloc", "free", "memcpy", "memset", "sched_yield", "usleep", "clock_gettime")
 
 
-def _filled(name: str, **words: str) -> str:
+def _load_ir_text(name: str, **words: str) -> str:
     """Return the text of a file of LLVM IR with placeholders filled in for this architecture."""
     machine = pool.of_architecture(pool.architecture())
     return string.Template(text_of(name)).safe_substitute(machine, **words)
@@ -42,7 +42,7 @@ def symbols() -> dict[str, int]:
         [
             LibraryModule(
                 "windows",
-                lambda: _filled("windows.ll", spins=str(_EXCHANGE_SPIN_HINTS)),
+                lambda: _load_ir_text("windows.ll", spins=str(_EXCHANGE_SPIN_HINTS)),
                 _EXPORTS,
             )
         ],
@@ -57,7 +57,7 @@ def mpi_symbols(handle: str) -> dict[str, int]:
     exports = ("weft_mpi_start", "weft_mpi_wait", "weft_ring_start", "weft_mpi_progress")
     spins = str(_EXCHANGE_SPIN_HINTS // _HINTS_OF_POLL)
     module = LibraryModule(
-        f"mpi {handle}", lambda: _filled("mpi.ll", handle=handle, spins=spins), exports
+        f"mpi {handle}", lambda: _load_ir_text("mpi.ll", handle=handle, spins=spins), exports
     )
     return link([module], libc=_LIBC)
 

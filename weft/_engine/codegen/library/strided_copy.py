@@ -31,7 +31,7 @@ def copy(target: int, view: np.ndarray) -> bool:
     >>> copy(y.ctypes.data, x[:, 256:]), np.array_equal(x[:, 256:], y)
     (True, True)
     """
-    run, dims = runs_of(view.shape, view.strides, view.itemsize)
+    run, dims = split_into_runs(view.shape, view.strides, view.itemsize)
     if run < _COPY_SHORTEST_RUN:
         return False
     runs = math.prod(extent for extent, _ in dims)
@@ -53,17 +53,17 @@ def copy(target: int, view: np.ndarray) -> bool:
     return True
 
 
-def runs_of(
+def split_into_runs(
     shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> tuple[int, list[tuple[int, int]]]:
     """Return the bytes of a contiguous run, and the (extent, stride) of the dims that count runs,
     outermost first.
 
-    >>> runs_of((4, 2, 8), (128, 64, 4), 4)
+    >>> split_into_runs((4, 2, 8), (128, 64, 4), 4)
     (32, [(8, 64)])
-    >>> runs_of((4, 2, 8), (256, 64, 4), 4)
+    >>> split_into_runs((4, 2, 8), (256, 64, 4), 4)
     (32, [(4, 256), (2, 64)])
-    >>> runs_of((4, 8, 8), (256, 32, 4), 4)
+    >>> split_into_runs((4, 8, 8), (256, 32, 4), 4)
     (1024, [])
     """
     run, dims = itemsize, []

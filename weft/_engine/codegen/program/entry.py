@@ -223,7 +223,7 @@ class EntryEmitter:
         """Estimate the cost of a step in bytes of memory traffic; 0 for loops, whose bodies count
         separately."""
         if isinstance(step, P.Launch):
-            return 64 + step.work + sum(map(self._reach, step.args))
+            return 64 + step.work + sum(map(self._touched_bytes, step.args))
         if isinstance(step, P.Gemm):
             return (
                 step.m
@@ -249,7 +249,7 @@ class EntryEmitter:
             return step.rows * step.row
         return step.nbytes if isinstance(step, P.Copy) else 0
 
-    def _reach(self, ref: P.BufRef) -> int:
+    def _touched_bytes(self, ref: P.BufRef) -> int:
         """Return the bytes that a step can access through `ref`: one slice if a loop strides
         through the buffer."""
         return min(
@@ -370,7 +370,7 @@ class EntryEmitter:
             self.function.declared[pool] = f"declare {pool}"
         self.function.helpers.append(lapack.task(step, name))
         self._context([self.address(ref) for _, ref, _, _ in step.arrays])
-        alone = lapack.works_alone(step)
+        alone = lapack.must_be_single_threaded(step)
         if alone:
             self.rules_library = True
             self.function.declared["weft_library_enter"] = ""

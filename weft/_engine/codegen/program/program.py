@@ -18,14 +18,14 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from weft._engine.codegen.kernel.vectorization_plan import bound, is_brief, iterations
+from weft._engine.codegen.kernel.vectorization_plan import is_brief, iterations, upper_bound
 from weft._engine.codegen.program import native
 from weft._engine.codegen.program.build_record import BuildRecord, CompiledKernel, module_ir
 from weft._engine.codegen.program.entry import EntryEmitter
 from weft._engine.codegen.program.native import NativeProgram
 from weft._engine.codegen.runtime import pool, symbols
 from weft._engine.codegen.toolchain import loader, objects, target
-from weft._engine.codegen.toolchain.native_library import compile_apart
+from weft._engine.codegen.toolchain.native_library import compile_concurrently
 from weft._engine.codegen.toolchain.objects import ObjectRequest
 from weft._engine.ir import loops_text
 from weft._engine.ir.loops import LoopsKernel
@@ -45,8 +45,8 @@ from weft._engine.ir.program import (
 )
 from weft._engine.util import cache
 from weft._engine.util.errors import ProcessFailureError
-from weft._engine.util.state import clearing
-from weft._engine.util.threads import held_over_forks
+from weft._engine.util.state import on_clear_caches
+from weft._engine.util.threads import fork_safe_lock
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
@@ -69,7 +69,7 @@ BATCH = 16
 
 _kernels: dict[str, CompiledKernel] = {}
 _drafts: dict[str, CompiledKernel] = {}
-_lock = held_over_forks(threading.RLock())
+_lock = fork_safe_lock(threading.RLock())
 
 
 def _link(
@@ -87,7 +87,7 @@ def _kernel_name(kernel: LoopsKernel) -> str:
     return cache.key(target.current().identity, loops_text.canonical(kernel))
 
 
-@clearing
+@on_clear_caches
 def _forget_kernels() -> None:
     """Forget compiled kernels: their code then lives as long as the programs that run it."""
     with _lock:
@@ -203,11 +203,13 @@ class _ProgramBuild:
 
     def __init__(self, program: ScheduledProgram, draft: bool) -> None:
         self.program, self.steps = program, [*_flat(program.steps)]
-        kernels = {id(k): k for k in _launched(program.steps) if k.parallel_extent > 0}
+        kernels = {
+            id(k): k for k in _collect_launched_kernels(program.steps) if k.parallel_extent > 0
+        }
         self.names = {number: _kernel_name(kernel) for number, kernel in kernels.items()}
         self.kernels = {self.names[number]: kernel for number, kernel in kernels.items()}
         draft = draft and not any(isinstance(step, HostCallStep) for step, _ in self.steps)
-        drafted = _drafted(self.steps) if draft else []
+        drafted = _select_draft_kernels(self.steps) if draft else []
         self.quick = frozenset([self.names[number] for number in drafted if number in self.names])
         routines = _RoutinesOf(draft and all(times == 1 for _, times in self.steps))
         self.emitter = EntryEmitter(program, self._kernel_symbol, routines.symbol)
@@ -217,7 +219,7 @@ class _ProgramBuild:
             ObjectRequest(cache.key(identity, "entry", text), functools.partial(str, text), True)
             for _, text in self.modules
         ]
-        self.used = routines.used()
+        self.used = routines.all_routines()
 
     def _kernel_symbol(self, kernel: LoopsKernel) -> str:
         return _symbol(self.names[id(kernel)])
@@ -257,7 +259,7 @@ class _ProgramBuild:
         )
         if parallel:
             requests += pool.requests()
-        meanwhile = pool.make_of_what_is_there if parallel else None
+        meanwhile = pool.make_if_compiled if parallel else None
         compiled = _provide(self.kernels, self.quick, [*requests, *self.entry_requests], meanwhile)
         return [compiled[name] for name in self.kernels]
 
@@ -341,7 +343,7 @@ class _RoutinesOf:
         self.others[symbol] = routines, rough and is_draft_enough
         return symbol
 
-    def used(self) -> list[_Routine]:
+    def all_routines(self) -> list[_Routine]:
         """Return all routines, matmuls first, because they take longest to compile."""
         matmuls = []
         for symbol, wanted in self.matmuls.items():
@@ -357,13 +359,13 @@ class _RoutinesOf:
         ]
 
 
-def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
+def _select_draft_kernels(steps: Iterable[tuple[Step, float]]) -> list[int]:
     """Return the ids of kernels that may run as drafts, because their total work is small."""
     work: dict[int, float] = {}
     for step, times in steps:
         if isinstance(step, Launch):
             work[id(step.kernel)] = work.get(id(step.kernel), 0) + times * iterations(
-                step.kernel.body, bound
+                step.kernel.body, upper_bound
             )
         elif isinstance(step, Gemm) and step.epilogue is not None:
             elements = step.m * step.n * math.prod([extent for extent, *_ in step.batch])
@@ -402,15 +404,15 @@ def improve(program: ScheduledProgram, is_over: Callable[[], bool]) -> NativePro
     """
     for request in _library_requests(program):
         if not is_over() and not objects.is_there(request):
-            compile_apart(request)
-    for kernel in _launched(program.steps):
+            compile_concurrently(request)
+    for kernel in _collect_launched_kernels(program.steps):
         if is_over():
             return None
         name = _kernel_name(kernel)
         if kernel.parallel_extent > 0 and name not in _kernels:
             request = _batch_request({name: kernel}, _opt_level(kernel, False))
             if not objects.is_there(request):
-                compile_apart(request)
+                compile_concurrently(request)
             with _lock:
                 _link_new({name: kernel}, request)
     return None if is_over() else compile_program(program)
@@ -422,13 +424,13 @@ def _library_requests(program: ScheduledProgram) -> list[ObjectRequest]:
     for step, _ in _flat(program.steps):
         if isinstance(step, (Gemm, Sort, Fft)):
             routines.symbol(step)
-    return [request for routine in routines.used() for request in routine.requests()]
+    return [request for routine in routines.all_routines() for request in routine.requests()]
 
 
 def image_of(made: BuildRecord) -> loader.Image | None:
     """Return all code of a program, linked; None if an object is not on disk or `loader` does not
     support it."""
-    codes = [cache.read(key) for key in made.stored] if loader.works_here() else [None]
+    codes = [cache.read(key) for key in made.stored] if loader.supports_machine() else [None]
     try:
         return (
             loader.link([data for data in codes if data is not None]) if None not in codes else None
@@ -437,7 +439,7 @@ def image_of(made: BuildRecord) -> loader.Image | None:
         return None
 
 
-def _launched(steps: Iterable[Step]) -> list[LoopsKernel]:
+def _collect_launched_kernels(steps: Iterable[Step]) -> list[LoopsKernel]:
     """Return all kernels that steps launch, directly or as an epilogue."""
     kernels = [
         step.kernel

@@ -60,7 +60,7 @@ class Draft:
     def called(self) -> None:
         """Note a run of the program; schedule its optimization at the second run."""
         if self.was_called and not self.due:
-            _improve_soon(self, self._after)
+            _schedule_optimization(self, self._after)
         self.was_called = True
 
     def improve(self) -> None:
@@ -79,7 +79,7 @@ class Draft:
 _waiting: list[Draft] = []
 
 
-def _improve_soon(draft: Draft, after: float) -> None:
+def _schedule_optimization(draft: Draft, after: float) -> None:
     with suspended, _lock:
         if (
             draft.due
@@ -101,7 +101,7 @@ def _work() -> None:
                 return
             draft = min(_waiting, key=lambda draft: draft.due)
         now = time.monotonic()
-        delay = max(draft.due - now, min(pool.rest_left(), draft.due + _PATIENCE_S - now))
+        delay = max(draft.due - now, min(pool.seconds_until_idle(), draft.due + _PATIENCE_S - now))
         if delay > 0:
             _over.wait(min(delay, pool.PAUSE_S))
             continue

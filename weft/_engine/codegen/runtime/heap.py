@@ -51,11 +51,11 @@ PARTS = (
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
     with suspended, pool.making:  # a process has one heap
-        return _made()
+        return _build_heap_module()
 
 
 @functools.cache
-def _made() -> dict[str, int]:
+def _build_heap_module() -> dict[str, int]:
     addresses = link(
         PARTS,
         {"Py_DecRef": ctypes.cast(ctypes.pythonapi.Py_DecRef, ctypes.c_void_p).value or 0},

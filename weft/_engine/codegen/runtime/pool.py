@@ -26,14 +26,14 @@ from weft._engine.codegen.toolchain import objects, target
 from weft._engine.codegen.toolchain.loader import architecture
 from weft._engine.codegen.toolchain.native_library import (
     LibraryModule,
-    compile_apart,
+    compile_concurrently,
     link,
     request,
     text_of,
 )
 from weft._engine.codegen.toolchain.objects import ObjectRequest
 from weft._engine.util.machine_model import MODEL
-from weft._engine.util.threads import DaemonThread, allowed_threads, held_over_forks
+from weft._engine.util.threads import DaemonThread, allowed_threads, fork_safe_lock
 from weft._engine.util.user_code import suspended
 
 # thresholds, measured on several machines
@@ -83,7 +83,7 @@ _ARCH = {
         "relax": "call void @llvm.aarch64.hint(i32 1)",
     },
 }
-making = held_over_forks(threading.RLock())
+making = fork_safe_lock(threading.RLock())
 _made: list[dict[str, int]] = []  # empty, or the addresses of the one pool
 _prewarmers: list[
     DaemonThread
@@ -152,7 +152,7 @@ def defer(seconds: float = PAUSE_S) -> None:
     _Prewarming.pause_ends = time.monotonic() + seconds
 
 
-def rest_left() -> float:
+def seconds_until_idle() -> float:
     """Return the remaining seconds of the current pause; negative if it is over."""
     return _Prewarming.pause_ends - time.monotonic()
 
@@ -162,13 +162,13 @@ def _prewarm_pool() -> None:
         target.load()
         defer()
         _Prewarming.resting = True
-        while (remaining := rest_left()) > 0:
+        while (remaining := seconds_until_idle()) > 0:
             time.sleep(min(remaining, PAUSE_S))
         _Prewarming.resting = False
         if _Prewarming.over or _made or objects.is_there(pool_request := request(_part())):
             return
         _Prewarming.compiling = True
-        compile_apart(pool_request)
+        compile_concurrently(pool_request)
         objects.image([pool_request])
 
 
@@ -206,7 +206,7 @@ def requests() -> list[ObjectRequest]:
     return [] if _made or _is_prewarming() else [request(_part())]
 
 
-def make_of_what_is_there() -> None:
+def make_if_compiled() -> None:
     """Create the pool if it needs no compilation."""
     if all(map(objects.is_there, requests())):
         _addresses()

@@ -60,11 +60,11 @@ class Routines:
     def requests(
         self, name: str, wanted: frozenset[str] | None = None, draft: bool = False
     ) -> list[ObjectRequest]:
-        missing = self._missing(name, draft)
+        missing = self._unlinked_modules(name, draft)
         return [*pool.requests(), *map(request, missing)] if missing else []
 
     def ensure(self, name: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
-        missing = self._missing(name, draft)
+        missing = self._unlinked_modules(name, draft)
         if missing:
             imports = pool.symbols()
             for part in self.parts(name, draft):
@@ -90,7 +90,7 @@ class Routines:
         """Return whether the optimized routine is linked or on disk."""
         return _key(name, False) in self._addresses or all(map(is_kept, self.parts(name, False)))
 
-    def _missing(self, name: str, draft: bool) -> list[LibraryModule]:
+    def _unlinked_modules(self, name: str, draft: bool) -> list[LibraryModule]:
         """Return the modules that this process has not linked."""
         if _key(name, draft) in self._addresses:
             return []

@@ -20,8 +20,8 @@ import sys
 import threading
 import time
 
-from weft._engine.util.errors import is_refusal, refused
-from weft._engine.util.threads import held_over_forks
+from weft._engine.util.errors import is_refusal, refuse
+from weft._engine.util.threads import fork_safe_lock
 from weft._engine.util.user_code import suspended
 
 _TEXT, _ANY, _INT = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
@@ -54,7 +54,7 @@ _SIGNATURES = {
 #: functions that release the GIL; the others return sooner than a thread can take the GIL back
 _LONG = {"ParseAssembly", "TargetMachineEmitToMemory"}
 
-_lock = held_over_forks(threading.RLock())
+_lock = fork_safe_lock(threading.RLock())
 _loaded: list[ctypes.CDLL] = []  # empty, or the loaded library
 _inside: set[int] = set()  # ids of the threads that are inside LLVM
 _ends = False  # True once the interpreter exits
@@ -75,7 +75,7 @@ def place() -> str:
     name = {"win32": "llvmlite.dll", "darwin": "libllvmlite.dylib"}.get(
         sys.platform, "libllvmlite.so"
     )
-    return os.path.join(spec.submodule_search_locations[0], "binding", name)
+    return os.path.join(spec.submodule_search_locations[0], "parse_binding", name)
 
 
 @functools.cache
@@ -110,7 +110,7 @@ def _load(path: str) -> ctypes.CDLL:
     except OSError as error:
         if not is_refusal(error):
             raise
-        raise refused(os.path.getsize(path), f"LLVM ({path})") from error
+        raise refuse(os.path.getsize(path), f"LLVM ({path})") from error
     free = ctypes.CDLL(path, handle=loaded._handle)
     for name, (result, *arguments) in _SIGNATURES.items():
         function = getattr(free if name in _LONG else loaded, f"LLVMPY_{name}")
@@ -207,12 +207,12 @@ def emit(ir: str, machine: LLVMTargetMachine, assembly: bool = False) -> bytes:
     try:
         if _ends and threading.current_thread() is not threading.main_thread():
             raise SystemExit
-        return _translated(ir, machine, assembly)
+        return _translate(ir, machine, assembly)
     finally:
         _inside.discard(me)
 
 
-def _translated(ir: str, machine: LLVMTargetMachine, assembly: bool) -> bytes:
+def _translate(ir: str, machine: LLVMTargetMachine, assembly: bool) -> bytes:
     llvm, error = library(), _LLVMMessage()
     context = llvm.ContextCreate()
     try:
@@ -222,14 +222,14 @@ def _translated(ir: str, machine: LLVMTargetMachine, assembly: bool) -> bytes:
             raise RuntimeError(f"LLVM IR parsing error\n{message}")
         try:
             llvm.SetTarget(module, _process_triple())
-            return _emitted(llvm, machine, module, error, not assembly)
+            return _emit(llvm, machine, module, error, not assembly)
         finally:
             llvm.DisposeModule(module)
     finally:
         llvm.ContextDispose(context)
 
 
-def _emitted(
+def _emit(
     llvm: ctypes.CDLL, machine: LLVMTargetMachine, module: int, error: _LLVMMessage, as_object: bool
 ) -> bytes:
     buffer = llvm.TargetMachineEmitToMemory(machine.pointer, module, int(as_object), error.pointer)

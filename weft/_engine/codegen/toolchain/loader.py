@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft._engine.util.errors import refused
+from weft._engine.util.errors import refuse
 from weft._engine.util.machine import architecture
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -71,7 +71,7 @@ class LinkedObject:
         return self._symbols[name]
 
 
-def works_here() -> bool:
+def supports_machine() -> bool:
     """Return whether the linker supports this machine."""
     return sys.platform == "linux" and architecture() == "x86_64" and sys.maxsize > 1 << 32
 
@@ -139,7 +139,7 @@ def _new_pages(size: int) -> int:
         more = max(size, _ARENA)
         mapping = _system("mmap")(None, more, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         if mapping in (None, ctypes.c_void_p(-1).value):
-            raise refused(more, "compiled code")
+            raise refuse(more, "compiled code")
         begin, end = mapping, mapping + more
     if end - begin > size:
         _fresh.append((begin + size, end))
@@ -211,7 +211,7 @@ def place(image: Image, address: Callable[[str], int | None]) -> LinkedObject:
         try:
             memory = mmap.mmap(-1, image.size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
-            raise refused(image.size, "compiled code") from error
+            raise refuse(image.size, "compiled code") from error
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         memory[:] = at(base)
         if image.code_size:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from weft._engine.codegen.toolchain import loader, objects, target
 from weft._engine.util import cache
 
-_apart: dict[tuple[str, ...], threading.Thread] = {}  # threads of `are_at_hand`, by module names
+_apart: dict[tuple[str, ...], threading.Thread] = {}  # threads of `are_cached`, by module names
 
 
 class LibraryModule(NamedTuple):
@@ -54,15 +54,15 @@ def link(
     exports = [symbol for part in parts for symbol in part.exports]
     image = objects.image([request(part) for part in parts])
     if image is not None:
-        code = _kept(loader.place(image, addresses.get))
+        code = _keep_linked_code(loader.place(image, addresses.get))
         return {symbol: code[symbol] for symbol in exports}
     for part in parts:
-        code = _kept(target.link(objects.take(request(part)), part.exports, addresses))
+        code = _keep_linked_code(target.link(objects.take(request(part)), part.exports, addresses))
         addresses |= {symbol: code[symbol] for symbol in part.exports}
     return {symbol: addresses[symbol] for symbol in exports}
 
 
-def _kept(code: Any) -> Any:
+def _keep_linked_code(code: Any) -> Any:
     """Keep linked code alive until the process ends, and return it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
     return code
@@ -79,7 +79,7 @@ def request(part: LibraryModule) -> objects.ObjectRequest:
     return objects.ObjectRequest(_key(part), part.text, part.quick)
 
 
-def are_at_hand(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
+def are_cached(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
     """Return whether `parts` can be linked without compiling; else compile them in a thread.
 
     With `wait`, wait for that thread; process exit waits for it, too. After a failure of the thread
@@ -104,12 +104,12 @@ def are_at_hand(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
 def _compile_all(requests: Sequence[objects.ObjectRequest]) -> None:
     with contextlib.suppress(Exception):
         for module_request in requests:
-            compile_apart(module_request)
+            compile_concurrently(module_request)
 
 
-def compile_apart(wanted: objects.ObjectRequest) -> None:
+def compile_concurrently(wanted: objects.ObjectRequest) -> None:
     """Compile a module in a background thread; other threads may compile at the same time."""
-    objects.keep(wanted, target.emit_apart(wanted.text(), wanted.quick))
+    objects.keep(wanted, target.emit_in_background(wanted.text(), wanted.quick))
 
 
 def is_kept(part: LibraryModule) -> bool:

@@ -78,7 +78,9 @@ def image(requests: Sequence[ObjectRequest]) -> loader.Image | None:
         return loader.Image(*marshal.loads(data))
     try:
         linked = (
-            loader.link([take(request) for request in requests]) if loader.works_here() else None
+            loader.link([take(request) for request in requests])
+            if loader.supports_machine()
+            else None
         )
     except loader.UnsupportedObjectError:
         return None

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from weft._engine.codegen.toolchain import llvm_c, loader
 from weft._engine.util import cache, machine
 from weft._engine.util.record import field, record
-from weft._engine.util.threads import DaemonThread, held_over_forks
+from weft._engine.util.threads import DaemonThread, fork_safe_lock
 from weft._engine.util.user_code import suspended
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ def _machine(
 
 
 _lock, _apart = (
-    held_over_forks(threading.RLock()),
-    held_over_forks(threading.RLock()),
+    fork_safe_lock(threading.RLock()),
+    fork_safe_lock(threading.RLock()),
 )  # locks of LLVM's foreground and background compilations
 
 
@@ -192,7 +192,7 @@ def emit_object(ir: str, target: CpuTarget, quick: bool = False) -> bytes:
         return _emit_by_new_machine(ir, target, quick)
 
 
-def emit_apart(ir: str, quick: bool = False) -> bytes:
+def emit_in_background(ir: str, quick: bool = False) -> bytes:
     """Like `emit_object` for the current target, in the background, one module at a time."""
     with _apart:
         return _emit_by_new_machine(ir, current(), quick)
@@ -351,7 +351,7 @@ def link(
     data: bytes, exports: Iterable[str], imports: Mapping[str, int]
 ) -> loader.LinkedObject | ResourceTracker:
     """Load an object; the result maps exported names to addresses and must be kept alive."""
-    if loader.works_here():
+    if loader.supports_machine():
         try:
             return loader.load(data, imports, _shared)
         except loader.UnsupportedObjectError:

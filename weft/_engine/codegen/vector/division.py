@@ -10,7 +10,7 @@ Out:  the name of the truncated quotient, or of the remainder. CPUs lack vector 
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import BITS
-from weft._engine.codegen.vector.registers import INTEGER_RANGE, Registers, known_integer
+from weft._engine.codegen.vector.registers import INTEGER_RANGE, Registers, parse_integer
 from weft._engine.ir.loops import SIGNED, ScalarType
 
 
@@ -19,7 +19,7 @@ def divide(lanes: Registers, op: str, type_: ScalarType, x: str, y: str) -> str:
     t, signed = lanes.type(type_), type_ in SIGNED
     if lanes.w > 1 and BITS[type_] <= 32 and not y.startswith("splat"):
         return _divide_by_floats(lanes, op, type_, x, y)
-    divisor = known_integer(y)
+    divisor = parse_integer(y)
     if lanes.w > 1 and type_ == "i64" and divisor is not None and lanes.target.level == "avx512":
         if 1 < divisor < 1 << 31 and divisor & (divisor - 1):
             return _divide_by_constant(lanes, op, x, divisor)

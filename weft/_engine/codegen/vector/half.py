@@ -17,7 +17,7 @@ from weft._engine.codegen.vector.registers import Registers
 from weft._engine.ir.loops import ScalarType
 
 
-def rounded(lanes: Registers, x: str, type_: ScalarType, any_nan: bool = True) -> str:
+def round_to_half(lanes: Registers, x: str, type_: ScalarType, any_nan: bool = True) -> str:
     """Round any f32 to half precision.
 
     `any_nan`: the operand may be a NaN that rounds wrongly by integer arithmetic. Arithmetic on
@@ -104,7 +104,7 @@ def _bf16_bits(lanes: Registers, x: str) -> str:
     return lanes.convert("trunc", lanes.i32, bits, vector("i16", lanes.w))
 
 
-def bf16_at_once(lanes: Registers, xs: Sequence[str]) -> list[str]:
+def round_to_bf16_natively(lanes: Registers, xs: Sequence[str]) -> list[str]:
     """Round f32 values to bfloat16 bits with one instruction. It flushes subnormals, which a cold
     function rounds instead."""
     if not xs:

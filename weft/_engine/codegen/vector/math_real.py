@@ -381,7 +381,7 @@ class RealFormulas(Formulas):
             number, *values = [self.v(name) for name in names[:-1]]
             return [
                 value.name
-                for value in self.advanced(
+                for value in self.advance(
                     step, number, values, RegisterValue(self, RegisterKind.MASK, names[-1])
                 )
             ]

@@ -57,10 +57,10 @@ def literal(value: float, type_: ScalarType) -> str:
     return str(number - (1 << bits) if number >> (bits - 1) else number)
 
 
-def known_integer(operand: str) -> int | None:
+def parse_integer(operand: str) -> int | None:
     """Return the integer value of a literal operand or a splat of one; None for other operands.
 
-    >>> known_integer("-7"), known_integer("splat (i32 13)"), known_integer("%v7")
+    >>> parse_integer("-7"), parse_integer("splat (i32 13)"), parse_integer("%v7")
     (-7, 13, None)
     """
     if operand[0] == "s":

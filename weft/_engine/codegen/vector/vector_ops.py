@@ -20,7 +20,7 @@ from weft._engine.codegen.vector.registers import (
     INTEGER_RANGE,
     Registers,
     float_bits,
-    known_integer,
+    parse_integer,
     round_to,
 )
 from weft._engine.ir.loops import FLOATS, SIGNED, ScalarType
@@ -47,7 +47,7 @@ class Lanes(Registers):
         if type_ in _HALVES:
             from weft._engine.codegen.vector import half
 
-            return half.rounded(self, x, type_, any_nan=False)
+            return half.round_to_half(self, x, type_, any_nan=False)
         return x
 
     def to_memory(self, x: str, type_: ScalarType) -> tuple[str, str]:
@@ -62,7 +62,9 @@ class Lanes(Registers):
             fresh = [x for x in xs if (x, type_) not in self._raw and x in self.unrounded]
             from weft._engine.codegen.vector import half
 
-            at_once = dict(zip(fresh, half.bf16_at_once(self, [self.unrounded[x] for x in fresh])))
+            at_once = dict(
+                zip(fresh, half.round_to_bf16_natively(self, [self.unrounded[x] for x in fresh]))
+            )
             return vector("i16", self.w), [at_once.get(x) or self._to_memory(x, type_) for x in xs]
         return vector(MEMORY[type_], self.w), [self._to_memory(x, type_) for x in xs]
 
@@ -113,14 +115,14 @@ class Lanes(Registers):
         if op in ("min", "max"):
             return self._float_extreme("olt" if op == "min" else "ogt", t, x, args[1])
         if op == "fma":
-            return self._fused(t, args)
+            return self._fuse(t, args)
         if op == "sign":
             one = self.splat_literal(float_bits(1.0), t.split(" x ")[-1].rstrip(">"))
             zero = self.b.pure(f"fcmp ueq {t} {x}, zeroinitializer", x)
             return self.select(zero, t, x, self.b.intrinsic("copysign", t, one, x))
         raise NotImplementedError(f"codegen: operation {op!r} on floats")
 
-    def _fused(self, t: str, args: list[str]) -> str:
+    def _fuse(self, t: str, args: list[str]) -> str:
         if self.target.has_fma:
             return self.b.intrinsic("fma", t, *args)
         return self.per_lane("fma", "fma", t, *args) if t == self.f64 else self._fused_f32(args)
@@ -187,7 +189,7 @@ class Lanes(Registers):
 
     def _shift(self, op: str, type_: ScalarType, x: str, y: str) -> str:
         t, width = self.type(type_), BITS[type_]
-        count = known_integer(y)
+        count = parse_integer(y)
         if count is not None and 0 <= count < width:
             return self.binary(
                 {"shl": "shl", "shr_logical": "lshr", "shr_arithmetic": "ashr"}[op], t, x, y
@@ -266,7 +268,9 @@ class Lanes(Registers):
         if target in _HALVES:
             from weft._engine.codegen.vector import half
 
-            return half.rounded(self, half.round_odd(self, x) if source == "f64" else x, target)
+            return half.round_to_half(
+                self, half.round_odd(self, x) if source == "f64" else x, target
+            )
         if source == "f64":
             return self.convert("fptrunc", s, x, t)
         return self.convert("fpext", s, x, t) if target == "f64" else x
@@ -318,7 +322,7 @@ def lane_helper(builder: ScopedWriter, label: str, function: str, width: int, ar
             )
             return []
 
-        own.counted_loop("0", str(width), 1, body, (), certain=True)
+        own.loop_over_range("0", str(width), 1, body, (), certain=True)
         result = own.read(v, buffers[0], 64)
         builder.helpers[name] = own.helper(
             name, v, ", ".join([f"{v} %a{i}" for i in range(arity)]), result

@@ -57,7 +57,7 @@ def _read_by(eqn: Eqn, place: int, result: Bands, masks: "_Masks") -> Bands:
     ):
         return {}
     selects = computes(eqn) == "select" and len(eqn.invars) == 3 and place > 0
-    return _both(result, masks.holds(eqn.invars[0], place == 2)) if selects else result
+    return _both(result, masks.find_bands(eqn.invars[0], place == 2)) if selects else result
 
 
 def _either(a: Bands, b: Bands) -> Bands:
@@ -82,7 +82,7 @@ class _Masks:
         self.known: dict[tuple[Var, bool], Bands] = {}
         self.left = 0  # equations that may still be examined
 
-    def holds(self, mask: Atom, wanted: bool) -> Bands:
+    def find_bands(self, mask: Atom, wanted: bool) -> Bands:
         """Return bands that contain all positions where `mask` has the value `wanted`."""
         if type(mask) is Literal or mask.aval.dtype != np.bool_:
             return {}
@@ -90,7 +90,9 @@ class _Masks:
         if key not in self.known:
             index = [({d: 1}, 0) for d in range(mask.aval.ndim)]
             self.left = MOST_EQUATIONS
-            self.known[key] = self._holds(mask, wanted, _MaskPosition(index, mask.aval.shape))
+            self.known[key] = self._compute_bands(
+                mask, wanted, _MaskPosition(index, mask.aval.shape)
+            )
         return self.known[key]
 
     def _maker(self, atom: Atom) -> Eqn | None:
@@ -98,7 +100,7 @@ class _Masks:
         self.left -= 1
         return self.producer.get(atom) if type(atom) is not Literal and self.left >= 0 else None
 
-    def _holds(self, atom: Atom, wanted: bool, place: "_MaskPosition") -> Bands:
+    def _compute_bands(self, atom: Atom, wanted: bool, place: "_MaskPosition") -> Bands:
         eqn = self._maker(atom)
         if eqn is None:
             return {}
@@ -107,16 +109,18 @@ class _Masks:
             low, high, opposite = _COMPARISONS[operation]
             if not wanted:
                 low, high, _ = _COMPARISONS.get(opposite, (-MOST, MOST, ""))
-            return self._compared(operands[0], operands[1], low, high, place)
+            return self._bands_of_comparison(operands[0], operands[1], low, high, place)
         if operation == "not":
-            return self._holds(operands[0], not wanted, place)
+            return self._compute_bands(operands[0], not wanted, place)
         if operation == ("and" if wanted else "or"):
-            a, b = (self._holds(x, wanted, place.of(x)) for x in operands)
+            a, b = (self._compute_bands(x, wanted, place.of(x)) for x in operands)
             return _both(a, b)
         inner = place.through(eqn)
-        return {} if inner is None else self._holds(operands[0], wanted, inner)
+        return {} if inner is None else self._compute_bands(operands[0], wanted, inner)
 
-    def _compared(self, a: Atom, b: Atom, low: int, high: int, place: "_MaskPosition") -> Bands:
+    def _bands_of_comparison(
+        self, a: Atom, b: Atom, low: int, high: int, place: "_MaskPosition"
+    ) -> Bands:
         """Return the bands of positions where low <= a - b <= high."""
         x, y = (self._position(operand, place.of(operand)) for operand in (a, b))
         if x is None or y is None:

@@ -226,7 +226,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def merged(entries: list[tuple]) -> list[tuple]:
+def merge_adjacent_dims(entries: list[tuple]) -> list[tuple]:
     """Merge dims, given as (extent, strides...) outermost first, where adjacent dims are contiguous under all strides."""
     out: list[tuple] = []
     for entry in entries:

@@ -25,7 +25,7 @@ class EpilogueCandidate(NamedTuple):
     late: set[Var]
 
 
-def _reads_what_is_made_later(epilogue: EpilogueCandidate) -> bool:
+def _reads_later_values(epilogue: EpilogueCandidate) -> bool:
     graph, group, result, late = epilogue
     return any(
         graph.depth[v] >= graph.depth[result] + (v not in late)
@@ -72,7 +72,7 @@ EPILOGUE_RULES: list[FusionRule] = [
     FusionRule(
         "later operands",
         "all other operands must be computed before the matmul begins",
-        _reads_what_is_made_later,
+        _reads_later_values,
         False,
     ),
     FusionRule(

@@ -21,7 +21,7 @@ class Fusion(FusionGraph):
 
     def __init__(self, jaxpr: Jaxpr):
         super().__init__(jaxpr, INLINE_RULES)
-        self.items = self._ordered(self._groups())
+        self.items = self._order_items(self._groups())
 
     def _groups(self) -> list[KernelGroup]:
         """Return the kernels, deepest first, so that the values loaded by a kernel are known when shallower kernels are formed."""
@@ -44,7 +44,7 @@ class Fusion(FusionGraph):
         fuse_epilogues(self, groups)
         return groups
 
-    def _ordered(self, groups: list[KernelGroup]) -> list[KernelGroup | Eqn]:
+    def _order_items(self, groups: list[KernelGroup]) -> list[KernelGroup | Eqn]:
         """Return kernels and other equations in program order, except that each follows the items it depends on."""
         inside = {id(g.dot) for g in groups}
         jobs: list[tuple[int, KernelGroup | Eqn]] = [

@@ -41,7 +41,7 @@ from weft._engine.compiler.fusion.reduction_domain import (
     may_follow,
     reduced_dims,
 )
-from weft._engine.compiler.fusion.rounding import rounded_values
+from weft._engine.compiler.fusion.rounding import find_rounded_values
 from weft._engine.compiler.fusion.window_analysis import windows
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
@@ -148,7 +148,7 @@ class FusionGraph:
         self.non_fusible: list[tuple[int, Eqn]] = []
         self.non_fusible_outs: dict[Var, Eqn] = {}
         self.uses: dict[Var, int] = {}
-        self.rounded = rounded_values(jaxpr)
+        self.rounded = find_rounded_values(jaxpr)
         self.stored: dict[Var, None] = {}
         self._resolved: dict[Var, tuple[Var, View | None]] = {}
         self._code_sizes: dict[Var, int] = {}
@@ -158,7 +158,7 @@ class FusionGraph:
             for atom in dict.fromkeys(eqn.invars):
                 if type(atom) is not Literal:
                     self.uses[atom] = self.uses.get(atom, 0) + 1
-        self.materialized = _materialized(jaxpr)
+        self.materialized = _find_materialized_values(jaxpr)
         self.reduction_inputs = _reduction_inputs(jaxpr)
         self.windows = windows(jaxpr)
         for number, eqn in enumerate(jaxpr.eqns):
@@ -168,7 +168,7 @@ class FusionGraph:
 
     # ---- the forward pass
 
-    def computed(self, atom: Atom) -> TypeGuard[Var]:
+    def can_inline(self, atom: Atom) -> TypeGuard[Var]:
         """Return whether a kernel could inline the value."""
         return type(atom) is not Literal and atom in self.producer
 
@@ -177,7 +177,7 @@ class FusionGraph:
         for var in eqn.outvars:
             self.order[var] = number
         if kind is LoweringKind.PULL:
-            self._pull(eqn)
+            self._inline_value(eqn)
         elif kind is LoweringKind.REDUCE:
             self._reduce(eqn)
         else:
@@ -209,7 +209,7 @@ class FusionGraph:
             return eqn
         return eqn.replace(invars=(*eqn.invars[:2], Literal(number.val, updates.aval)))
 
-    def _pull(self, eqn: Eqn) -> None:
+    def _inline_value(self, eqn: Eqn) -> None:
         view, pointwise = view_of(eqn), isinstance(eqn.primitive, ElementwiseOp)
         costs = ComputeCost(eqn_cost(eqn), eqn_cost(eqn))
         depth, domain, alignment = 0, None, None
@@ -218,7 +218,7 @@ class FusionGraph:
         for atom in operands:
             if atom in self.producer:
                 its_domain = self.domain.get(atom)
-                its_alignment = self._aligned(eqn, atom, view, pointwise)
+                its_alignment = self._align_to_domain(eqn, atom, view, pointwise)
                 if domain is not None and (domain, alignment) != (its_domain, its_alignment):
                     its_alignment = None
                 use = Use(
@@ -256,10 +256,10 @@ class FusionGraph:
                 self.domain[var], self.alignment[var] = domain, alignment
             again = self.uses.get(var, 0) > 1 and alignment != RESHAPED
             if again and costs.recompute_cost >= EXPENSIVE:
-                self.roots.add(var if view is None else self._computed_shape(var))
+                self.roots.add(var if view is None else self._find_unreshaped_value(var))
                 self.costs[var].recompute_cost = 1
 
-    def _computed_shape(self, var: Var) -> Var:
+    def _find_unreshaped_value(self, var: Var) -> Var:
         """Return the computed value of which `var` is a reshape, or `var`; the readers of both then share one buffer."""
         base, view = self.resolve(var)
         same = (
@@ -285,13 +285,15 @@ class FusionGraph:
             maker = self.producer[atom]
             if lowering_kind(maker) is LoweringKind.REDUCE:
                 source = maker.invars[0]
-                if self.computed(source) and (source in self.roots or self.depth[source] > 0):
+                if self.can_inline(source) and (source in self.roots or self.depth[source] > 0):
                     continue
             else:
                 stack.extend(a for a in maker.invars if type(a) is not Literal)
             self.depth[atom] = depth
 
-    def _aligned(self, eqn: Eqn, atom: Var, view: View | None, pointwise: bool) -> Alignment | None:
+    def _align_to_domain(
+        self, eqn: Eqn, atom: Var, view: View | None, pointwise: bool
+    ) -> Alignment | None:
         """Return the alignment of the result if `eqn` can read `atom` inside its reduction domain; else None."""
         domain = self.domain.get(atom)
         if domain is None:
@@ -335,7 +337,7 @@ class FusionGraph:
                 eqn = self.producer[stack.pop()]
                 total += eqn_cost(eqn)
                 for atom in eqn.invars:
-                    if not self.computed(atom) or atom in self.demanded:
+                    if not self.can_inline(atom) or atom in self.demanded:
                         continue
                     if not isinstance(eqn.primitive, ElementwiseOp):
                         total += self.code_size(atom)
@@ -359,7 +361,7 @@ class FusionGraph:
         shape, axes = atom.aval.shape, reduced_dims(eqn)
         domain = (shape, axes)
         depth, costs = 0, ComputeCost(20, 1)
-        if self.computed(atom):
+        if self.can_inline(atom):
             alignment = (
                 WHOLE if self.domain.get(atom) == domain and self.alignment[atom] == WHOLE else None
             )
@@ -500,7 +502,7 @@ def _has_own_dims(dims: list[int | None], domain: Domain) -> bool:
     return all(t == d or (t is None and (d in axes or shape[d] == 1)) for d, t in enumerate(dims))
 
 
-def _materialized(jaxpr: Jaxpr) -> set[Var]:
+def _find_materialized_values(jaxpr: Jaxpr) -> set[Var]:
     """Return the values that are in memory in any case: results, and operands of equations that are not fused."""
     materialized = {a for a in jaxpr.outvars if type(a) is not Literal}
     for eqn in reversed(jaxpr.eqns):

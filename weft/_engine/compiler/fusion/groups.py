@@ -96,7 +96,7 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[KernelGr
         domain = graph.domain.get(root)
         shape = root.aval.shape if domain is None else domain[0]
         parts = graph.column_reductions[root].parts if root in graph.column_reductions else 0
-        leaves, inlined = _reads(graph, root, depth)
+        leaves, inlined = _kernel_loads(graph, root, depth)
         large = [
             ("leaf", v, shape) for v in leaves if v.aval.size * 2 > root.aval.size and v.aval.ndim
         ] + [("root", v, shape) for v in (root, *inlined)]
@@ -203,7 +203,7 @@ def _domain_for(
     return domain if fits else None
 
 
-def _reads(graph: FusionGraph, root: Var, depth: int) -> tuple[dict[Var, None], list[Var]]:
+def _kernel_loads(graph: FusionGraph, root: Var, depth: int) -> tuple[dict[Var, None], list[Var]]:
     """Return the values that a kernel of `depth` loads to compute `root`, and the other roots that it inlines."""
     leaves: dict[Var, None] = {}
     inlined: list[Var] = []

@@ -68,7 +68,7 @@ def _is_expensive(use: Use) -> bool:
     return use.graph.costs[use.operand].cost >= EXPENSIVE
 
 
-def _reads_little_again(use: Use) -> bool:
+def _repeats_little_work(use: Use) -> bool:
     """Return whether a view repeats little work: it shows no element twice, repeats a cheap value, or repeats one element per row."""
     out, size = use.eqn.outvars[0].aval, use.operand.aval.size
     strides = () if use.view is None else use.view.strides
@@ -185,7 +185,7 @@ INLINE_RULES: list[FusionRule] = [
         "views",
         "a view is an address, unless it repeats costly work",
         lambda use: use.view is not None,
-        _reads_little_again,
+        _repeats_little_work,
     ),
     FusionRule(
         "narrow windows",

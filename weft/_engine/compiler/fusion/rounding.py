@@ -1,7 +1,7 @@
 """Rounding of 16-bit values: the values that are rounded where they are computed, and not only where they are stored.
 
 In:   a jaxpr.
-Out:  `rounded_values`: its shared 16-bit values whose rounding a reader can observe.
+Out:  `find_rounded_values`: its shared 16-bit values whose rounding a reader can observe.
 Laws: all readers of such a value read the same bits. Kernels compute 16-bit values in 32 bits, so a kernel that loads a stored
       value and a kernel that recomputes it would read different bits. A comparison observes the difference (`y == max(y)`), and
       so does the user of a result. A sum or product differs by rounding only.
@@ -22,7 +22,7 @@ from weft._engine.util.dtypes import is_half
 _STEPS = frozenset({"max", "min", "floor", "ceil", "nextafter"})
 
 
-def rounded_values(jaxpr: Jaxpr) -> frozenset[Var]:
+def find_rounded_values(jaxpr: Jaxpr) -> frozenset[Var]:
     """Return the 16-bit values with several readers that are results, or whose rounding an op observes directly or through other ops."""
     halves = [var for eqn in jaxpr.eqns for var in eqn.outvars if is_half(var.aval.dtype)]
     if not halves:

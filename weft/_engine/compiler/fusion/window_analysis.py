@@ -18,7 +18,7 @@ WIDEST_WINDOW = 18
 
 def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     """Return the size of the window to which each value contributes, by value."""
-    if not any(_dilated_dims(eqn) for eqn in jaxpr.eqns):
+    if not any(_find_dilated_dims(eqn) for eqn in jaxpr.eqns):
         return {}
     whole: dict[Var, Var] = {}  # the last value computed from a value before the next padding
     around: dict[Var, Var] = {}  # the `whole` value in which a padded value is nested
@@ -30,7 +30,7 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
         out = eqn.outvars[0]
         end = whole.setdefault(out, out)
         operands = [atom for atom in eqn.invars if type(atom) is not Literal]
-        padded = _dilated_dims(eqn)
+        padded = _find_dilated_dims(eqn)
         if not padded:
             for atom in operands:
                 whole.setdefault(atom, end)
@@ -54,7 +54,7 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     return {var: most[first[end]] for var, end in whole.items() if end in first}
 
 
-def _dilated_dims(eqn: Eqn) -> list[int]:
+def _find_dilated_dims(eqn: Eqn) -> list[int]:
     """Return the dims of the result with interior padding, counted from the end (-1 is the last dim)."""
     if eqn.primitive.moves != "pad":
         return []

@@ -94,9 +94,9 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     if len(lengths) == 1 and _is_complex_row(eqn):
         column = _columns(lengths[0]) if _are_few(rows, lengths[0]) else None
         if column:
-            return _crossed(lengths[0] // column, column, rows, _is_inverse(eqn))
+            return _plan_long_rows(lengths[0] // column, column, rows, _is_inverse(eqn))
         if is_matrix_convolution(rows, *lengths):
-            return _convolved(eqn, rows)
+            return _plan_convolution(eqn, rows)
     if (
         lengths[-1] == 1
         or is_matrix_convolution(rows, *lengths)
@@ -116,7 +116,7 @@ def _is_complex_row(eqn: Eqn) -> bool:
     return to_complex and dtypes.is_complex(eqn.invars[0].aval.dtype)
 
 
-def _crossed(row: int, column: int, rows: int, inverse: bool) -> list[Stage]:
+def _plan_long_rows(row: int, column: int, rows: int, inverse: bool) -> list[Stage]:
     """Return the steps that transform each of a few long rows as a matrix: its columns, then its rows."""
     down, first, cross = (
         ("undown", "inverse", "uncross") if inverse else ("down", "forward", "cross")
@@ -127,7 +127,7 @@ def _crossed(row: int, column: int, rows: int, inverse: bool) -> list[Stage]:
     ]
 
 
-def _convolved(eqn: Eqn, rows: int) -> list[Stage] | None:
+def _plan_convolution(eqn: Eqn, rows: int) -> list[Stage] | None:
     """Return the steps that transform a few rows by convolutions as matrices; None if the rows are too long."""
     (operand,), (result,) = eqn.invars, eqn.outvars
     in_length, out_length = operand.aval.shape[-1], result.aval.shape[-1]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from weft._engine.compiler.fusion.classify import merged, row_major
+from weft._engine.compiler.fusion.classify import merge_adjacent_dims, row_major
 from weft._engine.compiler.lowering.let_placement import Emitter
 from weft._engine.core.primitive import CallbackOp
 from weft._engine.ir.build import HALVES, Builder, type_name
@@ -101,9 +101,9 @@ def host_function(eqn: Eqn) -> Callable:
     reference, params = eqn.primitive.reference, eqn.params
     count, multiple = len(eqn.invars), eqn.primitive.multiple_results
     if isinstance(eqn.primitive, CallbackOp):
-        from weft._engine.ops.callback import reporting
+        from weft._engine.ops.callback import wrap_reference
 
-        reference = reporting(eqn.primitive, eqn.source)
+        reference = wrap_reference(eqn.primitive, eqn.source)
 
     lower = eqn.primitive.lower
     into, in_parts = getattr(lower, "into", None), getattr(lower, "elementwise", False)
@@ -140,11 +140,11 @@ def _free_dims(ndim: int, contract: Sequence[int], batch: Sequence[int]) -> list
     return [d for d in range(ndim) if d not in contract and d not in batch]
 
 
-def _merged_batch(batch: list, rows: list, columns: list) -> tuple:
+def _merge_batch_dims(batch: list, rows: list, columns: list) -> tuple:
     """Return the batch dims and the remaining rows and columns, merged into as few dims as possible, in the order of the result."""
     batch = batch + [(e, a, 0, c) for e, a, c in rows] + [(e, 0, b, c) for e, b, c in columns]
     batch.sort(key=lambda e: -e[3])
-    return tuple(merged(batch))
+    return tuple(merge_adjacent_dims(batch))
 
 
 class Contraction:
@@ -173,10 +173,10 @@ class Contraction:
         ]
         inner = [(a_shape[x], a_strides[x], b_strides[y]) for x, y in zip(a_contract, b_contract)]
         inner.sort(key=lambda e: -e[1])
-        k, self.outer_k = _main(merged(inner))
-        m, more_m = _even_run(merged(rows))
-        n_, more_n = _even_run(merged(cols))
-        self.batch = _merged_batch(batch, more_m, more_n)
+        k, self.outer_k = _main(merge_adjacent_dims(inner))
+        m, more_m = _even_run(merge_adjacent_dims(rows))
+        n_, more_n = _even_run(merge_adjacent_dims(cols))
+        self.batch = _merge_batch_dims(batch, more_m, more_n)
         self.k, self.a_strides, self.b_strides = k[0], (m[-1][1], k[1]), (k[2], n_[-1][1])
         self.m, self.n = (math.prod(e for e, *_ in dims) for dims in (m, n_))
         self.c_strides = (m[-1][2], n_[-1][2])
@@ -211,7 +211,7 @@ class Contraction:
         self.outer_k = tuple((e, b, a) for e, a, b in self.outer_k)
 
 
-def grouped(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) -> Gemm:
+def build_grouped_step(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) -> Gemm:
     """Return the step of a grouped_dot, with placeholders for its buffers."""
     lhs, rhs, first, _ = (a.aval for a in eqn.invars)
     out, here = eqn.outvars[0].aval, BufRef(0)

@@ -366,7 +366,7 @@ class _PrefixScanWriter:
             for i, value in enumerate(values)
         ]
 
-    def begun(self, values: Sequence[Expr]) -> list[Stmt]:
+    def start_prefixes(self, values: Sequence[Expr]) -> list[Stmt]:
         """Return the stores of the first prefixes if these are the first elements; otherwise none."""
         return (
             self.stored(self.at(self.b.const(0, "i64")), values)
@@ -374,7 +374,7 @@ class _PrefixScanWriter:
             else []
         )
 
-    def ended(self, values: Sequence[Expr]) -> list[Stmt]:
+    def store_block_total(self, values: Sequence[Expr]) -> list[Stmt]:
         """Return the stores of a block's last prefix, or of its total, for other tasks."""
         if self.run.blocks == 1:
             return []
@@ -421,7 +421,7 @@ class _PrefixScanWriter:
             )
             initial = self.joined(priors)
         body += [Init(acc.name, value) for acc, value in zip(accs, initial)]
-        body += self.begun(accs)
+        body += self.start_prefixes(accs)
         prefetched = self.at(b.iadd(k, run.segment_blocks * run.block))  # of the next segment
         coming = (
             [Prefetch(f"x{i}", prefetched) for i in range(self.count)]
@@ -436,7 +436,7 @@ class _PrefixScanWriter:
                 LoopKind.SERIAL if run.inner > 1 else LoopKind.VECTOR,
             )
         )
-        body += self.ended(accs)
+        body += self.store_block_total(accs)
         return (
             (For("j", run.inner, tuple(body), LoopKind.VECTOR),) if run.inner > 1 else tuple(body)
         )
@@ -466,14 +466,16 @@ class _PrefixScanWriter:
             [*coming, *(self.stored(self.at(k), names) if self.stores else ())],
         )
         if self.begin is None:
-            body = [keep(self.first(), self.begun(names))]
+            body = [keep(self.first(), self.start_prefixes(names))]
         else:
             base, count, totals = self.before(self.begin)
             body = [keep(base, []), For("c", count, (keep(run.combine(b, running, totals), []),))]
             body += (
-                [] if run.neutral is not None else [keep(self.joined(running), self.begun(names))]
+                []
+                if run.neutral is not None
+                else [keep(self.joined(running), self.start_prefixes(names))]
             )
         body.append(For("k", steps, (step,)))
         if run.blocks > 1:
-            body.append(For("j", extent, tuple(self.ended(running)), LoopKind.VECTOR))
+            body.append(For("j", extent, tuple(self.store_block_total(running)), LoopKind.VECTOR))
         return tuple(body)

@@ -4,9 +4,9 @@ In:   a scatter equation, and the strides of its updates.
 Out:  kernels. All apply the updates of one position in order, except for the second:
       - sequentially (`in_order`), parallel over the columns of wide windows;
       - few positions: private tables (`compiler.kernels.privatized_scatter`), in an order that does not depend on threads;
-      - single elements into many positions, and rows into rows (`owned`): each task owns a range of positions and applies
+      - single elements into many positions, and rows into rows (`build_owner_kernel`): each task owns a range of positions and applies
         the updates of that range;
-      - windows that are rows of the operand (`sorted_by_row`, `row_by_row`): updates are sorted by row, then every row is
+      - windows that are rows of the operand (`sort_by_row`, `row_by_row`): updates are sorted by row, then every row is
         read, combined and written once, without copying the operand first.
 """
 
@@ -69,7 +69,7 @@ _SCATTER_FEWEST_UPDATED = 8
 _SCATTER_ROW_SEGMENT = 2048
 
 
-def one_run(dims: Sequence[int], strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def is_contiguous(dims: Sequence[int], strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Return whether successive elements, in row-major order along `dims`, have a constant distance in memory."""
     return all(strides[d] == strides[e] * shape[e] for d, e in pairwise(dims))
 
@@ -118,7 +118,7 @@ class Scatter:
         )
         return flat_index(self.b, position, row_major(self.operand.shape)), inside
 
-    def among(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
+    def in_range(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
         """Return the condition that a position is one of the `count` positions from `first` on, and in bounds."""
         owned = _between(self.b, place, first, count)
         # with one dim, the range implies the bounds
@@ -148,7 +148,7 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, li
     extents: list[int | Expr] = []
     kinds: list[LoopKind] = []
     start, lanes = b.const(0, "i64"), shape[inner[-1]] if inner else 0
-    if _columns_apart(eqn, lanes):
+    if _owns_columns(eqn, lanes):
         # a task owns some columns of the window and applies all updates of these in order
         tasks = -(-lanes // _SCATTER_TASK_COLUMNS)
         start = b.imul(b.index("t", tasks, 0), _SCATTER_TASK_COLUMNS)
@@ -198,7 +198,7 @@ def _places_later(
     return [Prefetch("y0", s.place(later, read_indices)[0])]
 
 
-def _columns_apart(eqn: Eqn, lanes: int) -> bool:
+def _owns_columns(eqn: Eqn, lanes: int) -> bool:
     """Return whether tasks own columns of a window with `lanes` columns."""
     return lanes >= 2 * _SCATTER_TASK_COLUMNS and eqn.invars[2].aval.nbytes > MODEL.parallel_bytes
 
@@ -223,7 +223,7 @@ def has_owners(eqn: Eqn) -> bool:
         enough = (
             updates.nbytes > MODEL.parallel_bytes
             and _rows_of(eqn) == width
-            and not _columns_apart(eqn, lanes)
+            and not _owns_columns(eqn, lanes)
         )
     return (
         enough
@@ -233,7 +233,7 @@ def has_owners(eqn: Eqn) -> bool:
     )
 
 
-def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
+def build_owner_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel in which each task owns a range of positions, and the numbers of the operands that it reads.
 
     A task collects the numbers of its own updates, block by block, and combines these in order."""
@@ -254,7 +254,7 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[
     start = b.imul(b.index("block", -(-n // SCATTER_BLOCK), 1), SCATTER_BLOCK)
     number = b.iadd(start, b.index("k", SCATTER_BLOCK, 2))
     place, inside = s.place(index(number, {}), read_indices)
-    mine = s.among(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
+    mine = s.in_range(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
     extent = SCATTER_BLOCK if n % SCATTER_BLOCK == 0 else b.imin(b.isub(n, start), SCATTER_BLOCK)
     find = For(
         "k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), LoopKind.VECTOR
@@ -268,7 +268,11 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[
     body = For(
         "block",
         -(-n // SCATTER_BLOCK),
-        (Init("count", zero), find, For("q", ScalarRef("count", "i64"), _over_columns(s, update))),
+        (
+            Init("count", zero),
+            find,
+            For("q", ScalarRef("count", "i64"), _loop_over_columns(s, update)),
+        ),
     )
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
     tasks, numbers = (
@@ -278,7 +282,7 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[
     return LoopsKernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads
 
 
-def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
+def _loop_over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
     """Return loops over the window dims of an update around the store of `update`. The last dim is processed in whole vectors, whose
     sizes are halved toward its end: a masked store would delay the load of the next update of the row (no store forwarding)."""
     b, emit, columns = s.b, Emitter(s.b), {}
@@ -362,7 +366,7 @@ def has_rows(eqn: Eqn, in_place: bool) -> bool:
     )
 
 
-def sorted_by_row(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
+def sort_by_row(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel that sorts the updates in bounds by row: its results are the end of each row's updates, and the numbers of the
     updates. Also return the numbers of the operands that it reads."""
     width, s = row_width(eqn), Scatter(eqn, row_major(eqn.invars[2].aval.shape))
@@ -413,7 +417,7 @@ def sorted_by_row(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
 
 
 def row_by_row(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
-    """Return the kernel from the updates, the operand and the results of `sorted_by_row` to the result, and the numbers of the
+    """Return the kernel from the updates, the operand and the results of `sort_by_row` to the result, and the numbers of the
     operands that it reads before the latter."""
     s = Scatter(eqn, update_strides)
     kernel = _RowByRow(s, row_width(eqn)).kernel()
@@ -521,7 +525,7 @@ class _RowByRow:
         s, b = self.s, self.b
         index: list[Expr] = [b.const(0, "i64")] * len(s.shape)
         for dims, flat in ((s.outer, number), (s.inner, self.aside)):
-            merged = one_run(dims, s.strides[2], s.shape)
+            merged = is_contiguous(dims, s.strides[2], s.shape)
             for d in reversed(dims[1:]) if not merged else ():
                 index[d], flat = b.irem(flat, s.shape[d]), b.idiv(flat, s.shape[d])
             if dims:

@@ -18,7 +18,7 @@ from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.loops import Expr, Load
 
 
-def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
+def find_guarded_loads(nest: LoopNest) -> list[tuple[Load, Access]]:
     """Return the guarded loads if some are strided or read one element under several guards; otherwise an empty list.
 
     A load that does not vary over the vector loop keeps its guard: it runs before the loop, even where that has no iterations."""
@@ -39,7 +39,7 @@ def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
     )
 
 
-def unguarded(nest: LoopNest, load: Load, at: Substitution) -> Expr:
+def remove_guard(nest: LoopNest, load: Load, at: Substitution) -> Expr:
     """Return the load without its guard, or a select of zero where the guard is false if the code relies on the zero."""
     x = nest.b.load(load.buf, at(load.index), load.type)
     if load.guard is None or id(load) not in nest.low.builder.zeros:
@@ -47,7 +47,7 @@ def unguarded(nest: LoopNest, load: Load, at: Substitution) -> Expr:
     return nest.b.select(at(load.guard), x, nest.b.const(0, load.type))
 
 
-def stay_inside(
+def are_in_bounds(
     nest: LoopNest,
     found: list[tuple[Load, Access]],
     where: dict[int, Expr],

@@ -9,7 +9,7 @@ Out:  the same code over the collapsed dim: a comparison of the outer index with
 from __future__ import annotations
 
 from weft._engine.compiler.fusion.classify import SPLIT_FROM_BYTES, SPLIT_SEGMENT
-from weft._engine.compiler.loops.loop_splitting import OPEN, holds_of
+from weft._engine.compiler.loops.loop_splitting import OPEN, split_comparison
 from weft._engine.compiler.lowering.lower import LoweredGroup, Output, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import Builder
@@ -23,7 +23,7 @@ _COLLAPSED_ROW = 512
 _COLLAPSED_LOADS = 32
 
 
-def collapsed(low: LoweredGroup) -> LoweredGroup:
+def collapse_inner_dims(low: LoweredGroup) -> LoweredGroup:
     """Return the code with its two innermost dims collapsed, if the vector loop can then be split into long segments."""
     dims = _dims_to_collapse(low)
     if dims is None:
@@ -72,7 +72,7 @@ def _comparisons(low: LoweredGroup, outer: int) -> list[_IndexComparison]:
         return []
     comparisons = []
     for x in reachable([x.guard for x in exprs if type(x) is Load and x.guard is not None]):
-        held = holds_of(low.builder, x, low.vars[outer])
+        held = split_comparison(low.builder, x, low.vars[outer])
         if held is not None and not held[0]:
             comparisons.append(_IndexComparison(id(x), *held[1]))
     return comparisons

@@ -13,8 +13,12 @@ from collections.abc import Callable, Sequence
 
 from weft._engine.compiler.fusion.classify import SPLIT_FROM_BYTES, flat_index, row_major
 from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, LoopDim
-from weft._engine.compiler.loops.bounds_check_elimination import guarded, stay_inside, unguarded
-from weft._engine.compiler.loops.dim_collapsing import collapsed
+from weft._engine.compiler.loops.bounds_check_elimination import (
+    are_in_bounds,
+    find_guarded_loads,
+    remove_guard,
+)
+from weft._engine.compiler.loops.dim_collapsing import collapse_inner_dims
 from weft._engine.compiler.loops.loop_levels import (
     Level,
     LoopLevel,
@@ -24,9 +28,14 @@ from weft._engine.compiler.loops.loop_levels import (
 )
 from weft._engine.compiler.loops.loop_splitting import Segment, Splits, segments_of, splits_of
 from weft._engine.compiler.loops.outer_reduction import outer_reduction_of
-from weft._engine.compiler.loops.prefetch import between_passes, gathered, irregular_rows, streams
+from weft._engine.compiler.loops.prefetch import (
+    between_passes,
+    irregular_rows,
+    prefetch_gathers,
+    streams,
+)
 from weft._engine.compiler.loops.transpose_tiling import TILE_STREAM_BYTES, transpose_tiling_of
-from weft._engine.compiler.loops.unroll_by_residue import unrolled_versions
+from weft._engine.compiler.loops.unroll_by_residue import list_unrolled_versions
 from weft._engine.compiler.lowering.lower import LoweredGroup, Output, reachable
 from weft._engine.compiler.lowering.substitution import Replacement, Substitution
 from weft._engine.ir.build import type_name
@@ -63,7 +72,9 @@ _SUM_BLOCK = 4096
 _SUM_TERMS = (128, 16)
 
 
-def _apart_from(columns: Sequence[LoopDim], vector: LoopDim | None) -> tuple[int, int] | None:
+def _find_blocked_level(
+    columns: Sequence[LoopDim], vector: LoopDim | None
+) -> tuple[int, int] | None:
     """Return the position of the column loop in which a long sum has a second accumulator, and the iterations of one of its blocks,
     so that neither accumulator has many terms; None if the sum is short.
 
@@ -101,8 +112,8 @@ class BuiltKernel:
 
 def build(low: LoweredGroup, name: str = "kernel") -> BuiltKernel:
     """Return the kernel that runs `low`."""
-    nest = _LoopNestBuilder(collapsed(low), name)
-    for unrolled in unrolled_versions(nest.low, nest.analysis, nest.dims, nest.vector):
+    nest = _LoopNestBuilder(collapse_inner_dims(low), name)
+    for unrolled in list_unrolled_versions(nest.low, nest.analysis, nest.dims, nest.vector):
         other = _LoopNestBuilder(unrolled.low, name, unrolled.along if unrolled.settled else None)
         if other.vector is not None and other.vector.dims[-1] == unrolled.along:
             return other.build()
@@ -120,15 +131,15 @@ class _LoopNestBuilder(LoopNest):
         self.stream_from = MODEL.stream_bytes if tiles is None else TILE_STREAM_BYTES
         strips = outer_reduction_of(self) if tiles is None else None
         if strips is not None:
-            self._nest(strips.tasks(rows, where), lambda: strips.write(where))
+            self._emit_loops(strips.tasks(rows, where), lambda: strips.write(where))
         elif tiles is not None:
-            self._nest(tiles.loops(rows, where), lambda: self._rows(where))
+            self._emit_loops(tiles.loops(rows, where), lambda: self._rows(where))
         else:
-            self._row_nest(rows, where)
+            self._emit_row_loops(rows, where)
         in_place = [] if tiles is not None and tiles.twice else self._in_place()
         return BuiltKernel(self._kernel(), list(self.low.leaves), list(self.out_names), in_place)
 
-    def _nest(self, loops: list[LoopLevel], body: Callable[[], None]) -> None:
+    def _emit_loops(self, loops: list[LoopLevel], body: Callable[[], None]) -> None:
         """Emit loops around a body."""
         for loop in loops:
             if loop.before is not None:
@@ -140,12 +151,12 @@ class _LoopNestBuilder(LoopNest):
         for loop in reversed(loops):
             self.emit.close(loop.name, loop.extent, loop.kind)
 
-    def _row_nest(self, rows: list[LoopDim], where: dict[int, Expr]) -> None:
+    def _emit_row_loops(self, rows: list[LoopDim], where: dict[int, Expr]) -> None:
         """Emit tasks and loops over rows; the vector loop is split into segments if its guards or comparisons change."""
         low, vector, splits = self.low, self.vector, None
         loops = self._row_loops(rows, where)
         if vector is not None and not any(d.column for d in self.dims):
-            self.guarded = guarded(self)
+            self.guarded = find_guarded_loads(self)
             splits = splits_of(
                 low,
                 [load for load, _ in self.analysis.loads],
@@ -154,9 +165,9 @@ class _LoopNestBuilder(LoopNest):
                 SPLIT_FROM_BYTES >> 4 if self.guarded else SPLIT_FROM_BYTES,
             )
         if vector is None or not (splits or low.remainders or self.guarded):
-            self._nest(loops, lambda: self._rows(where))
+            self._emit_loops(loops, lambda: self._rows(where))
         else:
-            self._nest(loops[:-1], lambda: self._in_segments(vector, where, splits))
+            self._emit_loops(loops[:-1], lambda: self._in_segments(vector, where, splits))
 
     def _kernel(self) -> LoopsKernel:
         low = self.low
@@ -266,7 +277,7 @@ class _LoopNestBuilder(LoopNest):
         roots = [substitute(x) for o in final for x in o.exprs]
         prefetched = irregular_rows(self, where)
         if not columns:
-            prefetched = [*prefetched, *gathered(self, where), *streams(self, substitute)]
+            prefetched = [*prefetched, *prefetch_gathers(self, where), *streams(self, substitute)]
         done = emit.compute(roots + [index for _, index in prefetched])
         self._append_prefetches(prefetched, done[len(roots) :])
         self.store(final, done[: len(roots)])
@@ -287,7 +298,7 @@ class _LoopNestBuilder(LoopNest):
             )
             where[id(dim)] = b.index(name, dim.extent, level)
             loops.append(LoopLevel(level, name, dim.extent, kind))
-        apart = _apart_from(columns, self.vector)
+        apart = _find_blocked_level(columns, self.vector)
         if apart is None:
             return loops
         k, length = apart
@@ -326,7 +337,7 @@ class _LoopNestBuilder(LoopNest):
         if splits is not None:
             segments = segments_of(splits, b, outside, low.builder.base, start, stop, most)
         elif self.guarded:
-            free = stay_inside(self, self.guarded, where, start, stop)
+            free = are_in_bounds(self, self.guarded, where, start, stop)
             segments = [
                 Segment(start, b.select(now, length, b.const(0, "i64")), most, {})
                 for now in (free, b.logical_not(free))
@@ -341,7 +352,7 @@ class _LoopNestBuilder(LoopNest):
             self.decided = segment.decided
             if free is not None and k == 0:
                 at = Substitution(low.builder, b, self.mapping(where))
-                self.decided = {id(load): unguarded(self, load, at) for load, _ in self.guarded}
+                self.decided = {id(load): remove_guard(self, load, at) for load, _ in self.guarded}
             emit.open(Level.ROW_VECTOR)
             self._rows(where)
             emit.close(name, segment.extent, LoopKind.VECTOR)
@@ -459,12 +470,12 @@ class _LoopNestBuilder(LoopNest):
 
         return [
             (var, leaf)
-            for var in self._written_last()
+            for var in self._results_of_last_pass()
             for leaf in low.leaves
             if may_overwrite(var, leaf)
         ]
 
-    def _written_last(self) -> list[Var]:
+    def _results_of_last_pass(self) -> list[Var]:
         """Return the results that are written, not added to, in the last pass."""
         low = self.low
         levels = [o.level for o in low.outputs] + [r.level for r in low.reductions]

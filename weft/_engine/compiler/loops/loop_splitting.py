@@ -71,7 +71,7 @@ def splits_of(
     # The keys are unordered because ids differ from run to run; terms keep the order of the code.
     families: dict[frozenset, tuple[dict[int, int], dict[int, tuple[int, int, bool]]]] = {}
     for x in reachable([load.guard for load in loads if load.guard is not None]):
-        comparison = holds_of(low.builder, x, var)
+        comparison = split_comparison(low.builder, x, var)
         if comparison is not None:
             term, holds = comparison
             families.setdefault(frozenset(term.items()), (term, {}))[1][id(x)] = holds
@@ -92,7 +92,9 @@ def splits_of(
     return Splits(term, groups, holds, line)
 
 
-def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int, int, bool]] | None:
+def split_comparison(
+    b: Builder, x: Expr, var: Expr
+) -> tuple[dict[int, int], tuple[int, int, bool]] | None:
     """Return the term and the range of a comparison of `var` plus a term with a constant (see `Splits`); None for other expressions."""
     if type(x) is not ScalarOp or x.op not in COMPARISONS or x.args[0].type != "i64":
         return None

@@ -21,7 +21,7 @@ from weft._engine.compiler.fusion.reduction_domain import (
 )
 from weft._engine.compiler.loops.access_analysis import LoopDim
 from weft._engine.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, segment_length
-from weft._engine.compiler.loops.prefetch import fetched
+from weft._engine.compiler.loops.prefetch import find_streamed_reads
 from weft._engine.compiler.lowering.lower import LoweredReduction, Output, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.loops import (
@@ -200,9 +200,9 @@ class OuterReduction:
                 online_sums = self.online_sums if level == 0 else []
                 self._begin([*reductions, *(online_sum.sum for online_sum in online_sums)])
                 if online_sums:
-                    self._over_blocks(where, reductions, online_sums)
+                    self._loop_over_blocks(where, reductions, online_sums)
                 else:
-                    self._over_rows(where, reductions, outputs)
+                    self._loop_over_rows(where, reductions, outputs)
         where[id(self.column)] = self.b.const(0, "i64")
         final = [o for o in low.outputs if o.level < 0]
         substitute, roots = self._substitution(where), []
@@ -226,7 +226,7 @@ class OuterReduction:
                 emit.append(StoreElement(self.kept[place.name], j, b.const(0, place.init.type)))
         emit.close("j", self.extent, LoopKind.VECTOR)
 
-    def _over_rows(
+    def _loop_over_rows(
         self, where: dict[int, Expr], reductions: list[LoweredReduction], outputs: list[Output]
     ) -> None:
         emit, b, extent = self.nest.emit, self.b, self.column.extent
@@ -244,7 +244,7 @@ class OuterReduction:
                 self._pass(where, reductions, outputs, [b.iadd(first, k) for k in range(together)])
                 emit.close(var, count, LoopKind.SERIAL)
 
-    def _over_blocks(
+    def _loop_over_blocks(
         self,
         where: dict[int, Expr],
         reductions: list[LoweredReduction],
@@ -288,7 +288,7 @@ class OuterReduction:
             emit.append(StoreElement(self.kept[online_sum.sum.name], b.index("j"), value))
         emit.close("j", self.extent, LoopKind.VECTOR)
 
-    def _scaled(self, online_sum: OnlineSum, where: dict[int, Expr], top: Expr) -> Expr:
+    def _rescale_sum(self, online_sum: OnlineSum, where: dict[int, Expr], top: Expr) -> Expr:
         """Return the partial sum, rescaled to the greater of the previous maximum and `top`."""
         b, j, own = (
             self.b,
@@ -339,13 +339,13 @@ class OuterReduction:
         for online_sum in online_sums:
             targets.append((self.kept[online_sum.sum.name], None))
             roots.append(
-                self._scaled(online_sum, where, self._tree("max", values[online_sum.top.name]))
+                self._rescale_sum(online_sum, where, self._tree("max", values[online_sum.top.name]))
             )
         apart = (
             self.chunk < self.vector.extent
         )  # the hardware prefetches adjacent rows, which are one stream
         prefetched = (
-            self._prefetched(where, rows)
+            self._prefetch_next_rows(where, rows)
             if outputs or (len(rows) > 1 and apart and not online_sums)
             else []
         )
@@ -379,7 +379,9 @@ class OuterReduction:
                 stored += [substitute(o.index), substitute(o.value)]
         return values, stored
 
-    def _prefetched(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
+    def _prefetch_next_rows(
+        self, where: dict[int, Expr], rows: list[Expr]
+    ) -> list[tuple[str, Expr]]:
         """Return the buffers and indices to prefetch for later rows. Several rows at a time, on different pages, are more streams than
         the hardware prefetcher follows, and a short row stored past the caches ends before it reacts."""
         prefetches = []
@@ -387,7 +389,7 @@ class OuterReduction:
             there = self._substitution(
                 {**where, id(self.column): self.b.iadd(row, _REDUCTION_PREFETCH_ROWS)}
             )
-            prefetches += fetched(self.nest, [self.column], there)
+            prefetches += find_streamed_reads(self.nest, [self.column], there)
         return prefetches
 
     def _tree(self, op: str, terms: list[Expr]) -> Expr:

@@ -62,7 +62,7 @@ def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Ex
     return list(found.values())
 
 
-def gathered(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+def prefetch_gathers(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """Return prefetches of the elements that a gather of contiguous elements reads some rows later, by indices in memory."""
     found: dict[tuple, tuple[str, Expr]] = {}
     if nest.vector is None or nest.rows_later is None:
@@ -141,7 +141,7 @@ def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr
 
     The pass with the most computation does so, unless it stores rows."""
     if passes and nest.vector is not None and nest.vector.column:
-        passes[0].prefetched += gathered(nest, where)
+        passes[0].prefetched += prefetch_gathers(nest, where)
     if (
         len(passes) == 1
         and nest.vector is not None
@@ -155,7 +155,9 @@ def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr
     free = [p for p, one in enumerate(passes) if all(o.combine is not None for o in one.outputs)]
     busiest = max(free, key=lambda p: (nest.cost(passes[p].roots), p), default=-2)
     substitute = Substitution(nest.low.builder, nest.b, nest.mapping({**where, **nest.next_row}))
-    passes[busiest].prefetched += fetched(nest, [d for d in nest.dims if not d.column], substitute)
+    passes[busiest].prefetched += find_streamed_reads(
+        nest, [d for d in nest.dims if not d.column], substitute
+    )
 
 
 def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
@@ -175,7 +177,7 @@ def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, 
     return list(found.values())
 
 
-def fetched(
+def find_streamed_reads(
     nest: LoopNest, along: list[LoopDim], substitute: Substitution
 ) -> list[tuple[str, Expr]]:
     """Return the buffers and indices of contiguous reads that vary along the dims, of operands larger than the caches near a core."""

@@ -50,7 +50,7 @@ _TILE_TRANSPOSED_LINES = 16
 
 
 #: levels of the loops over tiles, inside the loops over tasks and rows: tiles of a line, groups of tiles across lines, lines of a
-#: group, the parts of a skewed row (`_skewed`), elements of a line; then levels of the loops that stage a tile: its rows, its lines
+#: group, the parts of a skewed row (`_loop_over_lines`), elements of a line; then levels of the loops that stage a tile: its rows, its lines
 _TILES, _GROUPS, _LINES, _HEADS, _VECTOR = range(2, 7)
 _STAGED_ROWS, _STAGED_LINES = range(4, 6)
 
@@ -192,11 +192,11 @@ class TransposeTiling:
             LoopLevel(_LINES, "u", cols, LoopKind.SERIAL),
         ]
         if self.skewed:
-            return [*loops, *self._skewed(where, tall)]
+            return [*loops, *self._loop_over_lines(where, tall)]
         where[id(vector)] = b.iadd(self.start, b.index("j", group, _VECTOR))
         return [*loops, LoopLevel(_VECTOR, "j", group, LoopKind.VECTOR)]
 
-    def _skewed(self, where: dict[int, Expr], tall: int) -> list[LoopLevel]:
+    def _loop_over_lines(self, where: dict[int, Expr], tall: int) -> list[LoopLevel]:
         """Return the loops over a row of tiles, shifted so that it begins and ends on cache lines of the result, except at the ends of
         a result row.
 

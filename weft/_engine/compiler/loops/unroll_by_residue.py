@@ -44,13 +44,13 @@ class Unrolled:
     settled: bool
 
 
-def unrolled_versions(
+def list_unrolled_versions(
     low: LoweredGroup, analysis: AccessAnalysis, dims: list[LoopDim], vector: LoopDim | None
 ) -> Iterator[Unrolled]:
     """Yield the unrolled versions of the code. `dims` are its present loops, `vector` the vectorized one."""
     if vector is None or low.reductions or low.columns or low.parts:
         return
-    divided = _divided(low)
+    divided = _find_divisors(low)
     counts = {
         d: n for d, x in enumerate(low.vars) if 1 < (n := divided.get(id(x), 1)) <= low.shape[d]
     }
@@ -72,12 +72,12 @@ def _versions(
     """Yield the code unrolled by `counts` unless it is too long."""
     rows = [n for d, n in counts.items() if d not in adjacent or n < low.shape[d]]
     if counts and math.prod(rows) <= UNROLLED_ROWS:
-        unrolled = _unrolled(low, counts, adjacent)
+        unrolled = _unroll(low, counts, adjacent)
         if AccessAnalysis(unrolled).cost <= _UNROLLED_COST:
             yield Unrolled(unrolled, along, settled)
 
 
-def _divided(low: LoweredGroup) -> dict[int, int]:
+def _find_divisors(low: LoweredGroup) -> dict[int, int]:
     """Return the common multiple of the divisors of each index whose remainders are compared, by id of Index."""
     found: dict[int, int] = {}
     for x in reachable([x for out in low.outputs for x in out.exprs]):
@@ -129,7 +129,7 @@ def _short(
     return (), 0
 
 
-def _unrolled(low: LoweredGroup, counts: dict[int, int], adjacent: tuple[int, ...]) -> LoweredGroup:
+def _unroll(low: LoweredGroup, counts: dict[int, int], adjacent: tuple[int, ...]) -> LoweredGroup:
     """Return the code with `counts[d]` elements along dim d in one iteration; those along `adjacent` dims are stored together."""
     b = Builder()
     shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])

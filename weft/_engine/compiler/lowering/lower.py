@@ -208,10 +208,10 @@ class GroupLowering:
         key = (atom, *map(id, index), id(guard))
         element = self.memo.get(key)
         if element is None:
-            element = self.memo[key] = self._rounded(atom, self._value(atom, index, guard, own))
+            element = self.memo[key] = self._round_value(atom, self._value(atom, index, guard, own))
         return element
 
-    def _rounded(self, atom: Var, value: Expr) -> Expr:
+    def _round_value(self, atom: Var, value: Expr) -> Expr:
         """Round a 16-bit value if its readers must read the same bits as from memory (`fusion.rounding`)."""
         return (
             self.b.cast(value, type_name(atom.aval.dtype)) if atom in self.graph.rounded else value
@@ -330,7 +330,7 @@ class GroupLowering:
     def _accumulate(self, op: str, init: Expr, value: Expr, axes: tuple[int, ...]) -> Expr:
         factors: list[tuple[str, tuple]] = []
         if op == "add" and value.type in FLOATS:
-            rest, outside = self._factored(value, {id(self.vars[d]) for d in axes})
+            rest, outside = self._factor_out(value, {id(self.vars[d]) for d in axes})
             if self.level(rest) < self.level(value):
                 value, factors = rest, outside
         name = f"a{len(self.reductions)}"
@@ -340,7 +340,7 @@ class GroupLowering:
             total = self.b.op(name, total, *others)
         return total
 
-    def _factored(self, x: Expr, columns: set[int]) -> tuple[Expr, list]:
+    def _factor_out(self, x: Expr, columns: set[int]) -> tuple[Expr, list]:
         """Split `x` into a factor that varies over columns and the invariant factors, as (operation, other operands).
 
         A sum can be multiplied by the invariant factors afterwards, so that it does not wait for accumulators in them. Of a product
@@ -348,7 +348,7 @@ class GroupLowering:
         if type(x) is not ScalarOp:
             return x, []
         if x.op == "neg":
-            rest, factors = self._factored(x.args[0], columns)
+            rest, factors = self._factor_out(x.args[0], columns)
             return rest, [*factors, ("neg", ())]
         if x.op not in ("mul", "div"):
             return x, []
@@ -356,12 +356,12 @@ class GroupLowering:
         if x.op == "mul" and not self._varies(one, columns):
             one, other = other, one
         if not self._varies(other, columns):
-            rest, factors = self._factored(one, columns)
+            rest, factors = self._factor_out(one, columns)
             return rest, [*factors, (x.op, (other,))]
         if x.op == "div" or self.level(one) == self.level(other):
             return x, []
         low, high = sorted((one, other), key=self.level)
-        rest, factors = self._factored(high, columns)
+        rest, factors = self._factor_out(high, columns)
         return (self.b.op("mul", low, rest), factors) if factors else (x, [])
 
     def _varies(self, x: Expr, columns: set[int]) -> bool:

@@ -24,7 +24,7 @@ def merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
     uses = use_counts(jaxpr)
     eqns, changed = [], False
     for eqn in jaxpr.eqns:
-        replacement = _summed_dot(eqn, makers, uses) if is_sum(eqn) else None
+        replacement = _rewrite_summed_dot(eqn, makers, uses) if is_sum(eqn) else None
         if replacement is not None:
             changed = True
             makers.update({v: new for new in replacement for v in new.outvars})
@@ -33,7 +33,9 @@ def merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
     return dce(jaxpr.replace(eqns=eqns)) if changed else jaxpr
 
 
-def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
+def _rewrite_summed_dot(
+    sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]
+) -> list[Eqn] | None:
     """Return equations that compute a sum over batch dims of a matmul without a sum; None if it is not such a sum."""
     axes, atom = tuple(sum_.params["axes"]), sum_.invars[0]
     # the layout equations between, last first, and the summed dims in their results and operands

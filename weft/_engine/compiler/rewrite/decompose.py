@@ -190,12 +190,12 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
     eqns: list[Eqn] = []
     constvars, consts = list(jaxpr.constvars), list(jaxpr.consts)
     changed = False
-    returning = _read_again(jaxpr)
+    returning = _find_reread_reductions(jaxpr)
     for eqn in jaxpr.eqns:
         ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
-        rebuilt = None if eqn in returning else _rebuilt(eqn)
+        rebuilt = None if eqn in returning else _rebuild_equation(eqn)
         if rebuilt is None:
-            inner = _decomposed_params(eqn)
+            inner = _expand_params(eqn)
             if inner is not eqn.params or env:
                 eqn = eqn.replace(invars=ins, params=inner)
                 changed = True
@@ -216,7 +216,7 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
     return dce(cse(Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, name=jaxpr.name)))
 
 
-def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
+def _find_reread_reductions(jaxpr: Jaxpr) -> set[Eqn]:
     """Return reductions over outer dims whose results are used together with their operands, strip by strip, and the reductions of
     values computed there; these are not split because one kernel computes all."""
     origins: dict[Var, set[Eqn]] = {}
@@ -245,14 +245,14 @@ def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
     return unsplit
 
 
-def _decomposed_params(eqn: Eqn) -> dict:
+def _expand_params(eqn: Eqn) -> dict:
     """Return the parameters of an equation, with programs among them decomposed."""
     if lowering_kind(eqn) is not LoweringKind.REGION:
         return eqn.params
     return map_jaxprs(eqn.params, lambda jaxpr: jaxpr.memo("expanded", lambda: expand(jaxpr)))
 
 
-def _rebuilt(eqn: Eqn):
+def _rebuild_equation(eqn: Eqn):
     """Return a function that computes the results of an equation by other ops; None if the equation is not decomposed."""
     op = eqn.primitive
     if isinstance(op, ElementwiseOp) and op.on_complex and is_complex(eqn.invars[0].aval.dtype):
@@ -266,7 +266,7 @@ def _rebuilt(eqn: Eqn):
         many = eqn.primitive.multiple_results
         return lambda *args: list(fn(*args, **params)) if many else [fn(*args, **params)]
     if kind is LoweringKind.CONTRACT and "permutation" not in eqn.params:
-        return _rebuilt_dot(eqn)
+        return _rebuild_dot(eqn)
     if kind is LoweringKind.REDUCE:
         return _split_reduction(eqn)
     if kind is LoweringKind.FFT and _is_real_convolution(eqn):
@@ -274,7 +274,7 @@ def _rebuilt(eqn: Eqn):
 
         return complex_transform(eqn)
     if eqn.primitive.moves == "concatenate":
-        return _rebuilt_join(eqn)
+        return _rebuild_join(eqn)
     return None
 
 
@@ -290,7 +290,7 @@ def _is_real_convolution(eqn: Eqn) -> bool:
     return is_real and is_matrix_convolution(rows, n)
 
 
-def _rebuilt_join(eqn: Eqn):
+def _rebuild_join(eqn: Eqn):
     """Return the decomposition of a concatenation, or None.
 
     Operands of a large concatenation are copied if there are many, because a kernel would select among them for every element."""
@@ -306,14 +306,14 @@ def _rebuilt_join(eqn: Eqn):
         ):
             quick = count <= UNROLLED_ELEMENTS or count >= TILE_LEAST_SIDE  # to transpose
             return (
-                _stacked(dim)
+                _stack(dim)
                 if shortest == out.dtype.itemsize and quick
                 else lambda *xs: [_join().bind(*xs, dimension=dim)]
             )
-    return _joined_by_parts(eqn) if count > MOST_JOINED else None
+    return _join_by_parts(eqn) if count > MOST_JOINED else None
 
 
-def _stacked(dim: int):
+def _stack(dim: int):
     """Return a function that interleaves the elements of its arguments along `dim`: it stacks and transposes them."""
 
     def stacked(*xs):
@@ -327,7 +327,7 @@ def _stacked(dim: int):
     return stacked
 
 
-def _joined_by_parts(eqn: Eqn):
+def _join_by_parts(eqn: Eqn):
     """Return a function for a concatenation of n operands: a concatenation of concatenations of about sqrt(n) operands each."""
     join, dim = eqn.primitive, eqn.params["dimension"]
 
@@ -346,7 +346,7 @@ def _joined_by_parts(eqn: Eqn):
     return by_parts
 
 
-def _rebuilt_dot(eqn: Eqn):
+def _rebuild_dot(eqn: Eqn):
     lhs, rhs = (a.aval for a in eqn.invars)
     out = eqn.outvars[0].aval
     wide = sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
@@ -355,7 +355,7 @@ def _rebuilt_dot(eqn: Eqn):
     # has no sum: the products are inlined where they are read.
     enough = dims.inner > 1 and dims.rows * dims.columns > 1
     if enough and not _is_tiny_product(wide, dims.rows, dims.inner, dims.columns):
-        return _converted_gemm(eqn, wide)
+        return _convert_gemm(eqn, wide)
     contracted = tuple(range(out.ndim, out.ndim + len(dims.lengths)))
     shape = (*out.shape, *dims.lengths)
 
@@ -409,7 +409,7 @@ def _in_order(places: dict[int, int]) -> list[int]:
     return [places[d] for d in range(len(places))]
 
 
-def _converted_gemm(eqn: Eqn, wide: np.dtype):
+def _convert_gemm(eqn: Eqn, wide: np.dtype):
     """Return a function for the matmul in dtypes with a GEMM; None if its dtypes have one."""
     lhs, rhs = (a.aval.dtype for a in eqn.invars)
     out = eqn.outvars[0].aval.dtype
@@ -475,11 +475,11 @@ def _split_reduction(eqn: Eqn):
     if atom.aval.size < _REDUCTION_SPLIT_FROM or not axes or list(eqn.params) != ["axes"]:
         return None
     bind, half = eqn.primitive.bind, type_name(dtype) in HALVES
-    runs = _runs(shape, axes)
+    runs = _group_adjacent_dims(shape, axes)
     if len(runs) > 1 and not half:
         rest = tuple(a for a in axes if a not in runs[-1])
         return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
-    outer, split = _outer_part(shape, axes, _wanted_parts(shape, axes))
+    outer, split = _outer_part(shape, axes, _choose_part_count(shape, axes))
     return _in_two_steps(eqn, outer, split) if outer or split > 1 else None
 
 
@@ -495,7 +495,7 @@ def _in_two_steps(eqn: Eqn, kept: tuple[int, ...], split: int):
         rest = None
         if split > 1:
             d = inner[0]
-            wide, rest = _cut(wide, d, split)
+            wide, rest = _split_equal_parts(wide, d, split)
             rest = bind(rest, axes=inner[1:]) if rest is not None and inner[1:] else rest
             folded = (*shape[:d], split, shape[d] // split, *shape[d + 1 :])
             wide = registry["reshape"].bind(wide, new_sizes=folded)
@@ -511,7 +511,7 @@ def _in_two_steps(eqn: Eqn, kept: tuple[int, ...], split: int):
     return two_steps
 
 
-def _wanted_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+def _choose_part_count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     """Return the number of parts of a reduction that occupies all threads."""
     after = math.prod(shape[axes[-1] + 1 :])
     before = math.prod(shape[: axes[0]])
@@ -520,7 +520,7 @@ def _wanted_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     return _REDUCTION_SPLIT_PARTS // before if before < _REDUCTION_SPLIT_ROWS else 1
 
 
-def _cut(x, d: int, parts: int):
+def _split_equal_parts(x, d: int, parts: int):
     """Split `x` along dim d into a prefix that `parts` divides and the rest, which may be None."""
     n = typeof(x).shape[d]
     whole = n - n % parts
@@ -532,7 +532,7 @@ def _cut(x, d: int, parts: int):
     return slice_in_dim(x, 0, whole, axis=d), rest
 
 
-def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _group_adjacent_dims(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return the reduced dims in groups that are adjacent in memory."""
     runs: list[list[int]] = []
     for a in axes:

@@ -29,14 +29,14 @@ def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
             and is_half(eqn.outvars[0].aval.dtype)
         ):
             uses = uses or use_counts(jaxpr)
-            now = _narrowed(eqn, maker, uses) or now
+            now = _narrow_reduction(eqn, maker, uses) or now
             changed = changed or now[0] is not eqn
         eqns += now
         maker.update({v: new for new in now for v in new.outvars})
     return dce(jaxpr.replace(eqns=eqns)) if changed else jaxpr
 
 
-def _narrowed(cast: Eqn, maker: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
+def _narrow_reduction(cast: Eqn, maker: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
     """Return equations that compute the result of `cast` by a reduction in its dtype; None if it is no such reduction."""
     dtype = cast.outvars[0].aval.dtype
     path = _reduction(cast.invars[0], maker, uses)

@@ -37,7 +37,7 @@ def lift_products(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program with products hoisted out of its scans."""
     eqns = []
     for eqn in jaxpr.eqns:
-        eqns += _HoistableScan(eqn).lifted() if _is_scan(eqn) else [eqn]
+        eqns += _HoistableScan(eqn).hoist() if _is_scan(eqn) else [eqn]
     return jaxpr if len(eqns) == len(jaxpr.eqns) else jaxpr.replace(eqns=eqns)
 
 
@@ -63,23 +63,23 @@ class _HoistableScan:
         self.before: list[Eqn] = []
         self.after: list[Eqn] = []
 
-    def lifted(self) -> list[Eqn]:
+    def hoist(self) -> list[Eqn]:
         """Return the equations before the scan, the scan, and the equations after it."""
         for inner in self.body.eqns:
             constant = self._constant_factor(inner)
             rows = None if constant is None else self._rows(inner.invars[0])
             if constant is not None and rows is not None:
-                product = Var(self._stacked(inner.outvars[0].aval))
-                self.before.append(self._over_all(inner, rows, constant, product))
+                product = Var(self._stack_over_iterations(inner.outvars[0].aval))
+                self.before.append(self._multiply_all_iterations(inner, rows, constant, product))
                 self.along[inner.outvars[0]] = product
-        self._stacked_products()
-        self._carried_sums(
+        self._hoist_products()
+        self._find_carried_sums(
             lambda made: self._is_small_product(made) and self._fit(made.invars), new=True
         )
-        self._carried_sums(is_sum, new=False)
-        eqns = self._with_transposed_constants(self._staying())
+        self._find_carried_sums(is_sum, new=False)
+        eqns = self._with_transposed_constants(self._remaining_equations())
         return (
-            [*self.before, self._rebuilt(eqns), *self.after]
+            [*self.before, self._rebuild(eqns), *self.after]
             if self.before or self.after
             else [self.eqn]
         )
@@ -111,7 +111,7 @@ class _HoistableScan:
             for a in atoms
         )
 
-    def _stacked_products(self) -> None:
+    def _hoist_products(self) -> None:
         stacks, self.stacks = self.stacks, []
         leaving: list[tuple[Eqn, Atom, Var]] = []
         for value, result in stacks:
@@ -128,31 +128,35 @@ class _HoistableScan:
                 self.stacks.append((value, result))
         for producer, constant, result in leaving:
             self.after.append(
-                self._over_all(producer, self._stack(producer.invars[0]), constant, result)
+                self._multiply_all_iterations(
+                    producer, self._stack(producer.invars[0]), constant, result
+                )
             )
 
-    def _carried_sums(self, leaves, new: bool) -> None:
+    def _find_carried_sums(self, leaves, new: bool) -> None:
         """Move products or sums that are only added to a carry after the loop, if `leaves` accepts them.
 
         `new`: the scan may stack further values for this."""
         pairs, self.carries, self.carried = list(zip(self.carried, self.carries)), [], []
         for (mine, first), (value, result) in pairs:
-            producer = self._carried_sum(mine, value) if type(result) is not DropVar else None
+            producer = self._find_carried_sum(mine, value) if type(result) is not DropVar else None
             if (
                 producer is None
                 or not leaves(producer)
-                or not (new or all(map(self._known_stack, producer.invars)))
+                or not (new or all(map(self._find_stack, producer.invars)))
             ):
                 self.carried.append((mine, first))
                 self.carries.append((value, result))
                 continue
             summed = Var(producer.outvars[0].aval)
             self.after.append(
-                self._sum_over_all(producer, [self._stack(a) for a in producer.invars], summed)
+                self._sum_all_iterations(
+                    producer, [self._stack(a) for a in producer.invars], summed
+                )
             )
             self.after.append(self.maker[value].replace(invars=[first, summed], outvars=[result]))
 
-    def _carried_sum(self, mine: Var, value: Atom) -> Eqn | None:
+    def _find_carried_sum(self, mine: Var, value: Atom) -> Eqn | None:
         """Return the producer of the term that is added to the carry `mine`, if neither has other readers; otherwise None."""
         if type(value) is Literal:
             return None
@@ -214,14 +218,14 @@ class _HoistableScan:
 
     # ---- the products outside of the loop
 
-    def _stacked(self, aval):
+    def _stack_over_iterations(self, aval):
         return aval.update(shape=(self.length, *aval.shape))
 
     def _rows(self, atom: Atom) -> Atom | None:
         """Return the scanned operand of which `atom` is the slice of an iteration; None if it is not one."""
         return None if type(atom) is Literal else self.along.get(atom)
 
-    def _known_stack(self, atom: Atom) -> Atom | None:
+    def _find_stack(self, atom: Atom) -> Atom | None:
         """Return the array of the values of all iterations if the scan reads or returns one; otherwise None."""
         return self._rows(atom) or next(
             (r for v, r in self.stacks if v is atom and type(r) is not DropVar), None
@@ -229,13 +233,13 @@ class _HoistableScan:
 
     def _stack(self, atom: Atom) -> Atom:
         """Return the array of the values of all iterations; the scan stacks them if necessary."""
-        stack = self._known_stack(atom)
+        stack = self._find_stack(atom)
         if stack is None:
-            stack = Var(self._stacked(atom.aval))
+            stack = Var(self._stack_over_iterations(atom.aval))
             self.stacks.append((atom, stack))
         return stack
 
-    def _over_all(self, inner: Eqn, rows: Atom, constant: Atom, result: Var) -> Eqn:
+    def _multiply_all_iterations(self, inner: Eqn, rows: Atom, constant: Atom, result: Var) -> Eqn:
         """Return the product of the first factors of all iterations with the constant."""
         (mine, other), batch = inner.params["dimension_numbers"]
         numbers = ((tuple([d + 1 for d in mine]), other), batch)
@@ -245,7 +249,7 @@ class _HoistableScan:
             params={**inner.params, "dimension_numbers": numbers},
         )
 
-    def _sum_over_all(self, inner: Eqn, operands: list[Atom], result: Var) -> Eqn:
+    def _sum_all_iterations(self, inner: Eqn, operands: list[Atom], result: Var) -> Eqn:
         """Return the equation of the sum, over all iterations, of products or of sums over dims."""
         later = lambda dims: tuple([d + 1 for d in dims])
         if is_sum(inner):
@@ -259,7 +263,7 @@ class _HoistableScan:
             params = {**inner.params, "dimension_numbers": numbers}
         return inner.replace(invars=operands, outvars=[result], params=params)
 
-    def _staying(self) -> list[Eqn]:
+    def _remaining_equations(self) -> list[Eqn]:
         """Return the equations of the body that remain in it."""
         scanned = set(self.along)
         eqns = [e for e in self.body.eqns if scanned.isdisjoint(e.outvars)]
@@ -271,19 +275,19 @@ class _HoistableScan:
         return Jaxpr(
             body.constvars,
             body.consts,
-            [v for v, _ in self._given()],
+            [v for v, _ in self._match_inputs()],
             results,
             eqns,
             body.effects,
             body.name,
         )
 
-    def _given(self) -> list[tuple[Var, Atom]]:
+    def _match_inputs(self) -> list[tuple[Var, Atom]]:
         """Return the inputs of the body with the operands of the scan."""
         return [*self.constants.items(), *self.carried, *self.along.items()]
 
-    def _rebuilt(self, eqns: list[Eqn]) -> Eqn:
-        inputs = self._given()
+    def _rebuild(self, eqns: list[Eqn]) -> Eqn:
+        inputs = self._match_inputs()
         params = {
             **self.eqn.params,
             "jaxpr": self._body(eqns),

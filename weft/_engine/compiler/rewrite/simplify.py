@@ -18,7 +18,7 @@ from weft._engine.compiler.fusion.classify import (
     computes,
     loop_of,
     lowering_kind,
-    merged,
+    merge_adjacent_dims,
     moves,
 )
 from weft._engine.compiler.rewrite.batch_sums import merge_batch_sums
@@ -144,9 +144,9 @@ class _Algebra:
         reshape = eqn.replace(
             primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape}
         )
-        return self.undone(reshape) or _reshape(self, reshape) or reshape
+        return self.cancel_reshapes(reshape) or _reshape(self, reshape) or reshape
 
-    def undone(self, eqn: Eqn) -> Atom | Eqn | None:
+    def cancel_reshapes(self, eqn: Eqn) -> Atom | Eqn | None:
         """Return the source, or a reshape of it, if a chain of reshapes and transposes ends with the original order of elements.
 
         Such chains arise when data moves between devices and back. Return None if the order differs."""
@@ -155,12 +155,14 @@ class _Algebra:
             return None
         before = after = _order_of(self, x)
         if moves(eqn) == "permute":
-            dims = _split_runs(before.runs, x.aval.shape)
+            dims = _split_dims_into_runs(before.runs, x.aval.shape)
             if dims is None:
                 return None
             after = _ElementOrder(
                 before.source,
-                tuple(merged([run for d in eqn.params["permutation"] for run in dims[d]])),
+                tuple(
+                    merge_adjacent_dims([run for d in eqn.params["permutation"] for run in dims[d]])
+                ),
                 True,
             )
         self.views[out] = after
@@ -255,7 +257,7 @@ class _ElementOrder(NamedTuple):
     moved: bool
 
 
-def _split_runs(
+def _split_dims_into_runs(
     runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]
 ) -> list[list[tuple[int, int]]] | None:
     """Divide runs among the dims of a shape; return None if a boundary of a dim does not divide a run evenly."""
@@ -297,10 +299,10 @@ def _arithmetic(walk: _Algebra, eqn: Eqn):
     for a, b in ((x, y), (y, x)) if primitive.commutes else ((x, y),):
         if _is_literal(b, primitive.neutral) and _same_type(a, eqn.outvars[0].aval):
             return a
-    return (computes(eqn) == "add" and _concatenated(walk, eqn)) or eqn
+    return (computes(eqn) == "add" and _join_padded_terms(walk, eqn)) or eqn
 
 
-def _concatenated(walk: _Algebra, eqn: Eqn) -> Eqn | None:
+def _join_padded_terms(walk: _Algebra, eqn: Eqn) -> Eqn | None:
     """Replace a sum of zero-padded values that do not overlap, such as the gradient of a split, by a concatenation.
 
     A zero is added to the concatenation because -0.0 + 0.0 is 0.0.
@@ -308,8 +310,8 @@ def _concatenated(walk: _Algebra, eqn: Eqn) -> Eqn | None:
     aval = eqn.outvars[0].aval
     if aval.explicit is not None or is_complex(aval.dtype):
         return None
-    pads = _summed_pads(walk, eqn)
-    dim = None if pads is None else _padded_dim(pads)
+    pads = _collect_summed_pads(walk, eqn)
+    dim = None if pads is None else _find_padded_dim(pads)
     if pads is None or dim is None:
         return None
     parts = sorted(
@@ -333,7 +335,7 @@ def _concatenated(walk: _Algebra, eqn: Eqn) -> Eqn | None:
     return eqn.replace(invars=[whole.outvars[0], pads[0].invars[1]])
 
 
-def _summed_pads(walk: _Algebra, eqn: Eqn) -> list[Eqn] | None:
+def _collect_summed_pads(walk: _Algebra, eqn: Eqn) -> list[Eqn] | None:
     """Return the pads that are the terms of a tree of sums; None if there are other terms, or too many."""
     pads, stack = [], list(eqn.invars)
     while stack:
@@ -350,7 +352,7 @@ def _summed_pads(walk: _Algebra, eqn: Eqn) -> list[Eqn] | None:
     return pads
 
 
-def _padded_dim(pads: list[Eqn]) -> int | None:
+def _find_padded_dim(pads: list[Eqn]) -> int | None:
     """Return the only dim along which values are padded; None if there are several, or values other than one zero."""
     dims = {
         d
@@ -404,7 +406,7 @@ def _transpose(walk: _Algebra, eqn: Eqn):
     if before is None:
         return None
     if lowering_kind(before) is LoweringKind.CONTRACT and walk.is_used_once(x):
-        return _transposed_dot(eqn, before, order)
+        return _swap_dot_operands(eqn, before, order)
     if before.primitive is eqn.primitive:
         inner = before.params["permutation"]
         joined = tuple(inner[d] for d in order)
@@ -414,7 +416,7 @@ def _transpose(walk: _Algebra, eqn: Eqn):
     return None
 
 
-def _transposed_dot(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
+def _swap_dot_operands(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
     """Replace a transpose that swaps the free dims of the operands of a matmul by a matmul with swapped operands."""
     (contract, batch), (lhs, rhs) = dot.params["dimension_numbers"], dot.invars
     n = len(batch[0])
@@ -484,10 +486,12 @@ def _views_by_parts(walk: _Algebra, eqn: Eqn) -> list[_OperandView] | None:
     if batch[0] or not a.aval.size * b.aval.size:
         return None
     orders = [_order_of(walk, a), _order_of(walk, b)]
-    dims = _all_or_none(_split_runs(order.runs, x.aval.shape) for order, x in zip(orders, (a, b)))
+    dims = _all_or_none(
+        _split_dims_into_runs(order.runs, x.aval.shape) for order, x in zip(orders, (a, b))
+    )
     if dims is None or not all(dims) or not any(map(_has_moved_parts, orders, dims, contract)):
         return None
-    cut = _long_common_runs(dims, contract)
+    cut = _find_common_parts(dims, contract)
     if cut is None:
         return None
     views = []
@@ -507,9 +511,9 @@ def _all_or_none(values: Iterable[_T | None]) -> list[_T] | None:
     return present
 
 
-def _long_common_runs(dims: list, contract: tuple) -> list | None:
+def _find_common_parts(dims: list, contract: tuple) -> list | None:
     """Return the contracted dims of both operands in parts of equal extents; None if there are none, or only short ones."""
-    cut = _all_or_none(_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract))
+    cut = _all_or_none(_refine_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract))
     if cut is None:
         return None
     longest = max([extent for pair in cut for extent, _ in pair[0]], default=0)
@@ -545,7 +549,7 @@ def _order_of(walk: _Algebra, x: Var) -> _ElementOrder:
     return walk.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False)
 
 
-def _common_runs(
+def _refine_runs(
     a: list[tuple[int, int]], b: list[tuple[int, int]]
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
     """Refine two splits of a dim into runs to the same extents; return None if that is impossible."""
@@ -687,8 +691,8 @@ def _select(walk: _Algebra, eqn: Eqn) -> Atom | None:
 
 _BY_OPERATION = {"cast": _convert, "copy": lambda walk, eqn: eqn.invars[0], "select": _select}
 _BY_MOVE = {
-    "permute": lambda walk, eqn: walk.undone(eqn) or _transpose(walk, eqn),
-    "reshape": lambda walk, eqn: walk.undone(eqn) or _reshape(walk, eqn),
+    "permute": lambda walk, eqn: walk.cancel_reshapes(eqn) or _transpose(walk, eqn),
+    "reshape": lambda walk, eqn: walk.cancel_reshapes(eqn) or _reshape(walk, eqn),
     "repeat": _broadcast,
     "pad": _pad,
 }
@@ -701,7 +705,7 @@ def _tag(walk: _Algebra, eqn: Eqn) -> Atom:
     maker = walk.maker_of(x)
     source = None if maker is None else maker.source or eqn.source
     if maker is not None and source is not None:
-        tagged = maker.replace(source=source.tagged(eqn.params["xla_metadata_kvs"]))
+        tagged = maker.replace(source=source.tag(eqn.params["xla_metadata_kvs"]))
         walk.eqns[walk.eqns.index(maker)] = tagged
         walk.maker.update(dict.fromkeys(tagged.outvars, tagged))
     return x

@@ -80,7 +80,7 @@ def split_deviations(jaxpr: Jaxpr) -> Jaxpr:
             mine = squares[id(eqn)]
             center = env.get(mine.center, mine.center)
             (env[eqn.outvars[0]],) = _splice(
-                _joined(mine), [*part_values[id(mine.total)], center], eqns
+                _combine_deviations(mine), [*part_values[id(mine.total)], center], eqns
             )
         else:
             eqns.append(now)
@@ -109,7 +109,7 @@ def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
     if off is None or computes(off) != "sub":
         return None
     x, spread = off.invars
-    source = _source_of_spread(spread, maker)
+    source = _find_broadcast_source(spread, maker)
     if source is None:
         return None
     (center, dims), axes = source, reduced_dims(eqn)
@@ -122,7 +122,7 @@ def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
     ):
         return None
     total = _sum_behind(center, x, axes, maker)
-    folded = None if total is None else _folded(x.aval.shape, axes)
+    folded = None if total is None else _split_reduced_dims(x.aval.shape, axes)
     if total is None or folded is None:
         return None
     return Deviations(eqn, total, x, center, dims, *folded)
@@ -132,7 +132,9 @@ def _maker_of(atom: Atom, maker: dict[Var, Eqn]) -> Eqn | None:
     return None if type(atom) is Literal else maker.get(atom)
 
 
-def _source_of_spread(spread: Atom, maker: dict[Var, Eqn]) -> tuple[Atom, tuple[int, ...]] | None:
+def _find_broadcast_source(
+    spread: Atom, maker: dict[Var, Eqn]
+) -> tuple[Atom, tuple[int, ...]] | None:
     """Return the operand of a broadcast and its broadcast dims; a scalar is its own operand. Return None for other values."""
     if not spread.aval.shape:
         return spread, ()
@@ -166,7 +168,9 @@ def _sum_behind(center: Var, x: Var, axes: tuple[int, ...], maker: dict[Var, Eqn
     return None
 
 
-def _folded(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
+def _split_reduced_dims(
+    shape: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[tuple[int, ...], int] | None:
     """Return a shape with its reduced dims replaced by two dims (parts, elements of a part), and the position of the first.
 
     Return None if the sum needs no parts, or cannot be divided."""
@@ -196,7 +200,7 @@ def _folded(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[tuple[int, .
     return folded, first
 
 
-def _spread(x, shape: tuple[int, ...], dims: tuple[int, ...]):
+def _broadcast_over(x, shape: tuple[int, ...], dims: tuple[int, ...]):
     return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=dims)
 
 
@@ -210,7 +214,7 @@ def _parts(d: Deviations) -> Callable:
         x = registry["reshape"].bind(x, new_sizes=folded)
         sums = add(x, axes=(at + 1,))
         means = registry["div"].bind(sums, count)
-        off = registry["sub"].bind(x, _spread(means, folded, part_dims))
+        off = registry["sub"].bind(x, _broadcast_over(means, folded, part_dims))
         return [
             add(sums, axes=(at,)),
             means,
@@ -221,7 +225,7 @@ def _parts(d: Deviations) -> Callable:
     return parts
 
 
-def _joined(d: Deviations) -> Callable:
+def _combine_deviations(d: Deviations) -> Callable:
     """Return a function of the results of `_parts` after the first, and of the center: the sum of all squared deviations."""
     folded, at = d.folded, d.at
     axes, count = reduced_dims(d.squares), np.asarray(folded[at + 1], d.x.aval.dtype)
@@ -231,7 +235,7 @@ def _joined(d: Deviations) -> Callable:
 
     def joined(means, rests, squares, center):
         center = registry["reshape"].bind(center, new_sizes=tuple([n for _, n in apart]))
-        off = sub(means, _spread(center, (*folded[: at + 1], *folded[at + 2 :]), where))
+        off = sub(means, _broadcast_over(center, (*folded[: at + 1], *folded[at + 2 :]), where))
         moved = mul(off, plus(mul(off, count), plus(rests, rests)))
         return [plus(add(squares, axes=(at,)), add(moved, axes=(at,)))]
 

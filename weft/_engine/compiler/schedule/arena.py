@@ -97,7 +97,7 @@ def place(buffers: Iterable[ArenaBuffer]) -> int:
     temps = [b for b in buffers if b.is_temp and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
     if config.check and config.checks.memory:
-        return _place_apart(temps)
+        return _place_with_guards(temps)
     owners: dict[ArenaBuffer, int] = {}  # live buffer -> the end of its memory
     expiring: list[tuple[int, int, ArenaBuffer]] = []  # (last, order, owner), a heap
     gaps = _Gaps()
@@ -127,7 +127,7 @@ def place(buffers: Iterable[ArenaBuffer]) -> int:
 GUARD = 4096
 
 
-def _place_apart(temps: Iterable[ArenaBuffer]) -> int:
+def _place_with_guards(temps: Iterable[ArenaBuffer]) -> int:
     """Assign separate memory to each buffer, with guards around it; return the size of the arena.
 
     Only buffers that overwrite each other in place share memory."""

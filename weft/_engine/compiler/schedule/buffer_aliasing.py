@@ -68,7 +68,7 @@ def pair_of(writer: PendingStep | None, out: ArenaBuffer, source: ArenaBuffer) -
     return next((pair for pair in pairs if pair[0] is source), None)
 
 
-def share_dead(plan: ProgramBuilder) -> None:
+def reuse_dead_inputs(plan: ProgramBuilder) -> None:
     """Have large temporary results overwrite an operand of their kernel at its last use."""
     overwritten: set[ArenaBuffer] = set()
     for pending in plan.launches:

@@ -18,7 +18,7 @@ from weft._engine.core.primitive import ExchangeOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 
 
-def joined_rows(eqn: Eqn) -> tuple[int, int, list[tuple[Atom, int, int]]]:
+def match_joined_rows(eqn: Eqn) -> tuple[int, int, list[tuple[Atom, int, int]]]:
     """Return the copies of a concatenation: the number of rows, the bytes of a result row, and (operand, bytes of its row, byte offset
     in the result row) for each operand."""
     dim, out = eqn.params["dimension"], eqn.outvars[0].aval
@@ -52,9 +52,9 @@ class BufferAssignment:
         self.graph = Fusion(jaxpr)
         self.items = self.graph.items
         if any(isinstance(eqn.primitive, ExchangeOp) for eqn in jaxpr.eqns):
-            from weft._engine.compiler.schedule.overlap import overlapped  # rarely needed
+            from weft._engine.compiler.schedule.overlap import order_for_overlap  # rarely needed
 
-            self.items = overlapped(self.graph)
+            self.items = order_for_overlap(self.graph)
         self.targets: dict[Var, ArenaRef] = {}
         self.last_read: dict[Var, int] = {}
         self.requests: dict[
@@ -117,15 +117,15 @@ class BufferAssignment:
             ):
                 self._propagate_target(i, item, item.invars[0], item.outvars[0])
             elif lowering_kind(item) is LoweringKind.JOIN:
-                rows, _, parts = joined_rows(item)
+                rows, _, parts = match_joined_rows(item)
                 for atom, _, at in parts if rows == 1 else ():
                     self._propagate_target(i, item, atom, item.outvars[0], at)
             elif (loop := loop_of(item)) is not None:
                 from weft._engine.compiler.schedule.loop_carries import (
-                    stacked_carries,
+                    find_stacked_carries,
                 )  # not needed by programs without loops
 
-                stacked = stacked_carries(item, self.targets)
+                stacked = find_stacked_carries(item, self.targets)
                 first, count = loop.first_carried(item.params), loop.carried_count(item.params)
                 for n, (atom, var) in enumerate(zip(item.invars[first:], item.outvars[:count])):
                     if n not in stacked:
@@ -138,7 +138,7 @@ class BufferAssignment:
         if type(atom) is Literal:
             return
         base = self.graph.memory_of(atom)
-        if not self._reads_once(item.invars, base):
+        if not self._is_only_use(item.invars, base):
             return
         if (
             base not in self.env
@@ -184,7 +184,7 @@ class BufferAssignment:
             mine = base in self.owned or (
                 base not in self.jaxpr.invars and base not in self.jaxpr.constvars
             )
-            dead = self.last_read[base] == self.now and self._reads_once(eqn.invars, base)
+            dead = self.last_read[base] == self.now and self._is_only_use(eqn.invars, base)
             if mine and dead and not source.strides and base.aval.nbytes == out.aval.nbytes:
                 self.env[out] = source
                 return source
@@ -201,9 +201,9 @@ class BufferAssignment:
         readonly = (
             base in self.jaxpr.invars and base not in self.owned and base not in self.plan.donated
         )
-        dead = self.last_read[base] == self.now and self._reads_once(eqn.invars, base)
+        dead = self.last_read[base] == self.now and self._is_only_use(eqn.invars, base)
         return dead and not readonly and base not in self.jaxpr.constvars
 
-    def _reads_once(self, atoms: Sequence[Atom], base: Var) -> bool:
+    def _is_only_use(self, atoms: Sequence[Atom], base: Var) -> bool:
         """Return whether only one of `atoms` is in the memory of `base`; otherwise overwriting it would change the others."""
         return sum(type(a) is not Literal and self.graph.memory_of(a) is base for a in atoms) == 1

@@ -32,7 +32,7 @@ class PendingStep:
     dropped: bool = False
 
 
-def finalized(steps: Sequence[PendingStep], address: Callable) -> tuple:
+def assign_addresses(steps: Sequence[PendingStep], address: Callable) -> tuple:
     """Return the final steps, with addresses from the function `address`; dropped steps are left out."""
     return tuple(p.make(address) for p in steps if not p.dropped)
 

@@ -15,7 +15,7 @@ from weft._engine.compiler.schedule.liveness import ProgramBuilder
 from weft._engine.ir.jaxpr import Eqn, Var
 
 
-def stacked_carries(eqn: Eqn, targets: Collection[Var]) -> dict[int, list[tuple[Var, bool]]]:
+def find_stacked_carries(eqn: Eqn, targets: Collection[Var]) -> dict[int, list[tuple[Var, bool]]]:
     """Return the carries that a counted loop also stacks, by number, as (stacked result, whether it has the values at the end of
     iterations instead of the beginning) pairs.
 

@@ -36,11 +36,11 @@ def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
     program = scheduled.program
     uses = Counter(ref.slot for step in program.steps for ref in P.refs_of(step))
     return replace(
-        scheduled, program=replace(program, steps=_rewritten(program, uses, program.steps))
+        scheduled, program=replace(program, steps=_rewrite(program, uses, program.steps))
     )
 
 
-def _rewritten(
+def _rewrite(
     program: P.ScheduledProgram, uses: Counter, steps: Sequence[P.Step]
 ) -> tuple[P.Step, ...]:
     rewritten: list[P.Step] = []
@@ -50,11 +50,11 @@ def _rewritten(
                 rewritten.append(_whole(program, uses, step))
                 continue
             except _NotOutlined:
-                step = replace(step, body=_rewritten(program, uses, step.body))
+                step = replace(step, body=_rewrite(program, uses, step.body))
         elif isinstance(step, P.Branch):
             step = replace(
                 step,
-                branches=tuple([_rewritten(program, uses, branch) for branch in step.branches]),
+                branches=tuple([_rewrite(program, uses, branch) for branch in step.branches]),
             )
         rewritten.append(step)
     return tuple(rewritten)
@@ -158,8 +158,11 @@ class _OutlinedLoopWriter:
     def written(self, loop: P.Loop | P.WhileLoop) -> P.Step:
         """Return the step that runs the kernel of a loop."""
         if isinstance(loop, P.Loop):
-            iterations = self._counted(loop, top=True)
-            body, total = [*self._begun(), *iterations, *self._ended()], self.work * loop.extent
+            iterations = self._write_counted_loop(loop, top=True)
+            body, total = (
+                [*self._load_registers(), *iterations, *self._store_registers()],
+                self.work * loop.extent,
+            )
             if total > OUTLINED_CALL_BYTES:
                 raise _NotOutlined
         else:
@@ -189,7 +192,7 @@ class _OutlinedLoopWriter:
         launch = P.Launch(kernel, tuple([P.BufRef(slot, 0, m.outer) for slot, m in used]), total)
         return launch if isinstance(loop, P.Loop) else P.WhileLoop((launch,), loop.cond, ())
 
-    def _counted(self, loop: P.Loop, top: bool = False) -> list[loops.Stmt]:
+    def _write_counted_loop(self, loop: P.Loop, top: bool = False) -> list[loops.Stmt]:
         """Return the statements of a counted loop; for the top loop, set `work` to the work of one iteration."""
         name = self._fresh("l")
         index = self.b.index(name, loop.extent)
@@ -214,7 +217,7 @@ class _OutlinedLoopWriter:
     def _while(self, loop: P.WhileLoop) -> list[loops.Stmt]:
         """Return the statements of an uncounted loop; it stops after the maximal number of iterations between checks for signals."""
         first = self._steps(loop.cond_body)
-        self._reach(loop.cond, "bool", 1)
+        self._note_access(loop.cond, "bool", 1)
         cond = self._load(self._place(loop.cond, "bool"), None, None)
         for memory in self.memory.values():
             memory.early = True
@@ -237,9 +240,9 @@ class _OutlinedLoopWriter:
             loops.Init("iterations", loops.Const(0, "i64")),
             loops.While(continues, tuple(iteration)),
         ]
-        return [*self._begun(), *first, *outlined, *self._ended()]
+        return [*self._load_registers(), *first, *outlined, *self._store_registers()]
 
-    def _begun(self) -> list[loops.Stmt]:
+    def _load_registers(self) -> list[loops.Stmt]:
         """Return the initializations, before the loop, of registers that are live across iterations."""
         return self._inits(private=False) + self._inits(private=True, early=True)
 
@@ -256,7 +259,7 @@ class _OutlinedLoopWriter:
                     inits.append(loops.Init(_register(m, at), value))
         return inits
 
-    def _ended(self) -> list[loops.Stmt]:
+    def _store_registers(self) -> list[loops.Stmt]:
         """Return the stores, after the loop, of registers whose values are read outside."""
         return [
             loops.StoreElement(
@@ -280,7 +283,7 @@ class _OutlinedLoopWriter:
             elif isinstance(step, P.Copy):
                 stmts += self._copy(step)
             elif isinstance(step, P.Loop) and step.extent > 0:
-                stmts += self._counted(step)
+                stmts += self._write_counted_loop(step)
             elif isinstance(step, P.Branch):
                 stmts += self._branch(step)
             elif not isinstance(step, P.Loop):
@@ -293,7 +296,7 @@ class _OutlinedLoopWriter:
             raise _NotOutlined
         self.names, self.bufs = {}, {}
         for buf, ref in zip(kernel.bufs, step.args):
-            self._reach(ref, buf.type, buf.size)
+            self._note_access(ref, buf.type, buf.size)
             self.bufs[buf.name] = self._place(ref, buf.type)
         for buf in kernel.scratch:
             name = self._fresh("s")
@@ -315,7 +318,7 @@ class _OutlinedLoopWriter:
             self.types.setdefault(ref.slot, type_)
         count = step.nbytes // loops.ITEMSIZE[type_]
         for ref in refs:
-            self._reach(ref, type_, count)
+            self._note_access(ref, type_, count)
         self.bufs = dict(zip("yx", [self._place(ref, type_) for ref in refs]))
         self.names = {}
         at = loops.Index("j")
@@ -334,7 +337,7 @@ class _OutlinedLoopWriter:
         """Return the branches as nested ifs; a comparison guards each but the last."""
         if len(step.branches) < 2:
             return self._steps(step.branches[0] if step.branches else ())
-        self._reach(step.index, "i32", 1)
+        self._note_access(step.index, "i32", 1)
         name = self._fresh("v")
         stmts: list[loops.Stmt] = [
             loops.Let(name, self._load(self._place(step.index, "i32"), None, None))
@@ -355,7 +358,7 @@ class _OutlinedLoopWriter:
 
     # ---- places
 
-    def _reach(self, ref: P.BufRef, type_: str, count: int) -> None:
+    def _note_access(self, ref: P.BufRef, type_: str, count: int) -> None:
         """Record that `count` elements of `type_` from address `ref` on are used."""
         memory, size = self.memory.get(ref.slot), loops.ITEMSIZE[type_]
         outer = tuple([(var, stride) for var, stride in ref.strides if var not in self.vars])
@@ -399,7 +402,7 @@ class _OutlinedLoopWriter:
             raise _NotOutlined
         return f"{prefix}{self.count}"
 
-    def _bound(self, name: str, type_: str) -> str:
+    def _fresh_name(self, name: str, type_: str) -> str:
         """Return a unique name for the value that a kernel calls `name`."""
         fresh = self._fresh("v")
         self.names[name] = loops.ScalarRef(fresh, type_)
@@ -456,11 +459,11 @@ class _OutlinedLoopWriter:
         if isinstance(value, loops.Const) and isinstance(stmt, loops.Let):
             self.names[stmt.name] = value
             return []
-        return [type(stmt)(self._bound(stmt.name, value.type), value)]
+        return [type(stmt)(self._fresh_name(stmt.name, value.type), value)]
 
     def _scan(self, stmt: loops.PrefixCombine) -> loops.PrefixCombine:
         values = tuple([self._expr(x) for x in stmt.values])
-        names = tuple([self._bound(name, x.type) for name, x in zip(stmt.names, values)])
+        names = tuple([self._fresh_name(name, x.type) for name, x in zip(stmt.names, values)])
         self.memo = {}
         accs = tuple(map(self._name, stmt.accs))
         return loops.PrefixCombine(
@@ -495,7 +498,7 @@ class _OutlinedLoopWriter:
             extent <= _OUTLINED_UNROLLED and copies <= _OUTLINED_ITERATIONS and not self.in_vector
         )
         if short and copies * _cost(stmt.body, set()) <= _OUTLINED_COST:
-            return self._unrolled(stmt, extent)
+            return self._unroll(stmt, extent)
         name, work, saved = self._fresh("i"), self.work, self.in_vector
         self.names[stmt.var] = self.b.index(name, extent)
         self.work, self.in_vector = 0, saved or stmt.is_vector
@@ -503,7 +506,7 @@ class _OutlinedLoopWriter:
         self.work, self.in_vector = work + extent * max(4, self.work), saved
         return [loops.For(name, extent, body, stmt.kind)]
 
-    def _unrolled(self, stmt: loops.For, extent: int) -> list[loops.Stmt]:
+    def _unroll(self, stmt: loops.For, extent: int) -> list[loops.Stmt]:
         stmts, saved = [], self.copies
         self.copies = saved * extent
         for i in range(extent):
@@ -518,7 +521,7 @@ class _OutlinedLoopWriter:
         return memory, self.b.iadd(first, self._expr(index))
 
     @staticmethod
-    def _noted(memory: _OutlinedBuffer, at: loops.Expr) -> None:
+    def _note_known_element(memory: _OutlinedBuffer, at: loops.Expr) -> None:
         """Record an index: a constant index is a candidate for a register."""
         if isinstance(at, loops.Const):
             memory.places[at.value] = None
@@ -549,7 +552,7 @@ class _OutlinedLoopWriter:
     def _stored(self, memory: _OutlinedBuffer, at: loops.Expr) -> None:
         """Record a store; known values at indices that may be equal are forgotten."""
         memory.stored = True
-        self._noted(memory, at)
+        self._note_known_element(memory, at)
         memory.constant = memory.constant and not self.in_vector
         terms, first = self._form(at)
         for key, (other, _) in list(self.known.items()):
@@ -576,7 +579,7 @@ class _OutlinedLoopWriter:
                 return other or zero
             guard = None
         memory.loaded = True
-        self._noted(memory, at)
+        self._note_known_element(memory, at)
         if not memory.in_registers:
             if guard is None and (memory.name, id(at)) in self.known:
                 return self.known[memory.name, id(at)][1]

@@ -232,7 +232,7 @@ class _Owners:
         copied.starts, copied.slots = [*self.starts], [*self.slots]
         return copied
 
-    def _cut(self, at: int) -> int:
+    def _split_interval(self, at: int) -> int:
         """Split the interval that contains `at`; return the position of the interval that starts there."""
         n = bisect.bisect_right(self.starts, at)
         if self.starts[n - 1] == at:
@@ -242,7 +242,7 @@ class _Owners:
         return n
 
     def give(self, start: int, end: int, slot: int | None) -> None:
-        first, last = self._cut(start), self._cut(end)
+        first, last = self._split_interval(start), self._split_interval(end)
         self.starts[first:last], self.slots[first:last] = [start], [slot]
 
     def between(self, start: int, end: int) -> list[tuple[int, int, int | None]]:

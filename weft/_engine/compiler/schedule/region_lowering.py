@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from weft._engine.compiler.fusion.classify import LoweringKind, lowering_kind
 from weft._engine.compiler.schedule.arena import ArenaRef, Region
 from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment
-from weft._engine.compiler.schedule.liveness import PendingStep, finalized
-from weft._engine.compiler.schedule.loop_carries import stacked_carries, update_carries
+from weft._engine.compiler.schedule.liveness import PendingStep, assign_addresses
+from weft._engine.compiler.schedule.loop_carries import find_stacked_carries, update_carries
 from weft._engine.core.primitive import BranchLike, LoopLike
 from weft._engine.ir import program as P
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Var, subjaxprs
@@ -96,7 +96,7 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
         lambda at: P.Loop(
             scan.var,
             scan.length,
-            finalized(steps, at),
+            assign_addresses(steps, at),
             scan.reverse,
             region.tasks,
             region.own_bytes,
@@ -121,7 +121,7 @@ class _LoopMemory:
         self.xs = [body.ref(a) for a in eqn.invars[first_x:]]
         self.histories = {
             n: _history(body, eqn, n, stacks)
-            for n, stacks in stacked_carries(eqn, body.targets).items()
+            for n, stacks in find_stacked_carries(eqn, body.targets).items()
         }
         self.moving = [n for n in range(self.nk) if n not in self.histories]
         self.carries = _carries(
@@ -150,20 +150,25 @@ class _LoopMemory:
         for ref in (*self.carries, *self.ys, *begins):
             self.plan.touch(ref)
         ins: list[ArenaRef | None] = [*self.consts, *([None] * nk)]
-        ins += [self._along(r, v.aval) for r, v in zip(self.xs, inner.invars[nc + nk :])]
+        ins += [
+            self._address_of_iteration(r, v.aval) for r, v in zip(self.xs, inner.invars[nc + nk :])
+        ]
         outs: list[ArenaRef | None] = [None] * nk
-        outs += [self._along(r, a.aval) for r, a in zip(self.ys, inner.outvars[nk:])]
+        outs += [self._address_of_iteration(r, a.aval) for r, a in zip(self.ys, inner.outvars[nk:])]
         for n, carry in zip(moving, self.carries):
             ins[nc + n] = carry
         for n, (begin, end) in self.histories.items():
             aval = inner.outvars[n].aval
-            ins[nc + n], outs[n] = self._along(begin, aval), self._along(end, aval)
+            ins[nc + n], outs[n] = (
+                self._address_of_iteration(begin, aval),
+                self._address_of_iteration(end, aval),
+            )
         owned = [False] * nc + [n not in self.histories for n in range(nk)] + [False] * len(self.xs)
         fresh = lower(inner, ins, outs, owned)
         avals = [self.eqn.outvars[n].aval for n in moving]
         update_carries(self.plan, self.carries, [fresh[n] for n in moving], avals)
 
-    def _along(self, ref: ArenaRef, aval: ShapedArray) -> ArenaRef:
+    def _address_of_iteration(self, ref: ArenaRef, aval: ShapedArray) -> ArenaRef:
         """Return the address of the current iteration's element of a stack."""
         return ArenaRef(ref.buffer, ref.offset, (*ref.strides, (self.var, aval.nbytes)))
 
@@ -221,7 +226,9 @@ def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
 
     steps = plan.inside(whole)
     plan.step(
-        lambda at: P.WhileLoop(finalized(test, at), at(flag), finalized(steps, at)), [flag], []
+        lambda at: P.WhileLoop(assign_addresses(test, at), at(flag), assign_addresses(steps, at)),
+        [flag],
+        [],
     )
 
 
@@ -241,7 +248,7 @@ def _cond(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
 
     plan.inside(whole)
     plan.step(
-        lambda at: P.Branch(at(selector), tuple(finalized(steps, at) for steps in bodies)),
+        lambda at: P.Branch(at(selector), tuple(assign_addresses(steps, at) for steps in bodies)),
         [selector],
         outs,
     )

@@ -19,16 +19,16 @@ from weft._engine.compiler.loops.loop_nest import BuiltKernel, build
 from weft._engine.compiler.lowering.lower import GroupLowering
 from weft._engine.compiler.rewrite.decompose import expand
 from weft._engine.compiler.schedule.arena import ArenaBuffer, ArenaRef, place
-from weft._engine.compiler.schedule.buffer_aliasing import donate, share_dead
-from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment, joined_rows
-from weft._engine.compiler.schedule.liveness import PendingStep, ProgramBuilder, finalized
+from weft._engine.compiler.schedule.buffer_aliasing import donate, reuse_dead_inputs
+from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment, match_joined_rows
+from weft._engine.compiler.schedule.liveness import PendingStep, ProgramBuilder, assign_addresses
 from weft._engine.ir import program as P
 from weft._engine.ir.build import type_name
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.loops import LoopsKernel
 from weft._engine.util import dtypes
 from weft._engine.util.record import record, replace
-from weft._engine.util.state import clearing
+from weft._engine.util.state import on_clear_caches
 from weft._engine.util.threads import Background
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _TASK_LOOP_BYTES = 1 << 26
 
 MOST_LOWERED = 4096
 _lowered: dict[tuple, tuple] = {}  # lowered kernels by signature (`Fusion.signature`)
-clearing(_lowered.clear)
+on_clear_caches(_lowered.clear)
 
 
 @record(frozen=False)
@@ -65,25 +65,28 @@ class Scheduled:
     @property
     def kernels(self) -> list[LoopsKernel]:
         """The kernels in the order of execution, one entry per launch, without epilogues of matmuls."""
-        return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
+        return [s.kernel for s in iterate_steps(self.program.steps) if isinstance(s, P.Launch)]
 
     @property
     def kernel_count(self) -> int:
         """The number of kernels, including sorts, FFTs and paddings."""
         return sum(
-            [isinstance(s, P.Launch | P.Sort | P.Fft | P.Pad) for s in walk(self.program.steps)]
+            [
+                isinstance(s, P.Launch | P.Sort | P.Fft | P.Pad)
+                for s in iterate_steps(self.program.steps)
+            ]
         )
 
     @property
     def has_loops(self) -> bool:
-        return any(isinstance(s, P.Loop | P.WhileLoop) for s in walk(self.program.steps))
+        return any(isinstance(s, P.Loop | P.WhileLoop) for s in iterate_steps(self.program.steps))
 
     @property
     def epilogues(self) -> list[LoopsKernel]:
         """The epilogues of matmuls in the order of execution."""
         return [
             s.epilogue
-            for s in walk(self.program.steps)
+            for s in iterate_steps(self.program.steps)
             if isinstance(s, P.Gemm) and s.epilogue is not None
         ]
 
@@ -94,15 +97,15 @@ class Scheduled:
         return program_text(self.program)
 
 
-def walk(steps) -> list:
+def iterate_steps(steps) -> list:
     """Return all steps in order, including the steps inside loops and branches."""
     out = []
     for step in steps:
         out.append(step)
         for name in ("body", "cond_body"):
-            out += walk(getattr(step, name, ()))
+            out += iterate_steps(getattr(step, name, ()))
         for branch in getattr(step, "branches", ()):
-            out += walk(branch)
+            out += iterate_steps(branch)
     return out
 
 
@@ -131,7 +134,7 @@ def schedule(
         outs,
         lambda out, i: of_type(jaxpr.outvars[out]) == of_type(jaxpr.invars[i]),
     )
-    share_dead(plan)
+    reuse_dead_inputs(plan)
     own = _place_own(plan)
     arena = place([b for b in plan.buffers if b not in own])
     buffers = [b for b in plan.buffers if b.has_slot]
@@ -143,7 +146,7 @@ def schedule(
         return P.BufRef(numbers[ref.buffer], ref.offset, ref.strides)
 
     slots = tuple(P.Slot(b.kind, b.nbytes, b.offset, b in own) for b in buffers)
-    steps = finalized(plan.steps, address)
+    steps = assign_addresses(plan.steps, address)
     program = P.ScheduledProgram(slots, steps, arena, jaxpr.name or "program")
     aliased = sum(ins[i].nbytes for i in aliases.values())
     peak = arena + sum(b.nbytes for b in buffers if not b.is_temp) - aliased
@@ -332,7 +335,7 @@ class StepScheduler(BufferAssignment):
     def _join(self, eqn: Eqn) -> None:
         """Add copies of the operands of a concatenation that were not computed in the result's memory."""
         target = self.result(eqn.outvars[0])
-        rows, pitch, parts = joined_rows(eqn)
+        rows, pitch, parts = match_joined_rows(eqn)
         sources = [(self.ref(a), width, at) for a, width, at in parts]
         copied = [
             (ref, width, at)
@@ -369,7 +372,7 @@ class StepScheduler(BufferAssignment):
         for ref in carried:
             plan.touch(ref)
         steps = plan.inside(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *carried]))
-        plan.step(lambda at: P.Loop(var, run.launches, finalized(steps, at), False), [], [])
+        plan.step(lambda at: P.Loop(var, run.launches, assign_addresses(steps, at), False), [], [])
 
     def _host(self, eqn: Eqn) -> None:
         from weft._engine.compiler.kernels import library_calls
@@ -491,7 +494,7 @@ class StepScheduler(BufferAssignment):
             build_kernel = (
                 privatized_scatter.into_tables
                 if apart
-                else scatters.owned
+                else scatters.build_owner_kernel
                 if scatters.has_owners(eqn)
                 else scatters.in_order
             )
@@ -503,7 +506,7 @@ class StepScheduler(BufferAssignment):
                 kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [filled]
             )
             if apart:
-                self.plan.launch(privatized_scatter.combined_tables(eqn), [filled], [target])
+                self.plan.launch(privatized_scatter.combine_tables(eqn), [filled], [target])
 
     def _scatter_row_by_row(self, eqn: Eqn) -> None:
         """Add a sort of the updates by row, and a kernel that writes each row once; in place if operand and result share memory."""
@@ -511,7 +514,7 @@ class StepScheduler(BufferAssignment):
 
         updates, strides = self.operand(eqn.invars[2])
         operand, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
-        kernel, reads = scatters.sorted_by_row(eqn)
+        kernel, reads = scatters.sort_by_row(eqn)
         order = [ArenaRef(self.plan.new(4 * b.size)) for b in kernel.bufs[-2:]]
         self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], order)
         kernel, reads = scatters.row_by_row(eqn, strides)
@@ -601,7 +604,7 @@ class StepScheduler(BufferAssignment):
             self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b]
         )
 
-    def _grouped(self, eqn: Eqn) -> None:
+    def _add_grouped_matmul(self, eqn: Eqn) -> None:
         """Add a grouped matmul: one matmul per group of rows or of k."""
         from weft._engine.compiler.kernels import library_calls
 
@@ -609,7 +612,7 @@ class StepScheduler(BufferAssignment):
         first, count = self.ref(eqn.invars[2]), self.ref(eqn.invars[3])
         c = self.result(eqn.outvars[0])
         self.plan.gemms += 1
-        gemm = library_calls.grouped(eqn, a_strides, b_strides)
+        gemm = library_calls.build_grouped_step(eqn, a_strides, b_strides)
         self.plan.step(
             lambda at: replace(gemm, a=at(a), b=at(b), c=at(c), first=at(first), count=at(count)),
             [a, b, first, count],
@@ -625,6 +628,6 @@ class StepScheduler(BufferAssignment):
         LoweringKind.SCATTER: _scatter,
         LoweringKind.UPDATE: _update,
         LoweringKind.CONTRACT: _contract,
-        LoweringKind.GROUPED: _grouped,
+        LoweringKind.GROUPED: _add_grouped_matmul,
         LoweringKind.JOIN: _join,
     }

@@ -111,9 +111,9 @@ def _gemm(step: Gemm) -> list[StepAccess]:
         (step.m, step.c_strides[0]),
         (step.n, step.c_strides[1]),
     ]
-    accesses = [_strided(step.a, step.in_type, a), _strided(step.b, step.in_type, b)]
+    accesses = [_access_strided(step.a, step.in_type, a), _access_strided(step.b, step.in_type, b)]
     if step.c is not None:
-        accesses.append(_strided(step.c, step.out_type, c, writes=True))
+        accesses.append(_access_strided(step.c, step.out_type, c, writes=True))
     for ref in (step.first, step.count):
         if ref is not None:
             accesses.append(StepAccess(ref, 4 * math.prod(e for e, *_ in step.groups)))
@@ -128,7 +128,7 @@ def _run(count: int, stride: int, outer: tuple[tuple[int, int], ...]) -> list[tu
     return [*outer, (count // max(1, math.prod(extent for extent, _ in outer)), stride)]
 
 
-def _strided(
+def _access_strided(
     ref: BufRef, type_: str, dims: list[tuple[int, int]], writes: bool = False
 ) -> StepAccess:
     size = ITEMSIZE[type_]

@@ -11,7 +11,7 @@ from typing import Any
 
 from weft._engine.control.scan import scan
 from weft._engine.core.trace import typeof
-from weft._engine.hlo.factorizations.columns import magnitude, over_matrix, where
+from weft._engine.hlo.factorizations.columns import broadcast_to_matrix, magnitude, where
 from weft._engine.ops.arithmetic import div, mul, neg, sub
 from weft._engine.ops.comparison import eq, ge, select
 from weft._engine.ops.families import full, move_dim
@@ -38,11 +38,11 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
     _, x = scan(_substitute, (nothing, nothing), tuple(upper), reverse=True)
     singular = reduce_or(eq(upper[0], 0), (0,))
     x = move_dim(x, 0, rows)
-    return where(over_matrix(singular, typeof(x).shape), float("nan"), x)
+    return where(broadcast_to_matrix(singular, typeof(x).shape), float("nan"), x)
 
 
 def _wide(v: Any, b: Any) -> Any:
-    return over_matrix(v, typeof(b).shape)
+    return broadcast_to_matrix(v, typeof(b).shape)
 
 
 def _eliminate(state: tuple, row: tuple) -> tuple:

@@ -68,7 +68,7 @@ def take_columns(x: Any, order: Any) -> Any:
     return matrix_transpose(take_rows(matrix_transpose(x), order))
 
 
-def over_matrix(v: Any, shape: Sequence[int]) -> Any:
+def broadcast_to_matrix(v: Any, shape: Sequence[int]) -> Any:
     """Broadcast one scalar per matrix to matrices or vectors of `shape`."""
     return broadcast_in_dim(v, tuple(shape), tuple(range(typeof(v).ndim)))
 

@@ -19,11 +19,11 @@ import numpy as np
 from weft._engine.control.while_loop import while_loop
 from weft._engine.core.trace import typeof
 from weft._engine.hlo.factorizations.columns import (
+    broadcast_to_matrix,
     columns_between,
     conjugate,
     count_up,
     like_matrix,
-    over_matrix,
     real_part,
     rows_between,
     squares,
@@ -66,12 +66,12 @@ def svd(x: Any, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = Fa
         right = identity(like_matrix(x, 0, 0))
         empty = full((*typeof(x).shape[:-2], 0), 0, dtypes.to_real_dtype(typeof(x).dtype))
         return [empty, left, right] if compute_uv else [empty]
-    x, scale = _scaled(x)
+    x, scale = _scale(x)
     q, r = qr(x, full_matrices=full_matrices and compute_uv)
     rotated, left = _orthogonal_columns(adjoint(rows_between(r, 0, n)))
     s = sqrt(reduce_sum(squares(rotated), (typeof(x).ndim - 2,)))
-    s, order = _sorted(s, descending=True)
-    values = mul(s, over_matrix(scale, typeof(s).shape))
+    s, order = _sort(s, descending=True)
+    values = mul(s, broadcast_to_matrix(scale, typeof(s).shape))
     if not compute_uv:
         return [values]
     right, diagonal = qr(take_columns(rotated, order), full_matrices=False)
@@ -91,24 +91,24 @@ def eigh(x: Any, *, lower: bool, sort_eigenvalues: bool = True) -> list:
     if n == 0:
         empty = full(typeof(x).shape[:-1], 0, dtypes.to_real_dtype(typeof(x).dtype))
         return [x, empty]
-    x, scale = _scaled(hermitian_of_triangle(x, lower))
+    x, scale = _scale(hermitian_of_triangle(x, lower))
     bound = reduce_max(reduce_sum(abs(x), (rows,)), (rows,))
-    shift = mul(identity(typeof(x)), over_matrix(like(bound, x), typeof(x).shape))
+    shift = mul(identity(typeof(x)), broadcast_to_matrix(like(bound, x), typeof(x).shape))
     _, v = _orthogonal_columns(add(x, shift))
     w = reduce_sum(real_part(mul(conjugate(v), dot(x, v))), (rows,))
-    w, order = _sorted(w, descending=False)
-    return [take_columns(v, order), mul(w, over_matrix(scale, typeof(w).shape))]
+    w, order = _sort(w, descending=False)
+    return [take_columns(v, order), mul(w, broadcast_to_matrix(scale, typeof(w).shape))]
 
 
-def _scaled(x: Any) -> tuple:
+def _scale(x: Any) -> tuple:
     """Return matrices divided by their largest entries, and the divisors; 1 for zero matrices."""
     dims = (typeof(x).ndim - 2, typeof(x).ndim - 1)
     largest = reduce_max(abs(x), dims)
     largest = where(eq(largest, 0), 1, largest)
-    return div(x, over_matrix(like(largest, x), typeof(x).shape)), largest
+    return div(x, broadcast_to_matrix(like(largest, x), typeof(x).shape)), largest
 
 
-def _sorted(values: Any, descending: bool) -> tuple:
+def _sort(values: Any, descending: bool) -> tuple:
     """Return sorted vectors, and the original positions of their entries."""
     last = typeof(values).ndim - 1
     places = broadcasted_iota(np.int32, typeof(values).shape, last)

@@ -14,11 +14,11 @@ import numpy as np
 
 from weft._engine.core.trace import typeof
 from weft._engine.hlo.factorizations.columns import (
+    broadcast_to_matrix,
     column,
     count_up,
     magnitude,
     numbers,
-    over_matrix,
     row,
     where,
 )
@@ -54,7 +54,7 @@ def _block(start: Any, width: int, x: Any, pivots: Any, order: Any) -> tuple:
     """Factor the columns from `start` on, and eliminate them from the columns after the block."""
     rows, columns = typeof(x).ndim - 2, typeof(x).ndim - 1
     block = dynamic_slice_in_dim(x, start, width, columns)
-    block, exchanges, moved = _factored(start, block)
+    block, exchanges, moved = _factor_out(start, block)
     x = dynamic_update_slice_in_dim(take_rows(x, moved), block, start, columns)
     order = squeeze(take_rows(expand_dims(order, (columns,)), moved), (columns,))
     pivots = dynamic_update_slice_in_dim(pivots, exchanges, start, rows)
@@ -70,7 +70,7 @@ def _block(start: Any, width: int, x: Any, pivots: Any, order: Any) -> tuple:
     return select(later, sub(x, dot(block, top)), x), pivots, order
 
 
-def _factored(start: Any, a: Any) -> tuple:
+def _factor_out(start: Any, a: Any) -> tuple:
     """Return the factors of a block of columns, its exchanges, and the new order of rows.
 
     The diagonal begins at row `start`; the rows before it are unchanged.
@@ -85,19 +85,23 @@ def _factored(start: Any, a: Any) -> tuple:
         size = where(lt(places, top), -1, magnitude(column(a, j)))
         pivot = argmax(size, last, np.int32)
         here, there = row(a, top), squeeze(take_rows(a, expand_dims(pivot, (last,))), (last,))
-        a = select(eq(rows, over_matrix(pivot, shape)), as_rows(here, shape), a)
+        a = select(eq(rows, broadcast_to_matrix(pivot, shape)), as_rows(here, shape), a)
         a = select(eq(rows, top), as_rows(there, shape), a)
-        divisor, current = over_matrix(column(there, j), vector), column(a, j)
+        divisor, current = broadcast_to_matrix(column(there, j), vector), column(a, j)
         factor = select(eq(divisor, 0), current, div(current, divisor))
         below, after = gt(rows, top), gt(columns, j)
         left, right = as_columns(factor, shape), as_rows(there, shape)
         a = select(bitwise_and(below, after), sub(a, mul(left, right)), a)
         a = select(bitwise_and(below, eq(columns, j)), left, a)
         at = eq(broadcasted_iota(np.int32, typeof(exchanges).shape, last), j)
-        exchanges = select(at, over_matrix(pivot, typeof(exchanges).shape), exchanges)
+        exchanges = select(at, broadcast_to_matrix(pivot, typeof(exchanges).shape), exchanges)
         first, second = column(order, top), _entry(order, pivot)
-        order = select(eq(places, over_matrix(pivot, vector)), over_matrix(first, vector), order)
-        order = select(eq(places, top), over_matrix(second, vector), order)
+        order = select(
+            eq(places, broadcast_to_matrix(pivot, vector)),
+            broadcast_to_matrix(first, vector),
+            order,
+        )
+        order = select(eq(places, top), broadcast_to_matrix(second, vector), order)
         return a, exchanges, order
 
     return count_up(width, step, (a, full((*shape[:-2], width), 0, np.int32), places))

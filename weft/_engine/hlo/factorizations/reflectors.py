@@ -13,13 +13,13 @@ import numpy as np
 
 from weft._engine.core.trace import typeof
 from weft._engine.hlo.factorizations.columns import (
+    broadcast_to_matrix,
     column,
     columns_between,
     conjugate,
     count_up,
     like_matrix,
     numbers,
-    over_matrix,
     real_part,
     rows_between,
     squares,
@@ -57,7 +57,7 @@ def qr(x: Any, *, pivoting: bool, full_matrices: bool) -> list:
         order = broadcasted_iota(np.int32, (*typeof(x).shape[:-2], n), typeof(x).ndim - 2)
         zeros = full((*typeof(x).shape[:-2], size, n), 0, typeof(x).dtype)
         return [identity(like_matrix(x, m, size)), zeros, *([order] if pivoting else [])]
-    packed, taus, *order = _pivoted(x) if pivoting else geqrf(x)
+    packed, taus, *order = _pivot(x) if pivoting else geqrf(x)
     return [_product(packed, taus, size), rows_between(triu(packed), 0, size), *order]
 
 
@@ -78,9 +78,11 @@ def hessenberg(x: Any) -> list:
     def step(j: Any, state: tuple) -> tuple:
         a, taus = state
         v, tau, pivot = _reflector(column(a, j), add(j, 1))
-        a = sub(a, _outer(mul(_times(a, v), over_matrix(tau, typeof(v).shape)), conjugate(v)))
-        a = _reflected(a, v, tau, j)
-        return _stored(a, v, pivot, j, add(j, 1)), _put(taus, tau, j)
+        a = sub(
+            a, _outer(mul(_times(a, v), broadcast_to_matrix(tau, typeof(v).shape)), conjugate(v))
+        )
+        a = _reflect(a, v, tau, j)
+        return _store_reflector(a, v, pivot, j, add(j, 1)), _put(taus, tau, j)
 
     return list(count_up(n - 1, step, (x, taus)))
 
@@ -109,7 +111,7 @@ def _with_diagonal(x: Any, diagonal: Any) -> Any:
     return select(at, as_rows(like(diagonal, x), typeof(x).shape), x)
 
 
-def _pivoted(x: Any) -> tuple:
+def _pivot(x: Any) -> tuple:
     """Return the reflectors of a QR with column pivoting, and the order of the columns."""
     m, n = typeof(x).shape[-2:]
     lead, rows = typeof(x).shape[:-2], typeof(x).ndim - 2
@@ -119,16 +121,16 @@ def _pivoted(x: Any) -> tuple:
         a, taus, order = state
         lengths = reduce_sum(where(ge(numbers(a, -2), j), squares(_scaled_down(a)), 0), (rows,))
         pivot = argmax(where(ge(places, j), lengths, -1), rows, np.int32)
-        pivot_at = over_matrix(pivot, (*lead, n))
+        pivot_at = broadcast_to_matrix(pivot, (*lead, n))
         exchanged = select(
             eq(places, j),
             pivot_at,
-            select(eq(places, pivot_at), over_matrix(j, (*lead, n)), places),
+            select(eq(places, pivot_at), broadcast_to_matrix(j, (*lead, n)), places),
         )
         a = take_columns(a, exchanged)
         order = squeeze(take_columns(expand_dims(order, (rows,)), exchanged), (rows,))
         v, tau, pivot = _reflector(column(a, j), j)
-        return _stored(_reflected(a, v, tau, j), v, pivot, j, j), _put(taus, tau, j), order
+        return _store_reflector(_reflect(a, v, tau, j), v, pivot, j, j), _put(taus, tau, j), order
 
     taus = full((*lead, min(m, n)), 0, typeof(x).dtype)
     return count_up(min(m, n), step, (x, taus, places))
@@ -137,7 +139,7 @@ def _pivoted(x: Any) -> tuple:
 def _scaled_down(a: Any) -> Any:
     """Return matrices divided by their largest entries, so that squares do not overflow."""
     largest = reduce_max(abs(a), (typeof(a).ndim - 2, typeof(a).ndim - 1))
-    return div(a, over_matrix(like(where(eq(largest, 0), 1, largest), a), typeof(a).shape))
+    return div(a, broadcast_to_matrix(like(where(eq(largest, 0), 1, largest), a), typeof(a).shape))
 
 
 def _reflector(x: Any, at: Any) -> tuple:
@@ -146,7 +148,7 @@ def _reflector(x: Any, at: Any) -> tuple:
     places = broadcasted_iota(np.int32, shape, last)
     largest = reduce_max(where(ge(places, at), abs(x), 0), (last,))
     scale = like(where(eq(largest, 0), 1, largest), x)
-    x = div(x, over_matrix(scale, shape))
+    x = div(x, broadcast_to_matrix(scale, shape))
     pivot = reduce_sum(where(eq(places, at), x, 0), (last,))
     rest = where(gt(places, at), x, 0)
     tail = reduce_sum(squares(rest), (last,))
@@ -158,7 +160,7 @@ def _reflector(x: Any, at: Any) -> tuple:
     new_pivot = like(new_pivot, x)
     tau = where(needless, 0, div(sub(new_pivot, pivot), where(needless, 1, new_pivot)))
     divisor = where(needless, 1, sub(pivot, new_pivot))
-    v = where(eq(places, at), 1, div(rest, over_matrix(divisor, shape)))
+    v = where(eq(places, at), 1, div(rest, broadcast_to_matrix(divisor, shape)))
     return v, tau, mul(where(needless, pivot, new_pivot), scale)
 
 
@@ -174,25 +176,25 @@ def _outer(u: Any, v: Any) -> Any:
     return mul(as_columns(u, shape), as_rows(v, shape))
 
 
-def _reflected(a: Any, v: Any, tau: Any, j: Any) -> Any:
+def _reflect(a: Any, v: Any, tau: Any, j: Any) -> Any:
     """Return H^H a in the columns after `j`."""
     weights = _times(adjoint(a), v)
-    scaled = mul(v, over_matrix(conjugate(tau), typeof(v).shape))
+    scaled = mul(v, broadcast_to_matrix(conjugate(tau), typeof(v).shape))
     return select(gt(numbers(a, -1), j), sub(a, _outer(scaled, conjugate(weights))), a)
 
 
-def _stored(a: Any, v: Any, pivot: Any, j: Any, at: Any) -> Any:
+def _store_reflector(a: Any, v: Any, pivot: Any, j: Any, at: Any) -> Any:
     """Return matrices whose column `j` has `pivot` at row `at` and a reflector below."""
     rows, here = numbers(a, -2), eq(numbers(a, -1), j)
     below, at_pivot = gt(rows, at), eq(rows, at)
     a = select(bitwise_and(here, below), as_columns(v, typeof(a).shape), a)
-    return select(bitwise_and(here, at_pivot), over_matrix(pivot, typeof(a).shape), a)
+    return select(bitwise_and(here, at_pivot), broadcast_to_matrix(pivot, typeof(a).shape), a)
 
 
 def _put(values: Any, value: Any, j: Any) -> Any:
     """Return vectors with `value` at position `j`."""
     at = eq(broadcasted_iota(np.int32, typeof(values).shape, typeof(values).ndim - 1), j)
-    return select(at, over_matrix(value, typeof(values).shape), values)
+    return select(at, broadcast_to_matrix(value, typeof(values).shape), values)
 
 
 def _product(packed: Any, taus: Any, size: int) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft._engine.hlo.lowering import result_types, rule
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type, is_static
-from weft._engine.hlo.rules.reductions import of_combine, widened
+from weft._engine.hlo.rules.reductions import accumulate_wide, of_combine
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.windows import GatherDimensionNumbers, GatherScatterMode, window_of_scatter
 
@@ -109,7 +109,9 @@ def _dynamic_update_slice(
 # --- windows of convolutions, which the compiler introduces
 
 
-def _along(b: HloBlock, x: HloValue, dim: int, start: int, count: int, step: int = 1) -> HloValue:
+def _slice_dim(
+    b: HloBlock, x: HloValue, dim: int, start: int, count: int, step: int = 1
+) -> HloValue:
     """Return `count` elements of a dim, `step` apart."""
     end = start + (count - 1) * step + 1 if count else start
     at = lambda whole, value: [value if d == dim else w for d, w in enumerate(whole)]
@@ -126,22 +128,24 @@ def _windows(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     for d, n, taps, stride, step in zip(
         p["dims"], p["places"], p["taps"], p["strides"], p["dilation"]
     ):
-        parts = [_along(b, x, d, t * step, n, stride) for t in range(taps)]
-        x = _joined(b, [b.reshape(y, (*y.shape, 1)) for y in parts], x.ndim)
+        parts = [_slice_dim(b, x, d, t * step, n, stride) for t in range(taps)]
+        x = _join(b, [b.reshape(y, (*y.shape, 1)) for y in parts], x.ndim)
     return x
 
 
 @rule("shifted")
-def _shifted(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
+def _shift(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     p = eqn.params
     for d, t, n, step in zip(p["dims"], p["along"], p["places"], p["dilation"]):
-        x = _joined(
-            b, [_along(b, _along(b, x, t, i, 1), d, i * step, n) for i in range(x.shape[t])], t
+        x = _join(
+            b,
+            [_slice_dim(b, _slice_dim(b, x, t, i, 1), d, i * step, n) for i in range(x.shape[t])],
+            t,
         )
     return x
 
 
-def _joined(b: HloBlock, xs: Sequence[HloValue], dim: int) -> HloValue:
+def _join(b: HloBlock, xs: Sequence[HloValue], dim: int) -> HloValue:
     shape = [sum(x.shape[dim] for x in xs) if d == dim else n for d, n in enumerate(xs[0].shape)]
     return (
         xs[0]
@@ -178,7 +182,7 @@ def _last_starts(
     return b.broadcast(b.size_vector(last, indices.dtype), indices.shape)
 
 
-def _clipped(
+def _clip(
     b: HloBlock, x: HloValue, indices: HloValue, n: GatherDimensionNumbers, sizes: Sequence[int]
 ) -> HloValue:
     return b.op(
@@ -238,7 +242,7 @@ def _scatter(b: HloBlock, eqn: Eqn, x: HloValue, indices: HloValue, updates: Hlo
     n, sizes = window_of_scatter(p["dimension_numbers"], x.ndim, updates.shape)
     indices = _indices(b, indices)
     if p["mode"] is GatherScatterMode.CLIP:
-        indices = _clipped(b, x, indices, n, sizes)
+        indices = _clip(b, x, indices, n, sizes)
     numbers = _sorted_numbers(n)
     if numbers.offset_dims != tuple(n.offset_dims):
         window, rest = (
@@ -263,4 +267,4 @@ def _scatter(b: HloBlock, eqn: Eqn, x: HloValue, indices: HloValue, updates: Hlo
             unique_indices=p["unique_indices"],
         )[0]
 
-    return widened(b, combine, write, x, updates)
+    return accumulate_wide(b, combine, write, x, updates)

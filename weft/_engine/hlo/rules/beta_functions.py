@@ -16,7 +16,7 @@ import numpy as np
 from weft._engine.hlo.lowering import result_types
 from weft._engine.hlo.ops import HloBlock, HloValue
 from weft._engine.hlo.replicas import plugin_rule
-from weft._engine.hlo.rules.elementwise import spread
+from weft._engine.hlo.rules.elementwise import broadcast_operands
 from weft._engine.hlo.rules.formulas import apply_formula
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.functions.gammas import lgamma_in_double
@@ -41,7 +41,7 @@ def _formula(name: str) -> Callable:
             write = lambda block, *xs: [
                 block.convert(apply_formula(block, formula, xs, type_), out.dtype)
             ]
-            return b.context.shared(b, name, (), spread(b, args), write)
+            return b.context.shared(b, name, (), broadcast_operands(b, args), write)
 
         return formula
 

@@ -81,7 +81,7 @@ _WIDE = {"f": np.dtype(np.float32), "i": np.dtype(np.int8), "u": np.dtype(np.uin
 _MANY = 12
 
 
-def spread(b: HloBlock, args: Sequence[HloValue]) -> list[HloValue]:
+def broadcast_operands(b: HloBlock, args: Sequence[HloValue]) -> list[HloValue]:
     """Return the operands of an elementwise operation, broadcast to one shape."""
     shape = next((x.shape for x in args if x.ndim), ())
     return [b.broadcast(x, shape) for x in args]
@@ -92,7 +92,7 @@ def _elementwise(b: HloBlock, eqn: Eqn, *args: HloValue) -> HloValue | list[HloV
     name, types = eqn.primitive.name, result_types(eqn)
     direct = _direct(b, name)
     if direct:
-        return b.op(direct, *spread(b, args), type=types[0])
+        return b.op(direct, *broadcast_operands(b, args), type=types[0])
     return _scalar_code(b, eqn, *args)
 
 
@@ -104,7 +104,7 @@ def _direct(b: HloBlock, name: str) -> str | None:
 
 @rule("eq", "ne", "lt", "le", "gt", "ge")
 def _comparison(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
-    return b.compare(_COMPARED[eqn.primitive.name], *spread(b, (x, y)))
+    return b.compare(_COMPARED[eqn.primitive.name], *broadcast_operands(b, (x, y)))
 
 
 @rule("copy", "name", "stop_gradient")
@@ -113,7 +113,7 @@ def _same(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 
 
 @rule("xla_metadata_value")
-def _tagged(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
+def _tag(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     b.tag(x, eqn.params["xla_metadata_kvs"])
     return x
 
@@ -160,12 +160,12 @@ def _round(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 
 @rule("clamp")
 def _clamp(b: HloBlock, eqn: Eqn, low: HloValue, x: HloValue, high: HloValue) -> HloValue:
-    return b.op("clamp", *spread(b, (low, x, high)), type=result_types(eqn)[0])
+    return b.op("clamp", *broadcast_operands(b, (low, x, high)), type=result_types(eqn)[0])
 
 
 @rule("select_n")
 def _select(b: HloBlock, eqn: Eqn, which: HloValue, *cases: HloValue) -> HloValue:
-    which, *arrays = spread(b, (which, *cases))
+    which, *arrays = broadcast_operands(b, (which, *cases))
     if dtype_kind(which.dtype) == "b":
         return b.op("select", which, arrays[-1], arrays[0], type=arrays[0].type)
     out = arrays[-1]
@@ -176,7 +176,9 @@ def _select(b: HloBlock, eqn: Eqn, which: HloValue, *cases: HloValue) -> HloValu
 
 @rule("pow")
 def _pow(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
-    return b.op("power", *spread(b, (x, b.convert(y, x.dtype))), type=result_types(eqn)[0])
+    return b.op(
+        "power", *broadcast_operands(b, (x, b.convert(y, x.dtype))), type=result_types(eqn)[0]
+    )
 
 
 @rule("exp2")
@@ -186,7 +188,7 @@ def _exp2(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 
 @rule("logaddexp")
 def _logaddexp(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
-    x, y = spread(b, (x, y))
+    x, y = broadcast_operands(b, (x, y))
     top, gap = b.op("maximum", x, y), b.op("abs", b.op("subtract", x, y))
     rest = b.op("log_plus_one", b.op("exponential", b.op("negate", gap)))
     return b.op(
@@ -207,7 +209,7 @@ def _scalar_code(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     build, avals, types = Builder(), [a.aval for a in eqn.invars], result_types(eqn)
     shape = types[0].shape
     at = tuple([build.index(f"i{d}", n) for d, n in enumerate(shape)])
-    pulls = [_pull(build, i, a) for i, a in enumerate(avals)]
+    pulls = [_read_operand(build, i, a) for i, a in enumerate(avals)]
     code = eqn.primitive.lower(
         build, at, *pulls, in_avals=avals, out_avals=[v.aval for v in eqn.outvars], **eqn.params
     )
@@ -231,21 +233,21 @@ def in_wide_types(b: HloBlock, eqn: Eqn, args: Sequence[HloValue], write: Rule) 
     The results are converted to the dtypes of the equation.
     """
     wide = eqn.replace(
-        invars=[_widened(a) for a in eqn.invars], outvars=[_widened(v) for v in eqn.outvars]
+        invars=[_widen(a) for a in eqn.invars], outvars=[_widen(v) for v in eqn.outvars]
     )
     results = write(b, wide, *[b.convert(x, v.aval.dtype) for x, v in zip(args, wide.invars)])
     results = [results] if isinstance(results, HloValue) else results
     return [b.convert(y, t.dtype) for y, t in zip(results, result_types(eqn))]
 
 
-def _widened(atom: Atom) -> Var:
+def _widen(atom: Atom) -> Var:
     """Return a variable with the type of `atom`, widened if it has at most 8 bits."""
     dtype = atom.aval.dtype
     narrow = dtype_kind(dtype) in _WIDE and dtypes.itemsize_bits(dtype) <= 8
     return Var(atom.aval.update(dtype=_WIDE[dtype_kind(dtype)]) if narrow else atom.aval)
 
 
-def _pull(build: Builder, i: int, aval: Any) -> Callable[..., Expr]:
+def _read_operand(build: Builder, i: int, aval: Any) -> Callable[..., Expr]:
     """Return a function that reads operand i at the position of the element."""
 
     def pull(index: Any, guard: Any = None) -> Expr:

@@ -269,7 +269,7 @@ class Tensors(Formulas):
         def body(block: HloBlock, *values: HloValue) -> list[HloValue]:
             outer, self.b = self.b, block
             number, *old = [TensorValue(self, x) for x in values[:-1]]
-            advanced = self.advanced(step, number, old, TensorValue(self, values[-1]))
+            advanced = self.advance(step, number, old, TensorValue(self, values[-1]))
             self.b = outer
             return [v.value for v in advanced]
 

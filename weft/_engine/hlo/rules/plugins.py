@@ -21,7 +21,7 @@ from weft._engine.hlo.lowering import Rule, result_types, rule_of
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type, dtype_kind
 from weft._engine.hlo.replicas import HOST_TARGET, ReplicaLowering, plugin_rule, refuse
 from weft._engine.hlo.rules.elementwise import in_wide_types
-from weft._engine.hlo.rules.regions import meeting
+from weft._engine.hlo.rules.regions import replica_groups
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.types import ShapedArray
@@ -101,7 +101,7 @@ def _arg_reduce(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue | list[HloValue]
 # --- matrices ---------------------------------------------------------------------------------------------------------
 
 
-def _written_as(fn: Callable) -> Callable:
+def _write_as_function(fn: Callable) -> Callable:
     """Return a rule that writes `fn`, made of other primitives, as a function of the module."""
 
     def rule(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
@@ -114,14 +114,14 @@ def _written_as(fn: Callable) -> Callable:
     return rule
 
 
-plugin_rule("lu")(_written_as(lu.lu))
-plugin_rule("qr")(_written_as(reflectors.qr))
-plugin_rule("eigh")(_written_as(jacobi.eigh))
-plugin_rule("svd")(_written_as(jacobi.svd))
-plugin_rule("hessenberg")(_written_as(reflectors.hessenberg))
-plugin_rule("tridiagonal")(_written_as(reflectors.tridiagonal))
-plugin_rule("ormqr")(_written_as(reflectors.ormqr))
-plugin_rule("tridiagonal_solve")(_written_as(banded.tridiagonal_solve))
+plugin_rule("lu")(_write_as_function(lu.lu))
+plugin_rule("qr")(_write_as_function(reflectors.qr))
+plugin_rule("eigh")(_write_as_function(jacobi.eigh))
+plugin_rule("svd")(_write_as_function(jacobi.svd))
+plugin_rule("hessenberg")(_write_as_function(reflectors.hessenberg))
+plugin_rule("tridiagonal")(_write_as_function(reflectors.tridiagonal))
+plugin_rule("ormqr")(_write_as_function(reflectors.ormqr))
+plugin_rule("tridiagonal_solve")(_write_as_function(banded.tridiagonal_solve))
 
 
 @plugin_rule("geqrf")
@@ -129,7 +129,7 @@ def _geqrf(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
     types = result_types(eqn)
     if not x.type.size:
         return [b.full(t.shape, 0, t.dtype) for t in types]
-    return _expanded(b, "Qr", [x], types)
+    return _expand(b, "Qr", [x], types)
 
 
 @plugin_rule("householder_product")
@@ -144,12 +144,10 @@ def _householder_product(b: HloBlock, eqn: Eqn, a: HloValue, taus: HloValue) -> 
         taus = b.op(
             "pad", taus, zero, type=full, low=(*none, 0), high=(*none, missing), interior=(*none, 0)
         )
-    return _expanded(b, "ProductOfElementaryHouseholderReflectors", [a, taus], [a.type])[0]
+    return _expand(b, "ProductOfElementaryHouseholderReflectors", [a, taus], [a.type])[0]
 
 
-def _expanded(
-    b: HloBlock, target: str, args: Sequence[HloValue], types: Sequence
-) -> list[HloValue]:
+def _expand(b: HloBlock, target: str, args: Sequence[HloValue], types: Sequence) -> list[HloValue]:
     """Write a custom call that XLA's compilers expand into operations."""
     return b.emit(
         "custom_call", args, types, target=target, backend_config={}, has_side_effect=False
@@ -196,10 +194,10 @@ def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
 @plugin_rule("pbroadcast")
 def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
     """Write a broadcast as permutations; each one doubles the number of positions with the value."""
-    return b.context.inline_function(b, lambda x: [_sent_to_all(x, **eqn.params)], [x])
+    return b.context.inline_function(b, lambda x: [_broadcast_from(x, **eqn.params)], [x])
 
 
-def _sent_to_all(
+def _broadcast_from(
     x: Any, *, source: int, axis_name: Any, axis_index_groups: Any = None, **_: Any
 ) -> Any:
     """Return the value at position `source` of each group."""
@@ -237,7 +235,7 @@ def _ragged(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
         target="ragged_all_to_all",
         backend_config={},
         has_side_effect=False,
-        groups=meeting(eqn, b.context.mesh.shape_tuple),
+        groups=replica_groups(eqn, b.context.mesh.shape_tuple),
         channel=b.context.channels,
     )
 

@@ -92,7 +92,7 @@ def _fft(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     outer = range(x.ndim - len(lengths), x.ndim - len(last))
     whole = FftType.IFFT if kind in (FftType.IFFT, FftType.IRFFT) else FftType.FFT
     if kind is FftType.IRFFT:
-        x = _along(b, x, outer, whole)
+        x = _transform_dims(b, x, outer, whole)
     x = b.op(
         "fft",
         x,
@@ -103,10 +103,10 @@ def _fft(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
         kind=kind.name,
         lengths=tuple(last),
     )
-    return x if kind is FftType.IRFFT else _along(b, x, outer, whole)
+    return x if kind is FftType.IRFFT else _transform_dims(b, x, outer, whole)
 
 
-def _along(b: HloBlock, x: HloValue, dims: range, kind: FftType) -> HloValue:
+def _transform_dims(b: HloBlock, x: HloValue, dims: range, kind: FftType) -> HloValue:
     """Write complex transforms along each of `dims`, one after the other."""
     for d in dims:
         order = [k for k in range(x.ndim) if k != d] + [d]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.primitive import BarrierOp, CallLike, CollectiveOp, ConstraintOp
-from weft._engine.hlo.layouts import constrained, placed
+from weft._engine.hlo.layouts import format_sharding, write_constraint
 from weft._engine.hlo.lowering import Rule, result_types, rule
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type, is_static
 from weft._engine.hlo.rules.arrays import dynamic_slice
@@ -34,9 +34,9 @@ def _call(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     if eqn.primitive.only_derivatives or b.context.mesh is not None:
         return b.context.inline(b, in_place(eqn), args)
     p = eqn.params
-    operands = [constrained(b, x, s) for x, s in zip(args, p["in_shardings"])]
+    operands = [write_constraint(b, x, s) for x, s in zip(args, p["in_shardings"])]
     outs = b.context.call(b, p["jaxpr"], p["name"], operands)
-    return [constrained(b, y, s) for y, s in zip(outs, p["out_shardings"])]
+    return [write_constraint(b, y, s) for y, s in zip(outs, p["out_shardings"])]
 
 
 @rule("xla_metadata_call")
@@ -66,7 +66,9 @@ def _after(
     return results
 
 
-def _chained(b: HloBlock, chain: Sequence[HloValue], made: Sequence[HloValue]) -> list[HloValue]:
+def _split_chain(
+    b: HloBlock, chain: Sequence[HloValue], made: Sequence[HloValue]
+) -> list[HloValue]:
     """Return the results of an operation without its chain, which becomes the current chain."""
     if not chain:
         return list(made)
@@ -82,7 +84,7 @@ def _cond(b: HloBlock, eqn: Eqn, index: HloValue, *args: HloValue) -> list[HloVa
         [], lambda r: _after(r, chain, lambda: r.context.inline(r, branch, args))
     )
     types = [*result_types(eqn), *[x.type for x in chain]]
-    return _chained(
+    return _split_chain(
         b, chain, b.emit("case", [index], types, [write(branch) for branch in branches])
     )
 
@@ -111,7 +113,7 @@ def _while(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
             b.region(types, body),
         ],
     )
-    return _chained(b, chain, results)
+    return _split_chain(b, chain, results)
 
 
 def _while_with_calls(
@@ -145,7 +147,7 @@ def _while_with_calls(
             ),
         ],
     )
-    return _chained(b, b.context.chain, results)[:count]
+    return _split_chain(b, b.context.chain, results)[:count]
 
 
 @rule("scan")
@@ -177,7 +179,7 @@ def _scan(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     more = lambda r, i, *_: r.compare("LT", i, r.size(length, np.int32))
     trips = {"trip_count": length} if is_static([length]) else {}
     step = lambda r, i, *values: _after(r, values[count:], lambda: body(r, i, *values))
-    return _chained(
+    return _split_chain(
         b,
         chain,
         b.emit("while", begin, types, [b.region(types, more), b.region(types, step)], **trips),
@@ -194,7 +196,7 @@ def _barrier(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
 
 @rule(ConstraintOp)
 def _constraint(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
-    return constrained(b, x, eqn.params["sharding"])
+    return write_constraint(b, x, eqn.params["sharding"])
 
 
 @rule("mesh_cast")
@@ -211,7 +213,9 @@ def _shard_map(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     context.mesh = outer
     others = len(p["manual_axes"]) < len(p["mesh"].axis_names)  # automatic axes may split any dim
     show = lambda specs, atoms: [
-        placed(context, p["mesh"], spec.dims(a.aval.ndim), range(a.aval.ndim) if others else ())
+        format_sharding(
+            context, p["mesh"], spec.dims(a.aval.ndim), range(a.aval.ndim) if others else ()
+        )
         for spec, a in zip(specs, atoms)
     ]
     return b.emit(
@@ -250,7 +254,7 @@ def _groups(axes: tuple, mesh: tuple[tuple[Any, int], ...]) -> Groups:
     return tuple(map(tuple, numbers.transpose(other_dims + along).reshape(-1, count).tolist()))
 
 
-def meeting(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
+def replica_groups(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
     """Return the groups of devices that exchange values in a collective, `axis_index_groups`
     included.
     """
@@ -326,7 +330,7 @@ def _exchange(
         types,
         regions,
         channel=b.context.next_channel(),
-        groups=groups or meeting(eqn, b.context.mesh.shape_tuple),
+        groups=groups or replica_groups(eqn, b.context.mesh.shape_tuple),
         **attrs,
     )
 
@@ -375,7 +379,7 @@ def _permute(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 @_collective("collective-broadcast")
 def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Write a broadcast from the first device of each group."""
-    source, found = eqn.params["source"], meeting(eqn, b.context.mesh.shape_tuple)
+    source, found = eqn.params["source"], replica_groups(eqn, b.context.mesh.shape_tuple)
     return _communicate(
         b, eqn, x, x.shape, tuple([(g[source], *g[:source], *g[source + 1 :]) for g in found])
     )
@@ -383,7 +387,7 @@ def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 
 @_collective("ragged-all-to-all")
 def _ragged(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
-    groups = meeting(eqn, b.context.mesh.shape_tuple)
+    groups = replica_groups(eqn, b.context.mesh.shape_tuple)
     return b.emit(
         "custom_call",
         args,

@@ -16,11 +16,11 @@ from weft._engine.hlo.rules import arrays, elementwise, products, reductions, re
 from weft._engine.hlo.text.computation import (
     Computation,
     braces,
-    captured,
     device_braces,
+    find_captured_values,
     flag,
     form,
-    rewritten,
+    rewrite,
 )
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.shardings import NamedSharding
@@ -53,7 +53,7 @@ def _of_dims(c: Computation, op: HloOp) -> list[str]:
     return [f"dimensions={braces(op.attrs['dims'])}"]
 
 
-@rewritten("broadcast_in_dim")
+@rewrite("broadcast_in_dim")
 def _broadcast(c: Computation, op: HloOp) -> HloBlock | None:
     """Rewrite a broadcast of dims of size 1: they are removed by a reshape before the broadcast."""
     (x,), out, dims = op.operands, op.results[0].type, op.attrs["dims"]
@@ -97,7 +97,7 @@ def _dynamic_slice(c: Computation, op: HloOp) -> list[str]:
     return [f"dynamic_slice_sizes={braces(op.attrs['sizes'])}"]
 
 
-def _numbered(op: HloOp, names: Sequence[str]) -> list[str]:
+def _number(op: HloOp, names: Sequence[str]) -> list[str]:
     """Return the dimension numbers of a gather or a scatter."""
     last = f"index_vector_dim={op.operands[1].ndim - 1}"
     shown = [
@@ -121,7 +121,7 @@ def _gather(c: Computation, op: HloOp) -> list[str]:
         "operand_batching_dims",
         "start_indices_batching_dims",
     )
-    return [*_numbered(op, names), f"slice_sizes={braces(op.attrs['sizes'])}"]
+    return [*_number(op, names), f"slice_sizes={braces(op.attrs['sizes'])}"]
 
 
 @form("scatter")
@@ -133,7 +133,7 @@ def _scatter(c: Computation, op: HloOp) -> list[str]:
         "input_batching_dims",
         "scatter_indices_batching_dims",
     )
-    return [*_numbered(op, names), _to_apply(c, op)]
+    return [*_number(op, names), _to_apply(c, op)]
 
 
 # --- regions
@@ -187,7 +187,7 @@ def _sort(c: Computation, op: HloOp) -> list[str]:
 @form("case")
 def _case(c: Computation, op: HloOp) -> tuple[str, list[str]]:
     """Write a conditional; each branch takes a tuple of the values that it reads."""
-    reads = [captured([r], c.module.constants) for r in op.regions]
+    reads = [find_captured_values([r], c.module.constants) for r in op.regions]
     operands = [c.ref(op.operands[0]), *[c.tuple(values) for values in reads]]
     labels = [
         c.module.inner("branch", r, values, carried=()) for r, values in zip(op.regions, reads)
@@ -199,7 +199,7 @@ def _case(c: Computation, op: HloOp) -> tuple[str, list[str]]:
 def _while(c: Computation, op: HloOp) -> tuple[str, list[str]]:
     """Write a loop; its state is a tuple of the carried and the captured values."""
     cond, body = op.regions
-    reads = captured(op.regions, c.module.constants)
+    reads = find_captured_values(op.regions, c.module.constants)
     state = c.tuple([*op.operands, *reads])
     computations = [
         f"condition={c.module.inner('condition', cond, reads)}",
@@ -326,14 +326,14 @@ def _custom(
     )
 
 
-@rewritten("sdy.sharding_constraint")
+@rewrite("sdy.sharding_constraint")
 def _constraint(c: Computation, op: HloOp) -> HloBlock:
     b = HloBlock(c.module.lowering)
     b.results = [_custom(b, op.operands[0], "Sharding", op.attrs["tiles"])]
     return b
 
 
-@rewritten("sdy.manual_computation")
+@rewrite("sdy.manual_computation")
 def _manual(c: Computation, op: HloOp) -> HloBlock:
     """Write a call of the body between custom calls that split arrays into shards and join them."""
     b, (body,), mesh = HloBlock(c.module.lowering), op.regions, op.attrs["mesh"]
@@ -353,7 +353,7 @@ def _manual(c: Computation, op: HloOp) -> HloBlock:
         )
         for x, inner, spec in zip(op.operands, body.args, op.attrs["in_specs"])
     ]
-    around = captured([body], c.module.constants)
+    around = find_captured_values([body], c.module.constants)
     function = HloFunction(c.module.free("shmap_body")[1:], HloBlock(c.module.lowering))
     function.body.args, function.body.ops, function.body.results = (
         [*body.args, *around],
@@ -401,7 +401,7 @@ def _collective(c: Computation, op: HloOp) -> list[str]:
     ]
 
 
-@rewritten("all_to_all")
+@rewrite("all_to_all")
 def _all_to_all(c: Computation, op: HloOp) -> HloBlock | None:
     """Exchange the parts of one dim; another concatenation dim needs a reshape and a transpose."""
     a, (x,) = op.attrs, op.operands
@@ -421,7 +421,7 @@ def _all_to_all(c: Computation, op: HloOp) -> HloBlock | None:
     return b
 
 
-@rewritten("custom_call")
+@rewrite("custom_call")
 def _ragged(c: Computation, op: HloOp) -> HloBlock | None:
     """Write a ragged exchange, which is an instruction in HLO and a custom call in StableHLO."""
     if op.attrs["target"] != "ragged_all_to_all":

@@ -80,14 +80,14 @@ class Message:
     def number(self, field: int) -> int:
         """Return a signed number, or 0 if the field is absent."""
         values = self._fields.get(field)
-        return _signed(values[-1]) if values else 0
+        return _sign(values[-1]) if values else 0
 
     def numbers(self, field: int) -> list[int]:
         """Return the numbers of a repeated field, packed or not."""
         numbers = []
         for value in self._fields.get(field, ()):
             numbers += [value] if isinstance(value, int) else _varints(value)
-        return [_signed(n) for n in numbers]
+        return [_sign(n) for n in numbers]
 
     def data(self, field: int) -> bytes:
         """Return bytes, concatenated over all occurrences, as packed fields may come in pieces."""
@@ -110,7 +110,7 @@ class Message:
         return [Message(data) for data in self._fields.get(field, ())]
 
 
-def _signed(number: int) -> int:
+def _sign(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
@@ -159,7 +159,7 @@ def _shape_text(shape: Message, with_layout: bool = True) -> str:
     """Return a ShapeProto as text, such as `f32[2,3]{1,0}`."""
     element = shape.number(2)
     if element == _TUPLE:
-        return f"({_listed([_shape_text(part, with_layout) for part in shape.messages(4)])})"
+        return f"({_list_items([_shape_text(part, with_layout) for part in shape.messages(4)])})"
     if element in (_OPAQUE, _TOKEN):
         return "opaque[]" if element == _OPAQUE else "token[]"
     dynamic = shape.numbers(6) or [0] * len(shape.numbers(3))
@@ -168,7 +168,7 @@ def _shape_text(shape: Message, with_layout: bool = True) -> str:
     return f"{name}[{','.join(sizes)}]{_layout_text(shape.message(5)) if with_layout else ''}"
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _list_items(texts: Sequence[str]) -> str:
     """Join texts with commas; every fifth one is preceded by its index, as in XLA's texts."""
     return ", ".join(
         [f"/*index={i}*/{text}" if i and i % 5 == 0 else text for i, text in enumerate(texts)]
@@ -308,7 +308,7 @@ def _tiles(sharding: Message) -> str:
     """Return an OpSharding as text."""
     kind = sharding.number(1)
     if kind == 2:
-        return f"{{{_listed([*map(_tiles, sharding.messages(5))])}}}"
+        return f"{{{_list_items([*map(_tiles, sharding.messages(5))])}}}"
     names = {0: "replicated", 4: "manual", 5: "unknown", 6: "unreduced"}
     if kind in names:
         return f"{{{names[kind]}}}"
@@ -522,14 +522,14 @@ class _ModuleText:
     def instruction(self, x: Message, others: dict[int, Message]) -> str:
         """Return an instruction with its attributes."""
         opcode, described = x.text(2), x
-        operands = _listed([f"%{others[number].text(1)}" for number in x.numbers(36)])
+        operands = _list_items([f"%{others[number].text(1)}" for number in x.numbers(36)])
         shown = []
         if opcode == "parameter":
             operands = str(x.number(9))
         elif opcode == "constant":
             operands = _literal(x.message(8))
         elif opcode in _ASYNC:
-            started = self.started(x, others)
+            started = self.start_of(x, others)
             opcode = started.text(2) + opcode.removeprefix("async")
             described = started if opcode.endswith("-start") else Message()
             shown = [show(x) for field, show in _ATTRIBUTES if field in x]
@@ -537,7 +537,7 @@ class _ModuleText:
         shown = [*self.attributes(described, others), *shown, *self.notes(x, others)]
         return ", ".join([head, *filter(None, shown)])
 
-    def started(self, x: Message, others: dict[int, Message]) -> Message:
+    def start_of(self, x: Message, others: dict[int, Message]) -> Message:
         """Return the instruction that an async-start, async-update or async-done runs."""
         while 38 not in x:  # only the start has the called computation
             x = others[x.numbers(36)[0]]
@@ -592,7 +592,7 @@ def module_text(module: bytes, config: Message | None = None) -> str:
     writer = _ModuleText(message)
     entry = message.number(6)
     shape = message.message(4)
-    arguments = _listed([*map(_shape_text, shape.messages(1))])
+    arguments = _list_items([*map(_shape_text, shape.messages(1))])
     facts = [f"HloModule {message.text(1)}", _if("is_scheduled=true", 7 in message)]
     aliases = [
         f"{_braces(a.numbers(1))}: ({a.number(2)}, {_braces(a.numbers(3))}, "

@@ -28,7 +28,7 @@ from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.transforms.physical import physicalize
 
 
-def lowered(jaxpr: Jaxpr, name: str) -> HloLowering:
+def lower_global(jaxpr: Jaxpr, name: str) -> HloLowering:
     """Return a global program as a module for HLO."""
     lowering = HloLowering(name, FUNCTIONS)
     lowering.function(physicalize(jaxpr), "main", public=True)
@@ -48,7 +48,7 @@ def lowered_text(
     The shardings of arguments and results are None where they are unspecified. With `places` every
     instruction has its place in the user's program.
     """
-    module = lowered(jaxpr, name)
+    module = lower_global(jaxpr, name)
     main = module.functions["main"].body
     tiles = lambda shardings, values: [
         "" if s is None else tiles_text(s, x.ndim) for s, x in zip(shardings, values)

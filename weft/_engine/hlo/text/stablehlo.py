@@ -80,7 +80,7 @@ def stablehlo_text(
     main.arg_names = list(arg_names)
     if result_paths:
         main.result_attrs = [
-            {"jax.result_info": quoted(path), **attrs}
+            {"jax.result_info": quote(path), **attrs}
             for path, attrs in zip(result_paths, main.result_attrs)
         ]
     shown = {
@@ -88,10 +88,10 @@ def stablehlo_text(
         "mhlo.num_partitions": f"{devices} : i32",
         "mhlo.num_replicas": "1 : i32",
     }
-    return written(f"jit_{name}", shown, lowering, debug_info)
+    return write_module(f"jit_{name}", shown, lowering, debug_info)
 
 
-def written(
+def write_module(
     name: str, attributes: Mapping[str, str], lowering: HloLowering, debug_info: bool = False
 ) -> str:
     """Return the module `name` as text."""
@@ -201,7 +201,7 @@ def _rows_of_devices(groups: tuple[tuple[int, ...], ...]) -> str:
     return _rows(groups, 2)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text as an MLIR string."""
     return (
         '"'
@@ -242,11 +242,11 @@ class _LocationTable:
             return " loc(unknown)"
         source, label = op.place
         file = (
-            self.name(f"{quoted(source.file)}:{source.line}:{source.column}")
+            self.name(f"{quote(source.file)}:{source.line}:{source.column}")
             if source is not None
             else self.name("unknown")
         )
-        return f" loc({self.name(f'{quoted(label)}({file})')})"
+        return f" loc({self.name(f'{quote(label)}({file})')})"
 
     @property
     def lines(self) -> list[str]:
@@ -272,7 +272,7 @@ class _StablehloPrinter:
         """Return the lines of a function of the module."""
         show = lambda attrs: f" {_attributes(attrs)}" if attrs else ""
         padded = lambda attrs, values: [*attrs, *[{}] * (len(values) - len(attrs))]
-        places = [f" loc({quoted(name)})" for name in f.arg_names] if self.places else []
+        places = [f" loc({quote(name)})" for name in f.arg_names] if self.places else []
         places += [""] * (len(f.body.args) - len(places))
         params = [
             f"{self.argument(x)}: {tensor_type(x.type)}{show(a)}{place}"
@@ -348,9 +348,9 @@ class _StablehloPrinter:
             return form(self, op)
         name = op.name if "." in op.name else f"stablehlo.{op.name}"
         if op.name.startswith("chlo."):
-            return f"{name} {self.refs(op.operands)}{self.typed(op, op.operands)} -> {self.types(op.results)}"
+            return f"{name} {self.refs(op.operands)}{self.format_signature(op, op.operands)} -> {self.types(op.results)}"
         same = {v.type for v in (*op.operands, *op.results)}
-        return f"{name} {self.refs(op.operands)}{self.typed(op, op.results if len(same) == 1 else None)}"
+        return f"{name} {self.refs(op.operands)}{self.format_signature(op, op.results if len(same) == 1 else None)}"
 
     def refs(self, values: Iterable[HloValue]) -> str:
         return ", ".join(self.names[v] for v in values)
@@ -368,12 +368,12 @@ class _StablehloPrinter:
     def given(self, op: HloOp) -> dict[str, str]:
         """Return the attributes that the user gave an operation."""
         shown = {
-            key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else quoted(key): quoted(text)
+            key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else quote(key): quote(text)
             for key, text in metadata_texts(op).items()
         }
         return {"mhlo.frontend_attributes": _attributes(shown)} if shown else {}
 
-    def typed(self, op: HloOp, values: Iterable[HloValue] | None = None) -> str:
+    def format_signature(self, op: HloOp, values: Iterable[HloValue] | None = None) -> str:
         """Return the end of an operation: the user's attributes, and types or a signature."""
         attributes = f" {_attributes(self.given(op))}" if op.metadata else ""
         return f"{attributes} : {self.signature(op) if values is None else self.types(values)}"
@@ -410,7 +410,7 @@ class _StablehloPrinter:
         shown = ", ".join(f"{k} = {v}" if v else k for k, v in sorted(attrs.items()))
         return (
             f'"stablehlo.{op.name}"({self.refs(op.operands)}){f" <{{{shown}}}>" if shown else ""}{self.bodies(op)}'
-            f"{self.typed(op)}"
+            f"{self.format_signature(op)}"
         )
 
 
@@ -429,51 +429,51 @@ def _constant(p: _StablehloPrinter, op: HloOp) -> str:
 
 @_form("compare")
 def _compare(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.compare {op.attrs['direction']}, {p.refs(op.operands)}, {op.attrs['kind']}{p.typed(op)}"
+    return f"stablehlo.compare {op.attrs['direction']}, {p.refs(op.operands)}, {op.attrs['kind']}{p.format_signature(op)}"
 
 
 @_form("select")
 def _select(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.select {p.refs(op.operands)}{p.typed(op, op.operands[:2])}"
+    return f"stablehlo.select {p.refs(op.operands)}{p.format_signature(op, op.operands[:2])}"
 
 
 @_form("complex")
 def _complex(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.complex {p.refs(op.operands)}{p.typed(op, op.results)}"
+    return f"stablehlo.complex {p.refs(op.operands)}{p.format_signature(op, op.results)}"
 
 
 @_form("reduce_precision")
 def _reduce_precision(p: _StablehloPrinter, op: HloOp) -> str:
     return (
         f"stablehlo.reduce_precision {p.refs(op.operands)}, format = e{op.attrs['exponent_bits']}m{op.attrs['mantissa_bits']}"
-        f"{p.typed(op, op.results)}"
+        f"{p.format_signature(op, op.results)}"
     )
 
 
 @_form("iota")
 def _iota(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.iota dim = {op.attrs['dim']}{p.typed(op, op.results)}"
+    return f"stablehlo.iota dim = {op.attrs['dim']}{p.format_signature(op, op.results)}"
 
 
 @_form("dynamic_iota", "get_dimension_size")
 def _of_dim(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.{op.name} {p.refs(op.operands)}, dim = {op.attrs['dim']}{p.typed(op)}"
+    return f"stablehlo.{op.name} {p.refs(op.operands)}, dim = {op.attrs['dim']}{p.format_signature(op)}"
 
 
 @_form("partition_id", "replica_id")
 def _device_number(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.{op.name}{p.typed(op, op.results)}"
+    return f"stablehlo.{op.name}{p.format_signature(op, op.results)}"
 
 
 @_form("broadcast_in_dim", "dynamic_broadcast_in_dim", "transpose", "reverse")
 def _of_dims(p: _StablehloPrinter, op: HloOp) -> str:
-    types = p.typed(op, op.results if op.name == "reverse" else None)
+    types = p.format_signature(op, op.results if op.name == "reverse" else None)
     return f"stablehlo.{op.name} {p.refs(op.operands)}, dims = {_list(op.attrs['dims'])}{types}"
 
 
 @_form("concatenate")
 def _concatenate(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.concatenate {p.refs(op.operands)}, dim = {op.attrs['dim']}{p.typed(op)}"
+    return f"stablehlo.concatenate {p.refs(op.operands)}, dim = {op.attrs['dim']}{p.format_signature(op)}"
 
 
 @_form("slice")
@@ -483,23 +483,23 @@ def _slice(p: _StablehloPrinter, op: HloOp) -> str:
         f"{lo}:{hi}" + (f":{step}" if step != 1 else "")
         for lo, hi, step in zip(a["starts"], a["limits"], a["strides"])
     ]
-    return f"stablehlo.slice {p.refs(op.operands)} {_list(dims)}{p.typed(op)}"
+    return f"stablehlo.slice {p.refs(op.operands)} {_list(dims)}{p.format_signature(op)}"
 
 
 @_form("pad")
 def _pad(p: _StablehloPrinter, op: HloOp) -> str:
     dims = ", ".join(f"{k} = {_list(op.attrs[k])}" for k in ("low", "high", "interior"))
-    return f"stablehlo.pad {p.refs(op.operands)}, {dims}{p.typed(op)}"
+    return f"stablehlo.pad {p.refs(op.operands)}, {dims}{p.format_signature(op)}"
 
 
 @_form("dynamic_slice")
 def _dynamic_slice(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.dynamic_slice {p.refs(op.operands)}, sizes = {_list(op.attrs['sizes'])}{p.typed(op)}"
+    return f"stablehlo.dynamic_slice {p.refs(op.operands)}, sizes = {_list(op.attrs['sizes'])}{p.format_signature(op)}"
 
 
 @_form("dynamic_update_slice")
 def _dynamic_update_slice(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.dynamic_update_slice {p.refs(op.operands)}{p.typed(op)}"
+    return f"stablehlo.dynamic_update_slice {p.refs(op.operands)}{p.format_signature(op)}"
 
 
 def _numbers_text(kind: str, names: Sequence[str], op: HloOp) -> str:
@@ -562,7 +562,7 @@ def _reduce(p: _StablehloPrinter, op: HloOp) -> str:
     pairs = ", ".join(
         f"({p.names[x]} init: {p.names[i]})" for x, i in zip(op.operands[:n], op.operands[n:])
     )
-    dims = f"across dimensions = {_list(op.attrs['dims'])}{p.typed(op)}"
+    dims = f"across dimensions = {_list(op.attrs['dims'])}{p.format_signature(op)}"
     (first, *rest) = body.ops
     if (
         n == 1
@@ -629,7 +629,7 @@ def _while(p: _StablehloPrinter, op: HloOp) -> str:
 
 @_form("func.call")
 def _call(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"func.call @{op.attrs['callee']}({p.refs(op.operands)}){p.typed(op)}"
+    return f"func.call @{op.attrs['callee']}({p.refs(op.operands)}){p.format_signature(op)}"
 
 
 @_form("optimization_barrier")
@@ -647,7 +647,7 @@ def _dot_general(p: _StablehloPrinter, op: HloOp) -> str:
     batching = f"batching_dims = {pair(a['batching'])}, " if a["batching"][0] else ""
     return (
         f"stablehlo.dot_general {p.refs(op.operands)}, {batching}contracting_dims = {pair(a['contracting'])}, "
-        f"precision = {_list(a['precision'])}{p.typed(op)}"
+        f"precision = {_list(a['precision'])}{p.format_signature(op)}"
     )
 
 
@@ -674,12 +674,12 @@ def _convolution(p: _StablehloPrinter, op: HloOp) -> str:
 
 @_form("fft")
 def _fft(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.fft {p.refs(op.operands)}, type = {op.attrs['kind']}, length = {_list(op.attrs['lengths'])}{p.typed(op)}"
+    return f"stablehlo.fft {p.refs(op.operands)}, type = {op.attrs['kind']}, length = {_list(op.attrs['lengths'])}{p.format_signature(op)}"
 
 
 @_form("cholesky")
 def _cholesky(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"stablehlo.cholesky {p.refs(op.operands)}, lower = {_flag(op.attrs['lower'])}{p.typed(op, op.results)}"
+    return f"stablehlo.cholesky {p.refs(op.operands)}, lower = {_flag(op.attrs['lower'])}{p.format_signature(op, op.results)}"
 
 
 @_form("triangular_solve")
@@ -716,9 +716,9 @@ def _custom_call(p: _StablehloPrinter, op: HloOp) -> str:
             "result_layouts": _list(map(row_major, op.results)),
         }
     elif a["backend_config"]:
-        shown["backend_config"] = quoted(json.dumps(a["backend_config"]))
+        shown["backend_config"] = quote(json.dumps(a["backend_config"]))
     if "sharding" in a:
-        shown["mhlo.sharding"] = quoted(a["sharding"])
+        shown["mhlo.sharding"] = quote(a["sharding"])
     shown |= p.given(op)
     extra = f" {_attributes(shown)}" if shown else ""
     return f"stablehlo.custom_call @{a['target']}({p.refs(op.operands)}){extra} : {p.signature(op)}"
@@ -729,7 +729,7 @@ def _custom_call(p: _StablehloPrinter, op: HloOp) -> str:
 
 @_form("sdy.sharding_constraint")
 def _constraint(p: _StablehloPrinter, op: HloOp) -> str:
-    return f"sdy.sharding_constraint {p.refs(op.operands)} {op.attrs['sharding']}{p.typed(op, op.results)}"
+    return f"sdy.sharding_constraint {p.refs(op.operands)} {op.attrs['sharding']}{p.format_signature(op, op.results)}"
 
 
 @_form("sdy.manual_computation")
@@ -743,7 +743,7 @@ def _manual(p: _StablehloPrinter, op: HloOp) -> str:
             f"sdy.manual_computation({p.refs(op.operands)}) in_shardings={_list(op.attrs['in_shardings'])} "
             f"out_shardings={_list(op.attrs['out_shardings'])} manual_axes={axes_text(op.attrs['axes'])} ({given}) {{",
             *lines,
-            f"{p.indent}}}{p.typed(op)}",
+            f"{p.indent}}}{p.format_signature(op)}",
         ]
     )
 

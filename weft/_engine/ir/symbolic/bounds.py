@@ -91,7 +91,7 @@ class Bounds:
         if not depth or as_constant(p) is not None or key in self._seen or len(self._seen) > _MOST:
             return self._seen.get(key, low)
         self._seen[key] = low
-        for fact in (*facts, *self._implied(p)):
+        for fact in (*facts, *self._implied_constraints(p)):
             for m, mine in p:
                 for factor, c in self._multiples(m, fact):
                     if mine * c > 0:  # abs(c) * p - abs(mine) * factor * fact has no term m
@@ -115,7 +115,7 @@ class Bounds:
                 if all(self._atom_interval(atom)[0] >= 0 for atom, _ in factor):
                     yield factor, c
 
-    def _implied(self, p: Polynomial) -> Iterator[Polynomial]:
+    def _implied_constraints(self, p: Polynomial) -> Iterator[Polynomial]:
         """Yield polynomials that are at least 0 because of the operations and products in `p`."""
         for m, _ in p:
             for atom, _ in m:

@@ -31,7 +31,7 @@ from weft._engine.ir.symbolic.polynomials import (
     multiply,
     operation,
     parse,
-    parsed,
+    parse_expression,
     replace_monomial,
     text,
     variables,
@@ -94,7 +94,7 @@ class SymbolicScope:
         number = as_constant(p)
         return SymbolicDim(self, p) if number is None else number
 
-    def described(self) -> str:
+    def describe_constraints(self) -> str:
         """Return the constraints as a part of a message."""
         return f" with constraints {', '.join(self.constraints)}" if self.constraints else ""
 
@@ -166,7 +166,11 @@ def _parse_constraint(constraint: str) -> tuple[Polynomial, str, Polynomial]:
         raise ValueError(
             f"SymbolicScope: a constraint is e1 >= e2, e1 <= e2 or e1 == e2, got {constraint!r}."
         )
-    return parsed(node.left, constraint), sign, parsed(node.comparators[0], constraint)
+    return (
+        parse_expression(node.left, constraint),
+        sign,
+        parse_expression(node.comparators[0], constraint),
+    )
 
 
 _SIGNS: dict[type[ast.cmpop], str] = {ast.GtE: ">=", ast.LtE: "<=", ast.Eq: "=="}
@@ -384,7 +388,7 @@ class SymbolicDim:
             return bool(always)
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive.\n"
-            f"  It is true for some sizes and false for others{self.scope.described()}, and the program is traced once for all sizes.\n"
+            f"  It is true for some sizes and false for others{self.scope.describe_constraints()}, and the program is traced once for all sizes.\n"
             f"  {self._advice(q, sign)}"
         )
 
@@ -503,7 +507,7 @@ def is_multiple(n: Any, divisor: int) -> bool:
     if isinstance(remainder, SymbolicDim):
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{remainder}' == '0' is inconclusive.\n"
-            f"  {divisor} divides '{n}' for some sizes and not for others{n.scope.described()}.\n"
+            f"  {divisor} divides '{n}' for some sizes and not for others{n.scope.describe_constraints()}.\n"
             f"  Add a constraint such as 'mod({n}, {divisor}) == 0' in symbolic_shape(..., constraints=[...])."
         )
     return remainder == 0
@@ -602,7 +606,7 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) 
     pending = list(unknown)
     found_by: list[str] = []
     while pending:
-        unsolved = [item for item in pending if not _solved(item, sizes, found_by)]
+        unsolved = [item for item in pending if not _solve(item, sizes, found_by)]
         if len(unsolved) == len(pending):
             names = _NO_NAMES.union(*(variables(p) for p, _, _ in unsolved)) - set(sizes)
             raise UnsolvableSizes(
@@ -613,7 +617,7 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) 
     return sizes
 
 
-def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: list[str]) -> bool:
+def _solve(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: list[str]) -> bool:
     """Solve an item for its unknown variable, add it to `sizes` and `found_by`, and return True.
 
     Return False if the item cannot be solved yet. Raise SizesDoNotFit for a contradiction.

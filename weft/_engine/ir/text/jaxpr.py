@@ -27,8 +27,8 @@ from weft._engine.ir.text.shown import (
     EquationLike,
     ProgramLike,
     TextLine,
-    held,
     lines_of,
+    nested_programs,
     shown_value,
 )
 from weft._engine.ir.types import ShapedArray
@@ -89,7 +89,7 @@ class _Exact:
         return self.names[var]
 
     def binders(self, variables: Iterable[Any]) -> Any:
-        return _spaced(
+        return _join_with_spaces(
             [
                 f"{self.name(v)}:{self.type(v.aval)}" if self.shapes else self.name(v)
                 for v in variables
@@ -120,7 +120,7 @@ class _Exact:
     def program(self, jaxpr: ProgramLike) -> Any:
         consts, ins = self.binders(jaxpr.constvars), self.binders(jaxpr.invars)
         body = join(Break("; "), [self.line(line) for line in self.lines(jaxpr)])
-        outs = _spaced([self.atom(a) for a in self.results(jaxpr)], ",")
+        outs = _join_with_spaces([self.atom(a) for a in self.results(jaxpr)], ",")
         effects = (
             " : { " + ", ".join(sorted(map(str, jaxpr.effects))) + " }" if self.effects else ""
         )
@@ -159,7 +159,7 @@ class _Exact:
             line.name,
             params,
             " ",
-            _spaced([self.atom(a) for a in line.invars]),
+            _join_with_spaces([self.atom(a) for a in line.invars]),
             note,
         ]
 
@@ -212,7 +212,7 @@ class _Shown(_Exact):
             counts[id(inner)] += 1 + (inner is not jaxpr and len(self.lines(inner)) > 10)
             for line in self.lines(inner):
                 title = dict(line.params).get("name") if line.name == "jit" else None
-                for program in held(line):
+                for program in nested_programs(line):
                     queue.append(program)
                     if title is not None:
                         names.setdefault(id(program), title.strip("<>"))
@@ -251,7 +251,7 @@ class _Shown(_Exact):
 
     def line(self, line: TextLine) -> Any:
         if line.name == "jit":
-            for inner in held(line):
+            for inner in nested_programs(line):
                 if id(inner) not in self.shared:
                     self.name_alike(inner.invars, line.invars)
                     self.name_alike(self.results(inner), line.outvars)
@@ -274,7 +274,7 @@ class _Shown(_Exact):
         return shown_value(value)
 
 
-def _spaced(items: Sequence[Any], separator: str = "") -> Any:
+def _join_with_spaces(items: Sequence[Any], separator: str = "") -> Any:
     return Nest(group(*join([separator, group(Break())], items)))
 
 

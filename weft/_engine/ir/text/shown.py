@@ -107,7 +107,7 @@ class _TextEquation(NamedTuple):
     source: Any = None
 
 
-def held(line: TextLine) -> list[ProgramLike]:
+def nested_programs(line: TextLine) -> list[ProgramLike]:
     """Return the programs among the parameters of an equation."""
     programs: list[ProgramLike] = []
     for _, value in line.params:
@@ -473,14 +473,14 @@ class _Broadcasts:
         return (
             bool(primitive.overwrites)
             and all(hasattr(a, "val") and a.aval.weak_type for a in ins[2:])
-            and self.scattered(eqn, ins, lines)
+            and self.scatter(eqn, ins, lines)
         )
 
     def operands(self, eqn: EquationLike, ins: list[Any], lines: list[TextLine]) -> list[Any]:
         """Return the operands of an equation in JAX's form; append the lines that compute them."""
         primitive, aval = eqn.primitive, eqn.outvars[0].aval if eqn.outvars else None
         if primitive.name == "cond" and primitive.kind == "region" and not self.asks_bool(eqn):
-            return [self.clamped(ins[0], len(eqn.params["branches"]) - 1, lines, eqn), *ins[1:]]
+            return [self.clamp(ins[0], len(eqn.params["branches"]) - 1, lines, eqn), *ins[1:]]
         if aval is None:
             return ins
         if primitive.computes == "select" and aval.shape:
@@ -498,7 +498,7 @@ class _Broadcasts:
         lines.append(TextLine([broadcasted], "broadcast_in_dim", [], [atom], eqn.source))
         return broadcasted
 
-    def scattered(self, eqn: EquationLike, ins: list[Any], lines: list[TextLine]) -> bool:
+    def scatter(self, eqn: EquationLike, ins: list[Any], lines: list[TextLine]) -> bool:
         """Write an update at Python integers, `x.at[0].set(y)`, as a scatter, as in JAX; return whether this was possible."""
         x, block, *starts = ins
         shape, sizes, values = x.aval.shape, block.aval.shape, block
@@ -569,7 +569,7 @@ class _Broadcasts:
             and maker.invars[0].aval.dtype == np.bool_
         )
 
-    def clamped(self, atom: Any, last: int, lines: list[TextLine], eqn: EquationLike) -> Any:
+    def clamp(self, atom: Any, last: int, lines: list[TextLine], eqn: EquationLike) -> Any:
         clamped_index = _TextVariable(atom.aval)
         lines.append(
             TextLine(

@@ -39,7 +39,7 @@ OVERFLOWS = (88.722839, 709.782712893384, -87.33655, -103.972, -708.396418532264
 EXPONENTS = ((-110, 95), (-1, 1), (-750, 715))
 
 
-def _reduced(f: Formulas, x: FormulaValue):
+def _reduce(f: Formulas, x: FormulaValue):
     """Return (k + magic, e^r - 1) with x = k log(2) + r."""
     shifted = f.fma(x, LOG2E, f.magic)
     k = shifted - f.magic
@@ -67,7 +67,7 @@ def exp_within(f: Formulas, x: FormulaValue):
     """Return e^x where it is neither zero nor infinite, or slightly beyond."""
     if f.brief:
         return f.brief_power(x * LOG2E)
-    shifted, small = _reduced(f, x)
+    shifted, small = _reduce(f, x)
     return f.ldexp(small + 1.0, shifted)
 
 
@@ -104,7 +104,7 @@ def exp2(f: Formulas, x: FormulaValue):
 def expm1(f: Formulas, x: FormulaValue):
     """Return `exp(x) - 1`, accurate near 0."""
     low, high = EXP_RANGE[f.type]
-    shifted, small = _reduced(f, f.clamp(x, low / 2, high))
+    shifted, small = _reduce(f, f.clamp(x, low / 2, high))
     k = shifted - f.magic
     bounded = f.select(k > f.bias - 1, f.bias - 1, k)
     scale = f.power_of_two(f.to_bits(bounded + f.magic) - f.magic_bits)
@@ -129,7 +129,7 @@ def _expm1_of_double(f: Formulas, x: FormulaValue):
 
 def _half_exp(f: Formulas, x: FormulaValue):
     """Return e^x / 2 for x >= 0, with no overflow of intermediate values."""
-    shifted, small = _reduced(f, f.clamp(x, 0.0, EXP_RANGE[f.type][1] + 1.0))
+    shifted, small = _reduce(f, f.clamp(x, 0.0, EXP_RANGE[f.type][1] + 1.0))
     return f.ldexp(small + 1.0, shifted - 1.0)
 
 
@@ -147,7 +147,7 @@ def sinh(f: Formulas, x: FormulaValue):
     size = f.abs(x)
     top = _SINH_TOP[f.type]
     # a quarter of e^|x| - 1 does not overflow where the result does not
-    shifted, small = _reduced(f, f.select(size > top, top, size))
+    shifted, small = _reduce(f, f.select(size > top, top, size))
     scale = f.power_of_two(f.to_bits(shifted) - (f.magic_bits + 2))
     e = f.fma(scale, small, scale - 0.25)
     half = e + e / f.fma(e, 4.0, 1.0)

@@ -97,13 +97,13 @@ def _sum_of_singles(f: Formulas, s: FormulaValue, q: FormulaValue):
     return total + power_in_double(f, start, -order)
 
 
-def _rounded(f: Formulas, x: FormulaValue):
+def _round(f: Formulas, x: FormulaValue):
     """Round a double to the type of `f`."""
     return x if f.wide else f.narrow(x)
 
 
 def _zeta_above_zero(f: Formulas, s: FormulaValue, q: FormulaValue):
-    return _rounded(f, _sum(f, s, q))
+    return _round(f, _sum(f, s, q))
 
 
 def _is_whole(f: Formulas, x: FormulaValue):
@@ -200,7 +200,7 @@ def _polygamma_elsewhere(f: Formulas, m: FormulaValue, x: FormulaValue):
         g, f.widen(f.select(ordinary, m, 1.0)), f.widen(f.select(inside, x, 1.0)), inside
     )
     product = g.select(small & ~inside, factorial, g.select(ordinary, product, nan))
-    product = _rounded(f, g.select(x.same(inf) & ordinary, 1.0, product))
+    product = _round(f, g.select(x.same(inf) & ordinary, 1.0, product))
     size = f.select(
         inside, product, product * _zeta_of_any(f, m + 1.0, f.select(inside, 0.0, x), ~even)
     )
@@ -296,7 +296,7 @@ def polygamma(f: Formulas, m: FormulaValue, x: FormulaValue):
     """
     small, factorial = _small_factorial(f, m)
     plain = small & (x > 0.0) & (x < inf)
-    size = _rounded(f, factorial * _sum(f, m + 1.0, x))
+    size = _round(f, factorial * _sum(f, m + 1.0, x))
     return f.cold(f.select(_is_whole(f, m * 0.5), -size, size), ~plain, _polygamma_elsewhere, m, x)
 
 
@@ -316,4 +316,4 @@ def _zeta_reference(x: NumPyArray, q: NumPyArray):
 def zeta(f: Formulas, x: FormulaValue, q: FormulaValue):
     """Return the Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
     plain = (x > 1.0) & (x < inf) & (q > 0.0) & (q < inf)
-    return f.cold(_rounded(f, _sum(f, x, q)), ~plain, _zeta_elsewhere, x, q)
+    return f.cold(_round(f, _sum(f, x, q)), ~plain, _zeta_elsewhere, x, q)

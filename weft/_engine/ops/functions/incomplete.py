@@ -578,7 +578,7 @@ def _slope_of_series(
     return f.fma(total, ratio, total_slope)
 
 
-def _bounded(f: Formulas, a: FormulaValue):
+def _clamp_order(f: Formulas, a: FormulaValue):
     """Return an order whose multiples are finite; larger orders are negligible compared with x^2."""
     return f.select(a > 1e300, 1e300, a)
 
@@ -593,7 +593,7 @@ def _fraction_by_slope(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: 
 
 
 def _fraction_total(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue):
-    order = _bounded(f, a)
+    order = _clamp_order(f, a)
 
     def step(n: FormulaValue, d: FormulaValue, difference: FormulaValue, total: FormulaValue):
         top = n * (order - n)
@@ -610,7 +610,7 @@ def _slope_of_fraction(
     f: Formulas, a: FormulaValue, x: FormulaValue, ratio: FormulaValue, left_out: FormulaValue
 ):
     """Return the derivative by a of one minus the upper function, divided by the density."""
-    order = _bounded(f, a)
+    order = _clamp_order(f, a)
 
     def step(
         n: FormulaValue,

@@ -27,12 +27,12 @@ from weft._engine.ops.comparison import ge, gt, le, lt, select
 from weft._engine.ops.families import (
     FLOATING,
     elementwise,
+    elementwise_lowering,
     elementwise_type,
     function,
     match,
     no_derivative,
     of_scipy,
-    pull,
     scipy_special,
     widened,
 )
@@ -172,7 +172,7 @@ def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
     return wide - width(low) - deviance(a, -gap, first) - deviance(b, gap, second)
 
 
-def _rounded(exact: Callable[..., Any]) -> Callable[..., Any]:
+def _round(exact: Callable[..., Any]) -> Callable[..., Any]:
     """Return a reference that computes in float64."""
 
     def reference(*args: NumPyArray):
@@ -252,7 +252,9 @@ def _unregistered(op: Primitive, lower: Any) -> Primitive:
     return op.define(type=elementwise_type(op.name, FLOATING), reference=reference, lower=lower)
 
 
-_near_betainc_p = _unregistered(ElementwiseOp("near_betainc", register=False), pull("near_betainc"))
+_near_betainc_p = _unregistered(
+    ElementwiseOp("near_betainc", register=False), elementwise_lowering("near_betainc")
+)
 _far_betainc_p = _unregistered(
     LibraryOp("far_betainc", register=False), HostLowering(elementwise=True)
 )
@@ -282,7 +284,7 @@ betaincc_p = elementwise(
 beta_density_p = elementwise(
     "beta_density",
     FLOATING,
-    _rounded(_density),
+    _round(_density),
     lower=HostLowering(elementwise=True),
     op_class=LibraryOp,
     jvp=[
@@ -300,7 +302,7 @@ beta_density_p = elementwise(
 log_betainc_p = elementwise(
     "log_betainc",
     FLOATING,
-    _rounded(_log_betainc),
+    _round(_log_betainc),
     lower=HostLowering(elementwise=True),
     op_class=LibraryOp,
     jvp=[
@@ -312,7 +314,7 @@ log_betainc_p = elementwise(
 betainc_hazard_p = elementwise(
     "betainc_hazard",
     FLOATING,
-    _rounded(_betainc_hazard),
+    _round(_betainc_hazard),
     lower=HostLowering(elementwise=True),
     op_class=LibraryOp,
     jvp=[

@@ -137,7 +137,7 @@ class ChoiceLister:
                 case Kind.LINK:
                     found = self._link(node, held)
                 case Kind.FIXED:
-                    found = [self._fixed(node)]
+                    found = [self._fixed_choice(node)]
                 case Kind.MAP:
                     found = self._map(node, held)
                 case Kind.PRODUCTS:
@@ -165,18 +165,18 @@ class ChoiceLister:
         if node in self.given:
             return [self._same_everywhere(node, self.given[node])]
         return [
-            self._everywhere(node, Placement(spec), uses)
+            self._replicated_choice(node, Placement(spec), uses)
             for spec, uses in self._layouts(node.shape, held, even=True)
         ]
 
-    def _everywhere(
+    def _replicated_choice(
         self, node: Node, place: Placement, uses: tuple[tuple[Any, AxisUse], ...]
     ) -> Choice:
         return Choice(0.0, 0.0, (place,) * len(node.reads), (place,) * len(node.makes), uses)
 
     def _same_everywhere(self, node: Node, spec: Spec) -> Choice:
         """Return the only choice of a node whose values have the layout `spec`."""
-        return self._everywhere(node, Placement(spec), self._uses_of(spec))
+        return self._replicated_choice(node, Placement(spec), self._uses_of(spec))
 
     def _uses_of(self, spec: Spec) -> tuple[tuple[Any, AxisUse], ...]:
         return tuple(
@@ -192,7 +192,7 @@ class ChoiceLister:
             found.append(Choice(0.0, 0.0, reads, tuple(places[v] for v in node.makes), uses))
         return found
 
-    def _fixed(self, node: Node) -> Choice:
+    def _fixed_choice(self, node: Node) -> Choice:
         """Return the choice of an equation that is computed as it is: a `shard_map`, a callback, an unknown operation."""
         none = tuple((a, UNUSED) for a in self.sizes)
         eqn = node.eqns[0] if node.eqns else None
@@ -219,7 +219,7 @@ class ChoiceLister:
             agrees = all(want is None or want == axes for want, axes in zip(asked, spec))
             follows = all(a in given or use == held.uses.get(a, use) for a, use in uses)
             if agrees and follows:
-                found.append(self._everywhere(node, Placement(spec), uses))
+                found.append(self._replicated_choice(node, Placement(spec), uses))
         if found:
             return found
         return [self._same_everywhere(node, tuple(axes or () for axes in asked))]
@@ -345,7 +345,7 @@ class ChoiceLister:
         self, eqn: Eqn, rule: FactorRule | None, axes: FactorAxes, deferred: frozenset[Any]
     ) -> _EquationChoice | None:
         if rule is None:
-            strategy, price = self.partitioner.replicated(eqn), 0.0
+            strategy, price = self.partitioner.replicate(eqn), 0.0
         else:
             strategy = self._strategy(eqn, rule, axes, deferred)
             sent = self._sent(eqn, rule, strategy) if axes else 0.0

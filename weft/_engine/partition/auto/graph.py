@@ -188,7 +188,7 @@ class DecisionGraph:
             node.makes = [var]
             nodes.append(node)
             self.inputs.append(node)
-        self._walk(jaxpr, 1, nodes)
+        self._add_equations(jaxpr, 1, nodes)
         for i, atom in enumerate(jaxpr.outvars):
             if type(atom) is Literal:
                 self.outputs.append(None)
@@ -203,7 +203,7 @@ class DecisionGraph:
             self.outputs.append(node)
         return nodes
 
-    def _walk(self, jaxpr: Jaxpr, count: int, nodes: list[Node]) -> None:
+    def _add_equations(self, jaxpr: Jaxpr, count: int, nodes: list[Node]) -> None:
         """Add the nodes of the equations of `jaxpr`, which runs `count` times."""
         for var in jaxpr.constvars:
             node = Node(Kind.FIXED, count, self._time, ("constant", var.aval.shape))
@@ -249,7 +249,7 @@ class DecisionGraph:
                 node.makes = [var]
                 nodes.append(node)
         for jaxpr in programs:
-            self._walk(jaxpr, runs, nodes)
+            self._add_equations(jaxpr, runs, nodes)
 
     def _index(self, nodes: Sequence[Node]) -> None:
         self.maker = {v: node for node in nodes for v in node.makes}

@@ -364,11 +364,11 @@ class IntegerProgram:
     def _outcome(self, optimum: Optimum) -> Outcome:
         x, price = optimum.x, optimum.value
         if self.memory is None:
-            return Outcome(self._chosen(x), price, optimum.bound)
+            return Outcome(self._choose(x), price, optimum.bound)
         peak = float(np.max(self.held.profile(x)))
-        return Outcome(self._chosen(x), price, optimum.bound, peak, self._dropped(x))
+        return Outcome(self._choose(x), price, optimum.bound, peak, self._find_dropped_forms(x))
 
-    def _chosen(self, x: FloatArray) -> dict[Node, Choice]:
+    def _choose(self, x: FloatArray) -> dict[Node, Choice]:
         chosen: dict[Node, Choice] = {}
         for k, members in enumerate(self.classes):
             first = self.first_column[k]
@@ -393,7 +393,7 @@ class IntegerProgram:
                 found += self.memory.held_by_boundary(node, columns)
         return MemoryRows(found, self.memory.end, len(self.costs))
 
-    def _dropped(self, x: FloatArray) -> dict[Eqn, list[tuple[Var, Spec]]]:
+    def _find_dropped_forms(self, x: FloatArray) -> dict[Eqn, list[tuple[Var, Spec]]]:
         """Return the forms that are made twice, after the last equation that reads them early."""
         found: dict[Eqn, list[tuple[Var, Spec]]] = {}
         for forms in self._forms:

@@ -133,7 +133,7 @@ class LayoutSearch:
         given = GivenSpecs(in_specs, out_specs, ties)
         cost = prices.model
         ordinary = partition(program, mesh, in_specs, out_specs, cost, request.keeps_targets)
-        optimizer, solution, planned = self._solved(mesh, given, prices, ordinary, program)
+        optimizer, solution, planned = self._solve(mesh, given, prices, ordinary, program)
         ins, outs = solution.in_specs, solution.out_specs
         candidates = {  # of equally good ones, the first
             ORDINARY: ordinary,
@@ -163,7 +163,7 @@ class LayoutSearch:
         outs, taken = {out for out, _ in found}, {number for _, number in found}
         return found + [(out, i) for out, i in self.ties if out not in outs and i not in taken]
 
-    def _solved(
+    def _solve(
         self,
         mesh: Mesh,
         given: GivenSpecs,

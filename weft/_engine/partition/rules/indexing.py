@@ -32,7 +32,7 @@ def _columns(indices: Any, numbers: windows.GatherDimensionNumbers) -> list[Any]
     ]
 
 
-def _stacked(columns: list[Any], indices: Any) -> Any:
+def _stack(columns: list[Any], indices: Any) -> Any:
     """Return the inverse of `_columns`."""
     shape = typeof(indices).shape
     if not columns:
@@ -82,7 +82,7 @@ class _BlockIndices:
             columns[c] = at
         if self.inside is not None:
             columns = [comparison.select(self.inside, c, layout.full_like(c, -1)) for c in columns]
-        self.indices = _stacked(columns, indices)
+        self.indices = _stack(columns, indices)
 
     def pad(self, x: Any) -> Any:
         for d, size in enumerate(self.pads):
@@ -102,13 +102,16 @@ def _is_first(ctx: Any, axes: tuple[Any, ...]) -> Any:
     return comparison.eq(ctx.start(axes, 1), np.int32(0))
 
 
-def _indexed(f: int, rule: Any, eqn: Any) -> bool:
+def _is_indexed_factor(f: int, rule: Any, eqn: Any) -> bool:
     """Return whether factor `f` is an indexed dim of the operand."""
     return rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
 
 
 @split_rule(
-    indexing.gather_p, _indexed, makes_partial_sums=lambda f, rule, axes: True, selects=True
+    indexing.gather_p,
+    _is_indexed_factor,
+    makes_partial_sums=lambda f, rule, axes: True,
+    selects=True,
 )
 def _gather_split(
     ctx: Any,
@@ -151,7 +154,7 @@ def _gather_split(
     return comparison.select(inside, gathered, layout.broadcast_in_dim(fill, out, ()))
 
 
-def _scattered(f: int, rule: Any, eqn: Any) -> bool:
+def _is_scattered_factor(f: int, rule: Any, eqn: Any) -> bool:
     """Return whether factor `f` is an indexed dim of the operand, or a dim of updates that are added."""
     in_operand = any(f in dim for dim in rule.ins[0])
     return rule.special.get(f) == "index" and (in_operand or rule.reduced.get(f) == "add")
@@ -160,7 +163,7 @@ def _scattered(f: int, rule: Any, eqn: Any) -> bool:
 def _scatter(primitive: Any) -> None:
     @split_rule(
         primitive,
-        _scattered,
+        _is_scattered_factor,
         makes_partial_sums=lambda f, rule, axes: rule.reduced.get(f) == "add",
         tolerates_padding=lambda f, rule: f not in rule.reduced,
     )

@@ -53,7 +53,7 @@ def _rotate_factors(
     in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], *, dim: int, start: int
 ) -> FactorRule:
     b = RuleBuilder()
-    factors = b.news(in_avals[0].shape)
+    factors = b.add_factors(in_avals[0].shape)
     return b.rule([factors], [factors], special={factors[dim]: "halo"}, linear_ins=(0,))
 
 
@@ -143,7 +143,7 @@ def match_moves(jaxpr: Jaxpr) -> Jaxpr:
         eqns += (
             rounded
             if rounded
-            else [_as_rotation(eqn, makers) or _as_part(eqn, makers) or _inside(eqn)]
+            else [_as_rotation(eqn, makers) or _as_part(eqn, makers) or _match_nested(eqn)]
         )
     same = len(eqns) == len(jaxpr.eqns) and all(new is old for new, old in zip(eqns, jaxpr.eqns))
     return jaxpr if same else jaxpr.replace(eqns=eqns)
@@ -153,7 +153,7 @@ def _is_slice(eqn: Eqn) -> bool:
     return isinstance(eqn.primitive, SliceOp) and eqn.primitive.takes_slice
 
 
-def _inside(eqn: Eqn) -> Eqn:
+def _match_nested(eqn: Eqn) -> Eqn:
     """Match the moves in the inner programs of `eqn`."""
     if not isinstance(eqn.primitive, RegionOp):
         return eqn

@@ -35,7 +35,7 @@ from weft._engine.util import dtypes
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
-def _clamped(value: Any, low: int, high: int) -> Any:
+def _clamp(value: Any, low: int, high: int) -> Any:
     return comparison.clamp(np.int32(low), value, np.int32(high))
 
 
@@ -55,7 +55,7 @@ def positions(values: Any) -> Any:
 def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple[Any, ...]) -> Any:
     """Return this device's contribution to elements `start ... start + size` along split `dim`: the additive identity elsewhere."""
     local = typeof(x).shape[dim]
-    at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
+    at = _clamp(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
     starts = [np.int32(0)] * typeof(x).ndim
     starts[dim] = arithmetic.add(at, np.int32(size))
     sizes = list(typeof(x).shape)
@@ -140,7 +140,7 @@ def _dynamic_slice_split(ctx: Any, args: list[Any], *, slice_sizes: tuple[int, .
         if axes:
             size = slice_sizes[d]
             x = window(
-                ctx, x, _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size), size, d, axes
+                ctx, x, _clamp(positions(starts[d]), 0, ctx.extent(0, d) - size), size, d, axes
             )
             starts[d] = np.zeros((), typeof(starts[d]).dtype)[()]
     return dynamic_slice_p.bind(x, *starts, slice_sizes=slice_sizes)
@@ -162,8 +162,8 @@ def _dynamic_update_slice_split(ctx: Any, args: list[Any]) -> Any:
     for d, (local, size) in enumerate(zip(shape, sizes)):
         axes = ctx.of_dim(0, d)
         if axes:
-            start = _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size)
-            at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
+            start = _clamp(positions(starts[d]), 0, ctx.extent(0, d) - size)
+            at = _clamp(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
             wide = pad_along(wide, size, size, d)
             starts[d] = arithmetic.add(at, np.int32(size))
         else:
@@ -236,7 +236,7 @@ def _associative_scan_split(
     count = typeof(totals[0]).shape[axis]
     at = arithmetic.add(positions(ctx.start(axes, 1)), np.int32(1 if reverse else -1))
     starts = [np.int32(0)] * len(shape)
-    starts[axis] = _clamped(at, 0, count - 1)
+    starts[axis] = _clamp(at, 0, count - 1)
     sizes = (*shape[:axis], 1, *shape[axis + 1 :])
     before = [dynamic_slice_p.bind(x, *starts, slice_sizes=sizes) for x in totals]
     spread = [layout.broadcast_in_dim(x, shape, tuple(range(len(shape)))) for x in before]

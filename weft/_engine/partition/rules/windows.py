@@ -30,7 +30,7 @@ from weft._engine.partition.rules.split_rule import split_rule
 # --- pad --------------------------------------------------------------------------------------------------------------
 
 
-def _spread(first: int, advance: int, span: int, step: int) -> Window:
+def _dilated_rows(first: int, advance: int, span: int, step: int) -> Window:
     """Return the window of rows of a dim with dilation `step` that may be in windows of `span` positions."""
     if advance % step == 0:
         low = -(-first // step)
@@ -38,8 +38,8 @@ def _spread(first: int, advance: int, span: int, step: int) -> Window:
     return Window(first, advance, (span - 1) // step + 1, step=step)
 
 
-def _dilated(ctx: Any, x: Any, halo: Halo, places: tuple[int, int, int, int], fill: Any) -> Any:
-    """Return rows `x` at their positions, dilated by `step`, in windows of positions (see `_spread`), with scalar `fill` in between."""
+def _dilate(ctx: Any, x: Any, halo: Halo, places: tuple[int, int, int, int], fill: Any) -> Any:
+    """Return rows `x` at their positions, dilated by `step`, in windows of positions (see `_dilated_rows`), with scalar `fill` in between."""
     first, advance, span, step = places
     dim, n = halo.dim, ctx.size(halo.axes)
     if step == 1:
@@ -67,7 +67,7 @@ def _pad_places(ctx: Any, d: int, config: tuple[int, int, int]) -> tuple[int, in
 
 def _pad_halos(ctx: Any, padding_config: tuple[tuple[int, int, int], ...]) -> list[Halo]:
     return [
-        ctx.halo(0, d, ctx.of_result(0, d), _spread(*_pad_places(ctx, d, config)))
+        ctx.halo(0, d, ctx.of_result(0, d), _dilated_rows(*_pad_places(ctx, d, config)))
         for d, config in enumerate(padding_config)
         if ctx.of_result(0, d)
     ]
@@ -86,7 +86,7 @@ def _pad_split(
     for halo in ctx.halos():
         d: int = halo.dim
         x = mask_outside(ctx, fetch_rows(ctx, x, halo, bool(ctx.of_dim(0, d))), halo, value)
-        x = _dilated(ctx, x, halo, _pad_places(ctx, d, padding_config[d]), value)
+        x = _dilate(ctx, x, halo, _pad_places(ctx, d, padding_config[d]), value)
         config[d] = (0, 0, 0)
     return slicing.pad(x, value, config)
 
@@ -243,7 +243,7 @@ def _conv_halos(ctx: Any, **params: Any) -> list[Halo]:
         for i, d in enumerate(params["dimension_numbers"].lhs_spec[2:])
     ]
     return [
-        ctx.halo(0, d, places[0], _spread(*places[1]))
+        ctx.halo(0, d, places[0], _dilated_rows(*places[1]))
         for d, places in fetched
         if places is not None
     ]
@@ -282,7 +282,7 @@ def _conv_split(ctx: Any, args: list[Any], **params: Any) -> Any:
                 ctx, image, halo, zero
             )  # otherwise rows outside of the image are already zeros
         (_, places) = _conv_places(ctx, i, params) or ((), (0, 0, 0, 1))
-        image = _dilated(ctx, image, halo, places, zero)
+        image = _dilate(ctx, image, halo, places, zero)
         padding[i], spread[i] = (0, 0), 1
         d = numbers.rhs_spec[i + 2]
         kernel = ctx.masked(kernel, d, ctx.of_dim(1, d), ctx.extent(1, d), 0)

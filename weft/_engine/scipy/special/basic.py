@@ -15,8 +15,8 @@ from weft._engine.numpy.promote import (
     broadcast,
     cast,
     inexact,
-    kept,
     promote_to_inexact,
+    strong_array,
 )
 from weft._engine.numpy.reductions import logsumexp
 from weft._engine.numpy.ufuncs import subtract
@@ -57,7 +57,7 @@ def _unary(name: str, op: Callable | str, text: str, weak: bool = True) -> Calla
     apply = _late(op) if isinstance(op, str) else in_single(op)
 
     def fun(x):
-        return apply(inexact(name, x) if weak else kept(inexact(name, x)))
+        return apply(inexact(name, x) if weak else strong_array(inexact(name, x)))
 
     return named(fun, name, text)
 
@@ -80,7 +80,7 @@ def _binary(
 
     def both(x, y):
         x, y = promote_to_inexact(name, x, y)
-        return apply(x, y) if weak else apply(kept(x), kept(y))
+        return apply(x, y) if weak else apply(strong_array(x), strong_array(y))
 
     return named(_WRITTEN[arguments](both), name, text)
 
@@ -236,7 +236,7 @@ def multigammaln(a, d):
         raise ValueError(
             f"multigammaln: `d` must be a positive dimension of at most {_MOST_DIMENSIONS}, known while tracing, got {d!r}."
         )
-    a = kept(inexact("multigammaln", a))
+    a = strong_array(inexact("multigammaln", a))
     total = ew.add(ew.mul(a, 0), 0.25 * d * (d - 1) * math.log(math.pi))
     for k in range(int(d)):
         total = ew.add(total, ew.lgamma(ew.sub(a, k / 2)))

@@ -28,7 +28,7 @@ known: dict[str, Chebyshev] = {}
 
 
 @functools.cache
-def _stored() -> dict[str, list[float]]:
+def _read_terms() -> dict[str, list[float]]:
     """Return the stored coefficients by name: a line has a name without spaces, a colon and numbers."""
     lines = [line.partition(": ") for line in STORED.read_text().splitlines()]
     return {name: [float(term) for term in terms.split()] for name, _, terms in lines}
@@ -53,17 +53,17 @@ class Chebyshev:
         )  # where there is more than float64
         terms = (wide * values).sum(1) * (2 / np.longdouble(_POINTS))
         terms[0] /= 2
-        return _cut(
+        return _drop_small_terms(
             terms.astype(np.float64), np.dtype(np.float64), 2 * float(np.abs(terms[-16:]).max())
         )  # the last coefficients are rounding errors
 
     @functools.cached_property
     def terms(self) -> list[float]:
         """The coefficients in float64."""
-        return _stored().get(self.name) or self.fit()
+        return _read_terms().get(self.name) or self.fit()
 
     def __call__(self, x):
-        terms = _cut(self.terms, x.dtype)
+        terms = _drop_small_terms(self.terms, x.dtype)
         t = (x - self.low) * (2 / (self.high - self.low)) - 1
         powers = _powers(terms)
         if np.abs(powers).sum() < _GROWTH * np.abs(terms).sum():
@@ -88,7 +88,7 @@ def _powers(terms: list[float]) -> list[float]:
     return total.astype(float).tolist()
 
 
-def _cut(terms, dtype: np.dtype, least: float = 0.0) -> list[float]:
+def _drop_small_terms(terms, dtype: np.dtype, least: float = 0.0) -> list[float]:
     """Drop the last terms that are smaller than `least` or than the resolution of `dtype`."""
     sizes = np.abs(terms)
     large = np.flatnonzero(sizes > max(float(np.finfo(dtype).eps) / 8 * sizes.max(), least))

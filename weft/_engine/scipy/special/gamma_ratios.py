@@ -89,7 +89,7 @@ class _Reflected(NamedTuple):
     twice: Any
 
 
-def _reflected(a, b) -> _Reflected:
+def _reflect(a, b) -> _Reflected:
     """Return the parts of B(a, b) where an argument is negative, in terms of the beta function of positive arguments.
 
     With s(x) = sin(pi x), a the smaller argument and c = a + b:
@@ -149,7 +149,7 @@ def _parts(a, b) -> tuple[Any, tuple, _Reflected]:
     return (
         negative,
         inner,
-        _reflected(*[select(negative, x, y) for x, y in zip((a, b), (-0.5, 0.25))]),
+        _reflect(*[select(negative, x, y) for x, y in zip((a, b), (-0.5, 0.25))]),
     )
 
 
@@ -175,7 +175,7 @@ _betaln.defjvps(
 )
 
 
-def _shifted(a, b) -> tuple[Any, Any, Any]:
+def _shift(a, b) -> tuple[Any, Any, Any]:
     """Return, for a, b >= 0, log B of shifted arguments that are not small, a numerator and a denominator.
 
     B(a, b) is the exponential times the quotient.
@@ -198,7 +198,7 @@ def _shifted(a, b) -> tuple[Any, Any, Any]:
 
 def _beta_of_reflected(parts: _Reflected, scale):
     """The reflected value times `scale`, a small number that keeps the product finite."""
-    size, above, below = _shifted(*parts.positive)
+    size, above, below = _shift(*parts.positive)
     root = ew.exp(ew.mul(size, -0.5))
     inverse = ew.mul(
         ew.mul(ew.div(below, select(parts.twice, parts.divisor, 1)), root), ew.div(root, above)
@@ -213,7 +213,7 @@ def _beta_of_reflected(parts: _Reflected, scale):
 def _scaled_beta(a, b, scale):
     """B(a, b) times `scale`."""
     negative, inner, parts = _parts(a, b)
-    size, above, below = _shifted(*inner)
+    size, above, below = _shift(*inner)
     root = ew.exp(ew.mul(size, 0.5))  # multiplied twice, since the exponential may be subnormal
     value = ew.mul(ew.mul(ew.div(scale, below), root), ew.mul(above, root))
     value = select(negative, _beta_of_reflected(parts, scale), value)

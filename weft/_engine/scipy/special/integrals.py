@@ -18,7 +18,7 @@ import numpy as np
 from weft import lax, numpy as wnp
 from weft._engine.api.jit import jit
 from weft._engine.control.custom_rules import custom_jvp
-from weft._engine.numpy.promote import concrete, inexact, kept, promote_to_inexact
+from weft._engine.numpy.promote import concrete, inexact, promote_to_inexact, strong_array
 from weft._engine.scipy.special.basic import in_single, ndtr
 from weft._engine.scipy.special.faddeeva import exp_of_square, wofz
 from weft._engine.scipy.special.fits import Chebyshev, asymptotic, pieces
@@ -34,7 +34,7 @@ def _is_complex(x) -> bool:
 
 def real_argument(name: str, x):
     """Return `x` as floats; ValueError for complex numbers."""
-    x = kept(inexact(name, x))
+    x = strong_array(inexact(name, x))
     if _is_complex(x):
         raise ValueError(f"{name} does not support complex-valued inputs.")
     return x
@@ -161,7 +161,7 @@ def erfcx(x):
     >>> round(float(erfcx(0.0)), 4)
     1.0
     """
-    x = kept(inexact("erfcx", x))
+    x = strong_array(inexact("erfcx", x))
     return wofz(x * 1j) if _is_complex(x) else _erfcx(x)
 
 
@@ -405,7 +405,7 @@ def sici(x):
     >>> [float(part) for part in sici(np.inf)]
     [1.5707963705062866, 0.0]
     """
-    x = kept(inexact("sici", x))
+    x = strong_array(inexact("sici", x))
     if _is_complex(x):
         raise ValueError("Argument `x` to sici must be real-valued.")
     return _sici(x)
@@ -599,7 +599,7 @@ def owens_t(h, a):
     >>> round(8 * float(owens_t(0.0, 1.0)), 5)
     1.0
     """
-    h, a = map(kept, promote_to_inexact("owens_t", h, a))
+    h, a = map(strong_array, promote_to_inexact("owens_t", h, a))
     if _is_complex(h):
         raise ValueError("owens_t does not support complex-valued inputs.")
     return _owens_compiled(*wnp.broadcast_arrays(h, a))

@@ -92,7 +92,7 @@ _DERIVED: dict[str, tuple[tuple[str, ...], Callable]] = {
 }
 
 
-def _completed(functions: dict[str, Callable], names: list[str]) -> dict[str, Callable]:
+def _complete(functions: dict[str, Callable], names: list[str]) -> dict[str, Callable]:
     """Return the requested functions; missing ones are derived from the others."""
     out = dict(functions)
     for name in names:
@@ -110,7 +110,7 @@ def continuous(
     """Return the functions `names` of a family with location and scale, from the functions of the standard distribution;
     `quantile` names the argument of `ppf` and `isf`."""
     requested = names.split()
-    standard = _completed(functions, requested)
+    standard = _complete(functions, requested)
 
     def located(name: str) -> Callable:
         fun = standard[name]
@@ -139,7 +139,7 @@ def continuous(
 def discrete(family: str, names: str, shapes: str, **functions: Callable) -> list[Callable]:
     """Return the functions `names` of a family of counts, shifted by `loc`."""
     requested = names.split()
-    standard = _completed(functions, requested)
+    standard = _complete(functions, requested)
 
     def shifted(name: str) -> Callable:
         fun = standard[name]
@@ -148,7 +148,7 @@ def discrete(family: str, names: str, shapes: str, **functions: Callable) -> lis
     return [public(family, name, f"k {shapes} loc=0", shifted(name)) for name in requested]
 
 
-def within(inside, z, safe: float, fun: Callable, outside: float | Callable = -wnp.inf):
+def evaluate_where(inside, z, safe: float, fun: Callable, outside: float | Callable = -wnp.inf):
     """Return `fun(z)` where `inside`, else `outside`; `fun` receives `safe` there, so that derivatives stay finite."""
     return wnp.where(inside, fun(wnp.where(inside, z, safe)), outside)
 

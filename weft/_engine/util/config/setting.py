@@ -16,7 +16,7 @@ from typing import Any
 from weft._engine.util.checks import Checks, parse_checks, with_types
 from weft._engine.util.record import record
 from weft._engine.util.state import guard, new_epoch
-from weft._engine.util.threads import held_over_forks
+from weft._engine.util.threads import fork_safe_lock
 
 _TRUE = frozenset(("1", "true", "yes", "on", "y", "t"))
 _FALSE = frozenset(("0", "false", "no", "off", "n", "f", ""))
@@ -105,7 +105,7 @@ declared: dict[str, Setting] = {}
 _trace_names: list[str] = []
 #: settings that can no longer be changed
 settled: set[str] = set()
-_lock = held_over_forks(threading.RLock())
+_lock = fork_safe_lock(threading.RLock())
 _keys: dict[
     tuple[Any, ...], tuple[Any, ...]
 ] = {}  # equal trace keys are one object, compared by identity
@@ -203,7 +203,9 @@ class Config(threading.local):
         threading.local.__setattr__(self, "_key", (version, key))
         return key
 
-    def differing(self, key: tuple[Any, ...], other: tuple[Any, ...]) -> list[tuple[str, Any, Any]]:
+    def find_differences(
+        self, key: tuple[Any, ...], other: tuple[Any, ...]
+    ) -> list[tuple[str, Any, Any]]:
         """Return (name, value in `key`, value in `other`) of the settings in which two trace keys differ."""
         return [(name, a, b) for name, a, b in zip(_trace_names, key, other) if a != b]
 

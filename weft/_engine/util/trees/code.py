@@ -32,7 +32,7 @@ class _CodeConstants(dict):
         return repr(value) if type(value) is str else self.add("k", value)
 
 
-def _compiled(text: str, name: str, names: _CodeConstants) -> Any:
+def _compile(text: str, name: str, names: _CodeConstants) -> Any:
     """Compile a text; return its function `name`."""
     exec(
         compile(text, f"{__file__}:builder", "exec"), names
@@ -57,7 +57,7 @@ def compile_builder(
     try:
         result = writer.node(spec, "s0")
         lines = ["def build(leaves, s0):", *writer.lines, f"return {result}"]
-        return _compiled("\n ".join(lines), "build", writer.names)
+        return _compile("\n ".join(lines), "build", writer.names)
     except (SyntaxError, MemoryError, RecursionError):
         return None
 
@@ -88,9 +88,9 @@ class _BuilderText:
         if kind is type(None):
             return "None"
         inner = f"({', '.join(texts)}{',' * (len(texts) == 1)})"
-        return inner if kind is tuple else self.registered(spec, a, texts, inner)
+        return inner if kind is tuple else self.build_registered(spec, a, texts, inner)
 
-    def registered(self, spec: Any, a: str, texts: list[str], inner: str) -> str:
+    def build_registered(self, spec: Any, a: str, texts: list[str], inner: str) -> str:
         """Return the expression of a node of a registered class; `a` names its static data."""
         kind, aux, _ = spec
         node = self.node_types[kind]
@@ -146,7 +146,7 @@ def compile_matcher(
         text = (
             f"def match(x0):\n try:\n  {body}\n except Exception: return None\n return [{leaves}]"
         )
-        return _compiled(text, "match", writer.names)
+        return _compile(text, "match", writer.names)
     except (SyntaxError, MemoryError, RecursionError):
         return None
 
@@ -188,11 +188,11 @@ class _MatcherText:
             if kind in _SEQUENCES or self.node_types[kind].is_sequence:
                 self.lines.append(f"[{', '.join(parts)}] = {x}")
             else:
-                self.registered(spec, x, parts)
+                self.match_registered(spec, x, parts)
         for part, child in zip(parts, children):
             self.visit(child, part)
 
-    def registered(self, spec: Any, x: str, parts: list[str]) -> None:
+    def match_registered(self, spec: Any, x: str, parts: list[str]) -> None:
         """Write the comparison of static data, and the assignment of the children."""
         kind, aux, _ = spec
         node = self.node_types[kind]
@@ -224,7 +224,7 @@ def compile_constructor(
     arguments = [f"{name}=children[{i}]" for i, name in enumerate(data)] + [
         f"{name}=aux[{i}]" for i, name in enumerate(static)
     ]
-    return _compiled(
+    return _compile(
         f"def make(aux, children): return kind({', '.join(arguments)})",
         "make",
         _CodeConstants(kind=kind),
@@ -236,7 +236,7 @@ def compile_taker(
 ) -> Callable[[Any], tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Return a function of a node that returns its attributes `data`, the children, and its attributes `static`, the static data."""
     children, aux = [f"({''.join([f'x.{name}, ' for name in names])})" for names in (data, static)]
-    return _compiled(f"def take(x): return {children}, {aux}", "take", _CodeConstants())
+    return _compile(f"def take(x): return {children}, {aux}", "take", _CodeConstants())
 
 
 def are_plain_names(names: Iterable[str]) -> bool:

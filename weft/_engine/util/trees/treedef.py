@@ -15,7 +15,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from weft._engine.util.state import clearing
+from weft._engine.util.state import on_clear_caches
 from weft._engine.util.trees.code import compile_builder, compile_matcher
 from weft._engine.util.trees.node_types import (
     IsLeaf,
@@ -354,7 +354,7 @@ _codes: dict[Spec, _StructureFunctions] = {}  # generated code of frequently use
 _uses_of: dict[int, int] = {}  # hash of a structure -> the number of its uses
 
 
-@clearing
+@on_clear_caches
 def _forget() -> None:
     _codes.clear()
     _last_codes.clear()

@@ -35,7 +35,7 @@ def function(recipe: GemmTypes, packing: str, operand: str) -> str | None:
             if packing == "copy"
             else None
         )
-    if recipe.unpacked_b_ok:
+    if recipe.can_read_b_in_place:
         return {
             "copy": "copy_lines",
             "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None,
@@ -97,7 +97,7 @@ def _transpose() -> list[str]:
             f"vinsertf128 $1, {half}{lower[i]}, {rows[i + half // 4]}, {rows[i + half // 4]}"
             for half in (0, 16)
         ]
-    square, transposed = _turned(rows)
+    square, transposed = _transpose_squares(rows)
     far = [
         f"prefetcht1 {address}"
         for base in (prefetched, "%rax")
@@ -126,7 +126,7 @@ def _transpose() -> list[str]:
     ], ("%rbx", "%r12", "%r13", "%r14"))  # fmt: skip
 
 
-def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
+def _transpose_squares(rows: list[str]) -> tuple[list[str], list[str]]:
     """Transpose 4 by 4 squares in each half of a register: the first four registers get 4 columns
     of all lines, the others the next 4."""
     other, out = [f"%ymm{i + 8}" for i in range(8)], []
@@ -147,7 +147,7 @@ def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
     return out, rows
 
 
-def _widened(name: str, in_type: str) -> list[str]:
+def _widen(name: str, in_type: str) -> list[str]:
     """Widen 16-bit floats to 32 bits: eight at a time, then one."""
     shift = ["vpslld $16, %ymm0, %ymm0"] if in_type == "bf16" else []
     load = "vpmovzxwd" if in_type == "bf16" else "vcvtph2ps"
@@ -173,7 +173,7 @@ _EXTEND = {"i8": ("vpmovsxbw", "vpmovsxbd", "movsbl", 1), "u8": ("vpmovzxbw", "v
            "i16": ("vmovups", "vpmovzxwd", "movzwl", 2)}  # fmt: skip
 
 
-def _extended(name: str, in_type: str) -> list[str]:
+def _extend(name: str, in_type: str) -> list[str]:
     """Extend sixteen elements, then one each, then append a zero to an odd number of elements."""
     extend, _, single, size = _EXTEND[in_type]
     return assembly.function(name, [
@@ -188,7 +188,7 @@ def _extended(name: str, in_type: str) -> list[str]:
     ], ("%rbx",))  # fmt: skip
 
 
-def _joined(name: str, in_type: str) -> list[str]:
+def _join(name: str, in_type: str) -> list[str]:
     """Join two lines, eight elements at a time, then one; join a single last line with zeros."""
     _, extend, single, size = _EXTEND[in_type]
     second, prefetched = "%r11", "%r12"
@@ -218,6 +218,6 @@ def _joined(name: str, in_type: str) -> list[str]:
 _WRITE: dict[str, Callable[[], list[str]]] = {
     "copy_lines": _copy, "transpose_lines": _transpose,
     **{f"{kind}_{type}_lines": functools.partial(write, f"{kind}_{type}_lines", type)
-       for kind, write in (("extend", _extended), ("join", _joined)) for type in _EXTEND},
-    "widen_f16_lines": lambda: _widened("widen_f16_lines", "f16"), "widen_bf16_lines": lambda: _widened("widen_bf16_lines", "bf16"),
+       for kind, write in (("extend", _extend), ("join", _join)) for type in _EXTEND},
+    "widen_f16_lines": lambda: _widen("widen_f16_lines", "f16"), "widen_bf16_lines": lambda: _widen("widen_bf16_lines", "bf16"),
 }  # fmt: skip

@@ -115,7 +115,7 @@ class _Avx2RegisterKernel:
                 f"je .L{self.name}_store",
                 f"movq {_ON_STACK['ss']}, {_X}",
             ]
-            out += [*self.each_place(_SRC, _X, self.add_there), f".L{self.name}_store:"]
+            out += [*self.each_place(_SRC, _X, self.accumulate_memory), f".L{self.name}_store:"]
         out += self.each_place(_PLACE, _PITCH, self.store)
         return [
             *out,
@@ -218,7 +218,7 @@ class _Avx2RegisterKernel:
             ]
         return out
 
-    def add_there(self, address: str, place: tuple[int, int]) -> list[str]:
+    def accumulate_memory(self, address: str, place: tuple[int, int]) -> list[str]:
         sum = self.sum(place)
         if self.edge and place[1] == self.vectors - 1:
             return [

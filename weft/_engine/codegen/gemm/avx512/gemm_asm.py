@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft._engine.codegen.ir.gemm_types import GemmTypes
-from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, STREAMS, kernel_name, unrolled
+from weft._engine.codegen.ir.microkernels import (
+    GEMM_LINE_BEATS,
+    STREAMS,
+    k_steps_per_iteration,
+    kernel_name,
+)
 
 # Registers of all kernels. Arguments are passed in the first six, then on the stack.
 _A, _AS, _B, _BS, _BEATS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -115,7 +120,7 @@ class Avx512RegisterKernel:
 
     def iterations(self, prefetches: bool, streams: bool) -> list[str]:
         """Return all beats; reload the destination of the sums if its registers were in use."""
-        unroll, out = unrolled(self.recipe, self.rows, self.vectors, self.edge), []
+        unroll, out = k_steps_per_iteration(self.recipe, self.rows, self.vectors, self.edge), []
         if unroll > 1:
             out += [
                 f"movq {_BEATS}, {Y}",

@@ -30,7 +30,7 @@ def function(recipe: GemmTypes, packing: str, operand: str) -> str | None:
     """Return the name of the function for a packing of an operand; None if this module has none."""
     if recipe.is_complex or recipe.quads:
         return None
-    if recipe.unpacked_b_ok:
+    if recipe.can_read_b_in_place:
         return {
             "copy": "copy_lines",
             "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None,
@@ -84,7 +84,7 @@ def _transpose() -> list[str]:
     ]
     registers = [f"%zmm{i}" for i in range(16)]
     lines, left, src, dst = "%r12", "%r13", "%r10", "%r11"
-    square, transposed = _turned(registers)
+    square, transposed = _transpose_squares(registers)
     return _function("transpose_lines", [
         f"testq {_LENGTH}, {_LENGTH}", "je .Ltranspose_lines_end",
         ".Lturn_lines:", f"testq {_LINES}, {_LINES}", "je .Ltranspose_lines_end",
@@ -108,7 +108,7 @@ def _until(label: str, count: str, features: list[list[str]]) -> list[str]:
     return [*out, f"{label}:"]
 
 
-def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
+def _transpose_squares(rows: list[str]) -> tuple[list[str], list[str]]:
     """Transpose 16 vectors of 16 elements, using 16 other registers; return the instructions and
     the registers of the result."""
     other = [f"%zmm{i + 16}" for i in range(16)]
@@ -142,7 +142,7 @@ def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
     return out, rows
 
 
-def _padded(name: str, flips: bool) -> list[str]:
+def _pad(name: str, flips: bool) -> list[str]:
     """Copy lines as whole vectors, padded with zeros."""
     flip = ["vpxord %zmm1, %zmm0, %zmm0"] if flips else []
     return _function(name, [
@@ -196,7 +196,7 @@ def _by_columns(name: str, body: list[str]) -> list[str]:
     )
 
 
-def _widened(name: str, in_type: str) -> list[str]:
+def _widen(name: str, in_type: str) -> list[str]:
     """Widen 16-bit floats to 32 bits."""
 
     def take(left: str) -> list[str]:
@@ -211,7 +211,7 @@ def _widened(name: str, in_type: str) -> list[str]:
     ])  # fmt: skip
 
 
-def _interleaved(name: str, count: int) -> list[str]:
+def _interleave(name: str, count: int) -> list[str]:
     """Interleave `count` lines, as many as fit elements in 4 bytes; missing lines are zeros."""
     size, rows = 4 // count, [_SRC, "%rbx", "%r12", "%r13"][:count]
     load = {1: "vpmovzxbd", 2: "vpmovzxwd"}[size]
@@ -264,8 +264,8 @@ def _interleaved(name: str, count: int) -> list[str]:
 
 _WRITE: dict[str, Callable[[], list[str]]] = {
     "copy_lines": _copy, "transpose_lines": _transpose,
-    "pad_lines": lambda: _padded("pad_lines", False), "flip_lines": lambda: _padded("flip_lines", True),
-    "widen_f16_lines": lambda: _widened("widen_f16_lines", "f16"), "widen_bf16_lines": lambda: _widened("widen_bf16_lines", "bf16"),
-    "interleave_2_lines": lambda: _interleaved("interleave_2_lines", 2),
-    "interleave_4_lines": lambda: _interleaved("interleave_4_lines", 4),
+    "pad_lines": lambda: _pad("pad_lines", False), "flip_lines": lambda: _pad("flip_lines", True),
+    "widen_f16_lines": lambda: _widen("widen_f16_lines", "f16"), "widen_bf16_lines": lambda: _widen("widen_bf16_lines", "bf16"),
+    "interleave_2_lines": lambda: _interleave("interleave_2_lines", 2),
+    "interleave_4_lines": lambda: _interleave("interleave_4_lines", 4),
 }  # fmt: skip

@@ -43,7 +43,7 @@ def suits(recipe: GemmTypes) -> bool:
         return False
     converts = recipe.acc == "f32" and recipe.in_type in _LOADS
     return recipe.joined == recipe.in_type or (
-        not recipe.joined and (recipe.unpacked_b_ok or converts)
+        not recipe.joined and (recipe.can_read_b_in_place or converts)
     )
 
 

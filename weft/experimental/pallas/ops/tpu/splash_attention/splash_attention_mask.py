@@ -40,7 +40,7 @@ class Mask:
 # ---- masks as arrays
 
 
-def _evaluated(
+def _evaluate(
     rule: Callable[[Any, Any], Any], shape: tuple[int, int], idx: Any = (slice(None), slice(None))
 ) -> np.ndarray:
     """Return the block `idx` of the mask of `shape` whose elements are `rule(query, key)`."""
@@ -65,7 +65,7 @@ def _local(window_size: tuple[int | None, int | None], offset: int) -> Callable[
     return rule
 
 
-def _chunked(chunk_size: int) -> Callable[[Any, Any], Any]:
+def _split_into_chunks(chunk_size: int) -> Callable[[Any, Any], Any]:
     if chunk_size <= 0:
         raise ValueError(f"chunk_size must be positive, got {chunk_size}.")
     return lambda query, key: (query >= key) & (query // chunk_size == key // chunk_size)
@@ -77,7 +77,7 @@ def make_causal_mask(shape: tuple[int, int], offset: int = 0) -> np.ndarray:
     >>> make_causal_mask((2, 3)).astype(int).tolist()
     [[1, 0, 0], [1, 1, 0]]
     """
-    return _evaluated(_causal(offset), shape)
+    return _evaluate(_causal(offset), shape)
 
 
 def make_local_attention_mask(
@@ -88,7 +88,7 @@ def make_local_attention_mask(
     >>> make_local_attention_mask((3, 3), (1, 0)).astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
     """
-    return _evaluated(_local(window_size, offset), shape)
+    return _evaluate(_local(window_size, offset), shape)
 
 
 def make_chunk_attention_mask(shape: tuple[int, int], chunk_size: int) -> np.ndarray:
@@ -97,7 +97,7 @@ def make_chunk_attention_mask(shape: tuple[int, int], chunk_size: int) -> np.nda
     >>> make_chunk_attention_mask((4, 4), 2).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     """
-    return _evaluated(_chunked(chunk_size), shape)
+    return _evaluate(_split_into_chunks(chunk_size), shape)
 
 
 def make_random_mask(shape: tuple[int, int], sparsity: float, seed: int) -> np.ndarray:
@@ -190,7 +190,7 @@ class FullMask(Mask):
         return self._shape
 
     def __getitem__(self, idx: Any) -> np.ndarray:
-        return _evaluated(lambda query, key: True, self._shape, idx)
+        return _evaluate(lambda query, key: True, self._shape, idx)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -233,7 +233,7 @@ class _RuleMask(Mask):
         return self._shape
 
     def __getitem__(self, idx: Any) -> np.ndarray:
-        return _evaluated(self._rule, self._shape, idx)
+        return _evaluate(self._rule, self._shape, idx)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and (self._shape, self._arguments) == (
@@ -275,5 +275,5 @@ class ChunkedCausalMask(_RuleMask):
     """The mask with which a query attends to the keys of its own chunk of positions, up to its own position."""
 
     def __init__(self, shape: tuple[int, int], chunk_size: int, shard_count: int = 1):
-        super().__init__(shape, _chunked(chunk_size), chunk_size)
+        super().__init__(shape, _split_into_chunks(chunk_size), chunk_size)
         self.chunk_size = chunk_size
