@@ -129,8 +129,7 @@ def _jvp(primals, tangents, **params):
 
 
 def _jvp_body(body: Jaxpr, nonzero: tuple, nc: int, nk: int) -> tuple:
-    """Return the body on values and tangents in the operand order of scan, and which carries and ys
-    have tangents."""
+    """Return the body on values and tangents, and which carries and ys have tangents."""
     n, ny = len(body.invars), len(body.outvars) - nk
     const_nz, carry_nz, xs_nz = (tuple(part) for part in bodies.split_list(nonzero, nc, nk))
     while True:
@@ -169,8 +168,7 @@ def _batch(axis, args, dims, **params):
 
 
 def _batch_body(body: Jaxpr, axis, batched: Sequence[bool], nc: int, nk: int) -> tuple:
-    """Return the body mapped over dim 0 of batched operands; carries that become batched are
-    included."""
+    """Return the body mapped over dim 0 of batched operands and of carries that they reach."""
     consts, carry, xs = bodies.split_list(batched, nc, nk)
     ny = len(body.outvars) - nk
     while True:
@@ -419,8 +417,7 @@ def _transpose(cts, *args, **params):
 
 
 def _transpose_linear(cts, args, linear, params):
-    """Return the adjoint of a scan whose whole carry is linear, including carries with known
-    initial values."""
+    """Return the adjoint of a scan whose whole carry is linear, known initial values included."""
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
     ct_carry, ct_ys = bodies.split_list(cts, nk)
     ys_nz = tuple(type(ct) is not Zero for ct in ct_ys)
@@ -504,8 +501,7 @@ def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz:
 
 @scan_p.def_dce
 def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
-    """Return the equation without unused ys, unneeded carries, and operands that are no longer
-    read."""
+    """Return the equation without unused ys, unneeded carries, and operands then not read."""
     params = eqn.params
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
     carry, ys = bodies.split_list(used, nk)

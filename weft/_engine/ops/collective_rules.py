@@ -253,24 +253,13 @@ psum_p = all_reduce(
     to_apply="add",
     transpose=_psum_transpose,
 )
+_keep: Callable[[Value, int], Value] = lambda x, n: x
 pmax_p = all_reduce(
-    "pmax",
-    reduce_max_p,
-    lambda x, n: x,
-    ORDERED,
-    completes=("max", "or"),
-    to_apply="maximum",
-    jvp=_extremum_jvp("pmax"),
-)
+    "pmax", reduce_max_p, _keep, ORDERED,
+    completes=("max", "or"), to_apply="maximum", jvp=_extremum_jvp("pmax"))  # fmt: skip
 pmin_p = all_reduce(
-    "pmin",
-    reduce_min_p,
-    lambda x, n: x,
-    ORDERED,
-    completes=("min", "and"),
-    to_apply="minimum",
-    jvp=_extremum_jvp("pmin"),
-)
+    "pmin", reduce_min_p, _keep, ORDERED,
+    completes=("min", "and"), to_apply="minimum", jvp=_extremum_jvp("pmin"))  # fmt: skip
 
 
 # --- pvary

@@ -157,8 +157,7 @@ def _localize_broadcast(params: dict[str, Any], ins: Avals, outs: Avals) -> dict
 def broadcast_in_dim(
     operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]
 ) -> Array:
-    """Return `operand` repeated to `shape`; its dim i becomes dim `broadcast_dimensions[i]` of the
-    result.
+    """Return `operand` repeated to `shape`; its dim i becomes dim `broadcast_dimensions[i]`.
 
     >>> np.asarray(broadcast_in_dim(np.array([1, 2]), (2, 3), (0,))).tolist()
     [[1, 1, 1], [2, 2, 2]]
@@ -273,8 +272,7 @@ def _localize_reshape(params: dict[str, Any], ins: Avals, outs: Avals) -> dict[s
 def reshape(
     operand: ArrayLike, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None
 ) -> Array:
-    """Return `operand`, in row-major order, in shape `new_sizes`; `dimensions` permutes its dims
-    first.
+    """Return `operand` in shape `new_sizes`, in row-major order after permutation by `dimensions`.
 
     >>> reshape(np.arange(6), (2, 3)).shape
     (2, 3)

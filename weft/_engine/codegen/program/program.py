@@ -281,7 +281,7 @@ class _ProgramBuild:
 
     def _record(self, kernels: list[CompiledKernel]) -> BuildRecord:
         stored = list(dict.fromkeys([kernel.stored for kernel in kernels]))
-        stored += [key for routine in self.used for key in routine.stored()]
+        stored += [key for routine in self.used for key in routine.stored_object_keys()]
         stored += [request.key for request in self.entry_requests]
         texts = tuple([text for _, text in self.modules])
         return BuildRecord(self.program, tuple(kernels), texts, tuple(stored))
@@ -302,8 +302,8 @@ class _Routine(NamedTuple):
     def address(self) -> int:
         return self.made_by.ensure(self.symbol, self.wanted, self.draft)
 
-    def stored(self) -> list[str]:
-        return self.made_by.stored(self.symbol, self.wanted, self.draft)
+    def stored_object_keys(self) -> list[str]:
+        return self.made_by.stored_object_keys(self.symbol, self.wanted, self.draft)
 
 
 class _RoutinesOf:

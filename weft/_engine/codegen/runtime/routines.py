@@ -36,7 +36,7 @@ class RoutineMaker(Protocol):
         address stays valid."""
         ...
 
-    def stored(
+    def stored_object_keys(
         self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
     ) -> list[str]:
         """Return the keys of the objects of a routine that `ensure` has linked."""
@@ -81,7 +81,7 @@ class Routines:
             )
         return self._addresses[_key(name, draft)]
 
-    def stored(
+    def stored_object_keys(
         self, name: str, wanted: frozenset[str] | None = None, draft: bool = False
     ) -> list[str]:
         return [request(part).key for part in self.parts(name, draft)]

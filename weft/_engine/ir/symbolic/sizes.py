@@ -388,8 +388,8 @@ class SymbolicDim:
             return bool(always)
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive.\n"
-            f"  It is true for some sizes and false for others{self.scope.describe_constraints()}, and the program is traced once for all sizes.\n"
-            f"  {self._advice(q, sign)}"
+            f"  It is true for some sizes and false for others{self.scope.describe_constraints()}, and the program is traced once "
+            f"for all sizes.\n  {self._advice(q, sign)}"
         )
 
     def _advice(self, q: Polynomial, sign: str) -> str:
