@@ -131,7 +131,7 @@ def __dir__() -> list[str]:
     return sorted({"__version__", *_LAZY_NAMES, *_SUBMODULES})
 
 
-class _FormerModules:
+class _FormerModuleFinder:
     """The last finder on `sys.meta_path`: finds modules by the former names in old pickles."""
 
     @staticmethod
@@ -142,4 +142,4 @@ class _FormerModules:
 
 
 sys.modules[__name__].__class__ = LazyModule
-sys.meta_path.append(_FormerModules)
+sys.meta_path.append(_FormerModuleFinder)

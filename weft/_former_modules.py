@@ -15,7 +15,7 @@ from types import ModuleType
 _ENGINE = "weft._engine."
 
 
-class _FormerLoader:
+class _FormerModuleLoader:
     """A loader of an engine module under its former name."""
 
     def __init__(self, current: str):
@@ -46,7 +46,7 @@ def find_spec(name: str) -> ModuleSpec | None:
     current = _ENGINE + name.removeprefix("weft.")
     if name.startswith(_ENGINE) or not _exists(current):
         return None
-    return ModuleSpec(name, _FormerLoader(current))  # type: ignore[arg-type]
+    return ModuleSpec(name, _FormerModuleLoader(current))  # type: ignore[arg-type]
 
 
 def _exists(name: str) -> bool:

@@ -81,7 +81,7 @@ def argnums_partial(
     numbers = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
     numbers = tuple(i % len(args) for i in numbers)
     fixed = tuple(
-        _StaticArgument(x, require_static_args_hashable)
+        _HashableArgument(x, require_static_args_hashable)
         for i, x in enumerate(args)
         if i not in numbers
     )
@@ -90,7 +90,7 @@ def argnums_partial(
     )
 
 
-class _StaticArgument:
+class _HashableArgument:
     """A fixed argument; hashable values are compared by value."""
 
     __slots__ = ("value",)
@@ -113,7 +113,7 @@ class _StaticArgument:
             return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _StaticArgument):
+        if not isinstance(other, _HashableArgument):
             return False
         return self.value is other.value or (
             type(self.value) is type(other.value) and self.value == other.value

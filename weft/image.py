@@ -117,7 +117,7 @@ def _resample(
     return out.astype(image.dtype)
 
 
-def _by_matrices(image, shape: Sequence[int], matrix: Callable, precision):
+def _apply_matrices(image, shape: Sequence[int], matrix: Callable, precision):
     """Multiply each dim whose size changes by `matrix(size, new size)`."""
     for dim, (size, out) in enumerate(zip(image.shape, shape)):
         if size != out:
@@ -128,22 +128,22 @@ def _by_matrices(image, shape: Sequence[int], matrix: Callable, precision):
     return image
 
 
-def _library(*sizes: int) -> Any:
+def _array_namespace(*sizes: int) -> Any:
     """Return NumPy for fixed sizes, and weft.numpy for symbolic sizes."""
     return wnp if any(isinstance(n, SymbolicDim) for n in sizes) else np
 
 
-def _areas(size: int, out: int) -> Any:
+def _area_matrix(size: int, out: int) -> Any:
     """Return the matrix whose result pixels are means of the image over their areas."""
-    library = _library(size, out)
+    library = _array_namespace(size, out)
     edges, pixel = library.arange(out + 1) * size / out, library.arange(size)[:, None]
     overlap = library.minimum(edges[1:], pixel + 1) - library.maximum(edges[:-1], pixel)
     return library.clip(overlap, 0, None) * out / size
 
 
-def _cubic_over_edges(size: int, out: int) -> Any:
+def _replicated_cubic_matrix(size: int, out: int) -> Any:
     """Return the matrix of the cubic kernel with a = -3/4 and replicated edges, as in PyTorch without antialiasing."""
-    library = _library(size, out)
+    library = _array_namespace(size, out)
     place = (library.arange(out) + 0.5) * size / out - 0.5
     pixels = library.arange(-2, size + 2)
     weights = _cubic(-0.75)(library.abs(place[None, :] - pixels[:, None]))
@@ -163,7 +163,7 @@ def _method(method: str | ResizeMethod) -> ResizeMethod:
 def _nearest(image, shape: Sequence[int]):
     for dim, (size, out) in enumerate(zip(image.shape, shape)):
         if size != out:
-            place = ((2 * _library(size, out).arange(out) + 1) * size) // (2 * out)
+            place = ((2 * _array_namespace(size, out).arange(out) + 1) * size) // (2 * out)
             image = wnp.take(image, place, dim, mode="clip")
     return image
 
@@ -191,9 +191,9 @@ def resize(
     if method is ResizeMethod.NEAREST:
         return _nearest(image, shape)
     if method is ResizeMethod.AREA:
-        return _by_matrices(image, shape, _areas, precision)
+        return _apply_matrices(image, shape, _area_matrix, precision)
     if method is ResizeMethod.CUBIC_PYTORCH and not antialias:
-        return _by_matrices(image, shape, _cubic_over_edges, precision)
+        return _apply_matrices(image, shape, _replicated_cubic_matrix, precision)
     dims = [d for d in range(image.ndim) if image.shape[d] != shape[d]]
     scales = [shape[d] / image.shape[d] if image.shape[d] else 1.0 for d in dims]
     return _resample(

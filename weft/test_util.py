@@ -82,7 +82,7 @@ def check_jvp(
     args = tuple(args)
 
     def check(eps: float) -> None:
-        tangents = _exact(args, _random_like(args, seed=1), eps)
+        tangents = _round_tangents(args, _random_like(args, seed=1), eps)
         value, tangent = f_jvp(args, tangents)
         _compare(
             value,
@@ -99,7 +99,7 @@ def check_jvp(
             f"check_grads: {err_msg} the tangent output of jvp disagrees",
         )
 
-    _with_some_step(check, args, eps)
+    _check_with_steps(check, args, eps)
 
 
 def check_vjp(
@@ -122,7 +122,7 @@ def check_vjp(
     scale = 1 + np.sqrt(_inner(cotangent, cotangent))
 
     def check(eps: float) -> None:
-        tangents = _exact(args, _random_like(args, seed=2), eps)
+        tangents = _round_tangents(args, _random_like(args, seed=2), eps)
         forward, backward = (
             _inner(cotangent, _difference(f, args, tangents, eps)),
             _inner(back, tangents),
@@ -136,10 +136,10 @@ def check_vjp(
             value,
         )
 
-    _with_some_step(check, args, eps)
+    _check_with_steps(check, args, eps)
 
 
-def _with_some_step(
+def _check_with_steps(
     check: Callable[[float], None], args: tuple[Any, ...], eps: float | None
 ) -> None:
     """Call `check(eps)`; without `eps`, try the steps for the dtype and raise the error of the shortest if all fail."""
@@ -176,7 +176,7 @@ def _difference(
     return tree_map(quotient, moved(+1.0), moved(-1.0))
 
 
-def _exact(args: Sequence[Any], tangents: Any, step: float) -> Any:
+def _round_tangents(args: Sequence[Any], tangents: Any, step: float) -> Any:
     """Return `tangents` rounded so that steps along them are exact in float32 or float64 arguments, without rounding error."""
 
     def leaf(x: Any, t: Any) -> Any:

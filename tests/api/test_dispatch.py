@@ -22,7 +22,7 @@ def refuse(*args, **kwargs):
     raise AssertionError("this call should not have needed Python")
 
 
-def taught(function, *args, **kwargs):
+def install_native_entries(function, *args, **kwargs):
     """Return the jitted `function` after calls that install native entries for these arguments; a
     further call through Python fails."""
     jitted = weft.jit(function)
@@ -61,7 +61,7 @@ TREES = {
 @pytest.mark.parametrize("kind", TREES)
 def test_trees_come_out_as_they_went_in(kind):
     tree = TREES[kind](wnp.asarray(X))
-    f = taught(more, tree)
+    f = install_native_entries(more, tree)
     assert repr(values(f(tree))) == repr(values(TREES[kind](X + 1)))
     again = f(f(tree)) if kind != "an array" else f(tree)  # results as arguments
     assert weft.tree.structure(again) == weft.tree.structure(tree)
@@ -69,14 +69,14 @@ def test_trees_come_out_as_they_went_in(kind):
 
 def test_a_dict_in_another_order_with_other_keys_that_are_equal():
     x, y = wnp.asarray(X), wnp.asarray(2 * X)
-    f = taught(lambda d: d["first"] - d["second"], {"first": x, "second": y})
+    f = install_native_entries(lambda d: d["first"] - d["second"], {"first": x, "second": y})
     for d in ({"second": y, "first": x}, {"".join(["fi", "rst"]): x, "".join(["sec", "ond"]): y}):
         np.testing.assert_array_equal(f(d), -X)
 
 
 def test_a_dict_that_lost_keys():
     x, y = wnp.asarray(X), wnp.asarray(2 * X)
-    f = taught(lambda d: d["first"] - d["second"], {"first": x, "second": y})
+    f = install_native_entries(lambda d: d["first"] - d["second"], {"first": x, "second": y})
     d = {"gone": x, "first": x, "other": y, "second": y}
     del d["gone"], d["other"]
     np.testing.assert_array_equal(f(d), -X)
@@ -246,7 +246,7 @@ def test_donated_leaves_of_nodes_are_deleted():
 
 def test_numbers_among_arrays_and_by_name():
     x = wnp.asarray(X)
-    f = taught(
+    f = install_native_entries(
         lambda x, t, *, scale, shift: (x * scale + t[0] - shift, t[1]),
         x,
         (2, True),
@@ -284,7 +284,9 @@ NUMPY = {
 @pytest.mark.parametrize("kind", NUMPY)
 def test_arrays_and_numbers_of_numpy(kind):
     x, one = NUMPY[kind], wnp.asarray(X)
-    f = taught(lambda x, t: (x * 2 if x.dtype != bool else ~x, t[1] + 1), x, (x, one))
+    f = install_native_entries(
+        lambda x, t: (x * 2 if x.dtype != bool else ~x, t[1] + 1), x, (x, one)
+    )
     with weft.disable_jit(), np.errstate(over="ignore"):
         want = wnp.asarray(x) * 2 if x.dtype != bool else ~wnp.asarray(x)
     out, other = f(x, (x, one))
@@ -322,7 +324,7 @@ def test_other_arrays_of_numpy_are_left_to_python_or_match(other):
 
 def test_arrays_of_numpy_are_copied():
     x = np.arange(6, dtype=np.float32)
-    f = taught(lambda x: (x, x[::2] + 0), x)
+    f = install_native_entries(lambda x: (x, x[::2] + 0), x)
     kept, _ = f(x)
     x[:] = -1
     np.testing.assert_array_equal(kept, np.arange(6))
@@ -355,7 +357,7 @@ def test_donated_arrays_of_numpy_stay_as_they_are():
 
 def test_a_guard_of_transfers_sees_arrays_of_numpy():
     x = np.arange(6, dtype=np.float32)
-    f = taught(lambda x: x + 1, x)
+    f = install_native_entries(lambda x: x + 1, x)
     f._slow = type(f)(lambda x: x)._slow
     with (
         weft.transfer_guard("disallow"),
@@ -367,7 +369,7 @@ def test_a_guard_of_transfers_sees_arrays_of_numpy():
 
 def test_calls_with_arrays_of_numpy_leave_nothing_behind():
     x, number = np.arange(1000.0), np.float32(3)
-    f = taught(lambda x, t, n: (x + n, t), x, (x,), number)
+    f = install_native_entries(lambda x, t, n: (x + n, t), x, (x,), number)
     static = weft.jit(lambda x, n: x + n, static_argnums=1)
     for n in (1, 2):
         static(x, n)
@@ -385,7 +387,7 @@ def test_a_hundred_thousand_calls_leave_nothing_behind():
     x = wnp.asarray(X) + 0
     key = "a key of its own"
     tree = {key: [x, (x, None)], "other": x}
-    f = taught(more, tree)
+    f = install_native_entries(more, tree)
     result = f(tree)
     held = (x, x._spec, x._buffer, key, tree, f, type(x))
     for _ in range(2):  # the first round fills the free lists
@@ -413,7 +415,7 @@ def test_a_hundred_thousand_calls_leave_nothing_behind():
 
 def test_more_arrays_die_at_once_than_are_kept():
     x = wnp.asarray(X)
-    f = taught(lambda x: [x + i for i in range(50)], x)
+    f = install_native_entries(lambda x: [x + i for i in range(50)], x)
     weft.block_until_ready(f(x))
     type_references, before = sys.getrefcount(Array), buffer.allocated_bytes()
     held = [f(x) for _ in range(200)]
@@ -427,7 +429,7 @@ def test_more_arrays_die_at_once_than_are_kept():
 
 def test_what_refers_to_a_dying_array():
     x = wnp.asarray(X)
-    f = taught(lambda x: x + 1, x)
+    f = install_native_entries(lambda x: x + 1, x)
     died = []
     out = f(x)
     reference = weakref.ref(out, died.append)
@@ -455,7 +457,7 @@ def test_an_array_of_a_subclass_dies_as_well():
         __slots__ = ("name", "__dict__")
 
     x = wnp.asarray(X)
-    f = taught(lambda x: x + 1, x)
+    f = install_native_entries(lambda x: x + 1, x)
     references = sys.getrefcount(Named)
     for i in range(100):
         named = Named(x._spec, f(x)._live())
@@ -471,7 +473,7 @@ def test_arrays_half_made():
     for _ in range(100):
         empty = Array.__new__(Array)
         del empty
-    f = taught(lambda x: x + 1, wnp.asarray(X))
+    f = install_native_entries(lambda x: x + 1, wnp.asarray(X))
     np.testing.assert_array_equal(f(wnp.asarray(X)), X + 1)
 
 
@@ -480,7 +482,7 @@ def test_no_memory_for_the_objects_of_a_result():
     _testcapi = pytest.importorskip("_testcapi")
     x = wnp.asarray(X)
     tree = [(x, {"a": x, "b": [x] * 40}), [x] * 40]
-    f = taught(more, tree)
+    f = install_native_entries(more, tree)
     kept = [
         f(tree) for _ in range(40)
     ]  # arrays and small containers from the free lists are in use
@@ -544,7 +546,7 @@ def test_a_call_holds_an_entry_that_is_forgotten_meanwhile():
             assert entry() is not None
         return x * 2
 
-    jitted = taught(
+    jitted = install_native_entries(
         lambda x: weft.pure_callback(forget, weft.ShapeDtypeStruct((3,), "float32"), x) + 1,
         wnp.arange(3.0),
     )
@@ -557,7 +559,7 @@ def test_a_call_holds_an_entry_that_is_forgotten_meanwhile():
 
 def test_threads_call_one_function():
     leaves = [wnp.asarray(X + i) for i in range(8)]
-    f = taught(more, [leaves[0]] * 30)
+    f = install_native_entries(more, [leaves[0]] * 30)
     wrong = []
 
     def work(i):

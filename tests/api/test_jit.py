@@ -505,10 +505,10 @@ def test_a_compiled_function_is_not_compiled_again_by_calls(monkeypatch):
     from weft._engine import programs
 
     compiled = []
-    work = programs.executable_of
+    work = programs.get_executable
     monkeypatch.setattr(
         programs,
-        "executable_of",
+        "get_executable",
         lambda *args, **kwargs: compiled.append(args[0].name) or work(*args, **kwargs),
     )
     x = wnp.arange(8.0)

@@ -11,8 +11,8 @@ import weft
 import weft.numpy as wnp
 from weft._engine.core import trace as trace_module
 from weft._engine.core.context import FIELDS, current_context
-from weft._engine.core.trace import allow_unspecified_shardings, extend_axis_env, unreduced_scope
-from weft._engine.ir.mesh import holding
+from weft._engine.core.trace import allow_open_shardings, extend_axis_env, leave_unreduced
+from weft._engine.ir.mesh import use_placement_mesh
 from weft._engine.util.config import Override, config, known_settings, make_user_context
 
 PACKAGE = Path(weft.__file__).parent
@@ -82,11 +82,11 @@ def test_settings_of_programs_change_the_context():
     ("field", "block"),
     [
         ("axis_env", lambda mesh: extend_axis_env([("i", 2)])),
-        ("is_lenient", lambda mesh: allow_unspecified_shardings()),
-        ("unreduced_axes", lambda mesh: unreduced_scope(frozenset({"x"}))),
+        ("is_lenient", lambda mesh: allow_open_shardings()),
+        ("unreduced_axes", lambda mesh: leave_unreduced(frozenset({"x"}))),
         ("mesh", lambda mesh: mesh),
         ("mesh", lambda mesh: weft.set_mesh(mesh)),
-        ("device_mesh", lambda mesh: holding(mesh)),
+        ("device_mesh", lambda mesh: use_placement_mesh(mesh)),
         ("spec_mesh", lambda mesh: mesh),
     ],
 )

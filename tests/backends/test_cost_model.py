@@ -10,7 +10,7 @@ from weft._engine.partition.cost import CostModel
 from weft.sharding import Mesh, NamedSharding, P
 
 
-class FreeWork(ReferenceBackend):
+class FreeCompute(ReferenceBackend):
     """A model in which computation takes no time: every device may compute the whole."""
 
     platform = "free-work"
@@ -22,7 +22,7 @@ class FreeWork(ReferenceBackend):
     )
 
 
-class DearWork(ReferenceBackend):
+class ExpensiveCompute(ReferenceBackend):
     """A model in which computation is slow: no product is computed twice."""
 
     platform = "dear-work"
@@ -33,7 +33,7 @@ class DearWork(ReferenceBackend):
 def backends(monkeypatch):
     monkeypatch.setattr(base, "_makers", dict(base._makers))
     monkeypatch.setattr(base, "_made", dict(base._made))
-    for backend in (FreeWork, DearWork):
+    for backend in (FreeCompute, ExpensiveCompute):
         base.register(backend.platform, backend)
 
 

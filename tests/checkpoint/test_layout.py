@@ -200,7 +200,7 @@ def test_pieces_cover_a_box_once():
         ((), (), 1),
     ):
         seen = np.zeros(shape, int)
-        for piece in store.pieces((0,) * len(shape), shape, block, 4, limit):
+        for piece in store.split_box((0,) * len(shape), shape, block, 4, limit):
             assert all(s.start % b == 0 for s, b in zip(piece, block))
             seen[piece] += 1
         assert (seen == 1).all()

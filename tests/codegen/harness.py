@@ -21,7 +21,7 @@ _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 def compile_kernel(kernel: LoopsKernel) -> CompiledKernel:
     """Return the native function of a kernel, from memory, from disk, or newly compiled."""
     name = program._kernel_name(kernel)
-    program._provide({name: kernel}, frozenset(), ())
+    program._load_kernels({name: kernel}, frozenset(), ())
     return program._kernels[name]
 
 

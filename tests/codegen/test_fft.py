@@ -13,7 +13,7 @@ from weft._engine.codegen.toolchain.native_library import link
 from weft._engine.compiler.kernels import fft_plan
 from weft._engine.compiler.kernels.fft_plan import FFT_CONVOLVED_TO, FFT_MOST_LANES
 from weft._engine.ir import fft
-from weft._engine.ir.program import BufRef, Fft, FftPart
+from weft._engine.ir.program import BufRef, Fft, FftConvolutionPart
 from weft._engine.util.primes import prime_factors
 
 pytestmark = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def run(
     at_end: bool,
     x: np.ndarray,
     out: np.ndarray,
-    products: fft.Factors | None = None,
+    products: fft.FftFactors | None = None,
 ) -> np.ndarray:
     """Run all tasks of a step, the last one first, with scratch memory that is NaN or infinite
     before it is written."""
@@ -173,7 +173,7 @@ def test_convolutions_touch_nothing_beyond_the_ends(inverse, n, taken, given, co
                         rows,
                         stage.inner,
                         *[BufRef(0)] * 3,
-                        FftPart(*stage.part, BufRef(0)),
+                        FftConvolutionPart(*stage.part, BufRef(0)),
                     )
                     memory[stage.out] = run(
                         step, draft, at_end, memory[stage.source], out, stage.factors
@@ -196,7 +196,7 @@ def test_sides_of_matrices_have_few_different_radices():
     ]
     assert tuple(few) == fft_plan._SIDES
     for n in (2 * 1009 - 1, 2 * 4099 - 1, 2 * 65537 - 1, FFT_CONVOLVED_TO):
-        column, row = fft_plan.matrix(n)
+        column, row = fft_plan.convolution_matrix_sides(n)
         assert n <= column * row <= 1.3 * n and len({*fft.radices(column), *fft.radices(row)}) <= 2
 
 

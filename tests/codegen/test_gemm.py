@@ -28,7 +28,7 @@ from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 from weft._engine.codegen.ir.microkernels import STREAMS
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import target
-from weft._engine.ir.build import Builder
+from weft._engine.ir.build import LoopsBuilder
 from weft._engine.ir.loops import Buf, For, LoopKind, LoopsKernel, StoreElement
 from weft._engine.ir.program import PLACE, BufRef, Gemm
 from weft._engine.util.record import replace
@@ -125,7 +125,7 @@ def bias_epilogue(case):
         if acc_type in ("f16", "bf16")
         else acc_type
     )
-    b = Builder()
+    b = LoopsBuilder()
     word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
     r, c = b.index("r"), b.index("c")
     row, col = b.iadd(word["row"], r), b.iadd(word["col"], c)
@@ -496,7 +496,7 @@ def test_an_epilogue_that_lies_as_c_is_asked_for():
 
 def test_program_runs_matmuls():
     from weft._engine.codegen.program.program import compile_program
-    from weft._engine.ir.program import Loop, ScheduledProgram, Slot, SlotKind
+    from weft._engine.ir.program import BufferSlot, Loop, ScheduledProgram, SlotKind
 
     m, n, k, rounds = 9, 20, 30, 3
     epilogue = bias_epilogue(Case(m, n, k))
@@ -522,7 +522,9 @@ def test_program_runs_matmuls():
     arrays = [a, b, bias, c, d]
     kinds = [SlotKind.INPUT] * 3 + [SlotKind.OUTPUT] * 2
     program = compile_program(
-        ScheduledProgram(tuple(Slot(kind, x.nbytes) for kind, x in zip(kinds, arrays)), steps, 0)
+        ScheduledProgram(
+            tuple(BufferSlot(kind, x.nbytes) for kind, x in zip(kinds, arrays)), steps, 0
+        )
     )
     program([x.ctypes.data for x in arrays])
     np.testing.assert_allclose(c, 2 * (a @ b + bias), rtol=1e-5, atol=1e-5)
@@ -817,7 +819,7 @@ def test_pieces_suffice(types, monkeypatch):
     real_describe, real_ensure, steps = gemm.describe, gemm.ensure, []
     monkeypatch.setattr(gemm, "describe", lambda step: (steps.append(step), real_describe(step))[1])
     monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, gemm.features(steps[0])))
-    monkeypatch.setattr(gemm, "is_kept", lambda name: False)
+    monkeypatch.setattr(gemm, "is_on_disk", lambda name: False)
     cases = [
         Case(m, n, 20, types) for m, n in [(1, 3), (5, 70), (6, 64), (27, 16), (40, 129), (200, 33)]
     ]
@@ -859,7 +861,7 @@ def test_last_rows_reach_back(case, whole, monkeypatch):
         "ensure",
         lambda symbol: real_ensure(symbol, None if whole else gemm.features(steps[0])),
     )
-    monkeypatch.setattr(gemm, "is_kept", lambda name: False)
+    monkeypatch.setattr(gemm, "is_on_disk", lambda name: False)
     monkeypatch.setattr(gemm, "_made", {})
     check(case)
     expected = gemm.features(steps[0])
@@ -869,7 +871,7 @@ def test_last_rows_reach_back(case, whole, monkeypatch):
 
 
 def test_an_epilogue_sees_rows_once_that_are_made_twice():
-    m, n, k, b = 100, 70, 900, Builder()
+    m, n, k, b = 100, 70, 900, LoopsBuilder()
     word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
     at = b.iadd(b.imul(b.iadd(word["row"], b.index("r")), n), b.iadd(word["col"], b.index("c")))
     count = StoreElement("y", at, b.op("add", b.load("y", at, "i32"), b.const(1, "i32")))
@@ -1062,7 +1064,7 @@ def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
     alone, both = [gemm.parts(symbol, gemm.machine(), found)[-1].text() for found in features]
     assert "@offsets" in both and "@offsets" not in alone and len(alone) < len(both)
     monkeypatch.setattr(gemm, "_made", {})
-    monkeypatch.setattr(gemm, "is_kept", lambda name: False)
+    monkeypatch.setattr(gemm, "is_on_disk", lambda name: False)
     gemm.ensure(symbol, features[0])
     gemm.ensure(symbol, features[1])
     [made] = gemm._made.values()

@@ -203,7 +203,7 @@ def test_finished_sums(types, apart, avx512, monkeypatch):
 @pytest.mark.parametrize("types", ["i8 i32 i32", "u8 i32 i32"])
 def test_ends_of_panels(types, avx512, monkeypatch):
     recipe, rng = GemmTypes(*types.split(), gemm.machine()), np.random.default_rng(5)
-    if not recipe.flips:
+    if not recipe.flips_signs:
         pytest.skip("no instruction for quadruples of bytes")
     kinds = functions(recipe, {"pack_b_copy"}, ["end_panel"], monkeypatch)
     for steps in SIZES:

@@ -112,12 +112,12 @@ def test_the_fingerprint_covers_code_generator_sources():
 
 def test_pending_objects_are_readable_before_they_are_written(tmp_path):
     made = []
-    cache.later(name := cache.key("later"), lambda: made.append(1) or b"data")
-    cache.later(cache.key("nothing"), lambda: None)
+    cache.write_later(name := cache.key("later"), lambda: made.append(1) or b"data")
+    cache.write_later(cache.key("nothing"), lambda: None)
     assert cache.has(name) and cache.read(name) == b"data"
     cache.flush()
     assert cache.read(name) == b"data" and len(made) <= 2 and len(list(tmp_path.rglob("*.o"))) == 1
-    cache.later(name, lambda: b"older")
+    cache.write_later(name, lambda: b"older")
     cache.write(name, b"newer")
     cache.flush()
     assert cache.read(name) == b"newer"
@@ -127,7 +127,9 @@ def test_other_threads_may_add_while_some_is_written(monkeypatch):
     """A garbage collection, which any allocation may start, lets other threads run during a loop
     over a dict."""
     adds = threading.Thread(
-        target=lambda: [cache.later(cache.key("added", str(i)), lambda: None) for i in range(300)]
+        target=lambda: [
+            cache.write_later(cache.key("added", str(i)), lambda: None) for i in range(300)
+        ]
     )
     pause = lambda *_: time.sleep(1e-5)
     thresholds = gc.get_threshold()
@@ -185,7 +187,7 @@ def test_a_damaged_index_counts_as_empty():
     name = cache.key("kernel")
     for data in (b"\xff\xfe", b"", b"../../elsewhere one two", f"{name} one".encode()):
         cache.write(name, data)
-        program._adopt(name, {})
+        program._load_stored_kernels(name, {})
         assert name not in program._kernels
 
 
@@ -195,7 +197,7 @@ posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no rights of grou
 
 
 @pytest.fixture
-def untold(monkeypatch):
+def reset_warnings(monkeypatch):
     """Reset the state: no folder checked, no warning printed."""
     monkeypatch.setattr(cache, "_safe", {})
     monkeypatch.setattr(cache, "_warned", [])

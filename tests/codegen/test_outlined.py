@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import random_array, run_native, ulps
-from weft._engine.codegen.kernel.vectorization_plan import OUTLINE_FROM, mostly_calls, repeated_math
+from weft._engine.codegen.kernel.vectorization_plan import (
+    OUTLINE_FROM,
+    consists_mostly_of_calls,
+    repeated_math,
+)
 from weft._engine.codegen.program.build_record import kernel_ir
 from weft._engine.ir.loops import (
     Buf,
@@ -83,7 +87,7 @@ def test_what_is_called():
 
 def test_only_bodies_of_calls_are_left_plain():
     body = repeated("sin", "f32", 200, OUTLINE_FROM).body
-    assert mostly_calls(body, frozenset({"sin"}))
-    assert not mostly_calls(body, frozenset())
+    assert consists_mostly_of_calls(body, frozenset({"sin"}))
+    assert not consists_mostly_of_calls(body, frozenset())
     assert "optnone" in kernel_ir(repeated("sin", "f32", 200, OUTLINE_FROM))
     assert "optnone" not in kernel_ir(repeated("sin", "f32", 200, OUTLINE_FROM - 1))

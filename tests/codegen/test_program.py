@@ -26,13 +26,13 @@ from weft._engine.ir.loops import (
 from weft._engine.ir.loops_eval import DTYPES
 from weft._engine.ir.program import (
     Branch,
+    BufferSlot,
     BufRef,
     Copy,
     HostCallStep,
     Launch,
     Loop,
     ScheduledProgram,
-    Slot,
     SlotKind,
     WhileLoop,
 )
@@ -61,13 +61,13 @@ def run(prog: ScheduledProgram, *arrays: np.ndarray):
     return native
 
 
-def slots(*arrays: np.ndarray, out: int, temps: tuple[int, ...] = ()) -> tuple[Slot, ...]:
+def slots(*arrays: np.ndarray, out: int, temps: tuple[int, ...] = ()) -> tuple[BufferSlot, ...]:
     """Return slots for arrays, the last `out` of them outputs, followed by temporaries."""
     kinds = [SlotKind.INPUT] * (len(arrays) - out) + [SlotKind.OUTPUT] * out
     offsets = np.cumsum([0, *temps])
     return (
-        *(Slot(kind, array.nbytes) for kind, array in zip(kinds, arrays)),
-        *(Slot(SlotKind.TEMP, size, int(at)) for size, at in zip(temps, offsets)),
+        *(BufferSlot(kind, array.nbytes) for kind, array in zip(kinds, arrays)),
+        *(BufferSlot(SlotKind.TEMP, size, int(at)) for size, at in zip(temps, offsets)),
     )
 
 

@@ -120,12 +120,12 @@ def test_values_in_a_program():
 
     program = simplify(weft.make_jaxpr(f)(np.ones((9, 9), np.float32)))
     found = {
-        eqn.primitive.name: band_analysis.read(program).get(v)
+        eqn.primitive.name: band_analysis.analyze_bands(program).get(v)
         for eqn in program.eqns
         for v in eqn.outvars
     }
     assert found["exp"] == {(0, 1): (-band_analysis.MOST, 0)} and found["select_n"] is None
-    assert band_analysis.read(program)[program.invars[0]] == found["exp"]
+    assert band_analysis.analyze_bands(program)[program.invars[0]] == found["exp"]
 
 
 @pytest.mark.parametrize("limit", [(1 << 63) - 1, 1 << 62, 1 << 41, (1 << 39) + 5, 90])
@@ -162,7 +162,7 @@ def test_masks_of_many_ways_to_an_iota():
         return wnp.where((at >= 0) & (ROWS() >= COLS()), q @ k.T, 0.0).sum(-1)
 
     program = simplify(weft.make_jaxpr(f)(Q[0], K[0]))
-    assert all(set(found) <= {(0, 1)} for found in band_analysis.read(program).values())
+    assert all(set(found) <= {(0, 1)} for found in band_analysis.analyze_bands(program).values())
 
 
 def test_infinities_and_nans_outside_change_nothing():

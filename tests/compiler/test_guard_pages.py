@@ -112,7 +112,7 @@ def expose(planned: P.ScheduledProgram) -> P.ScheduledProgram:
     for old in positions:
         slot = planned.slots[old]
         slots.append(
-            P.Slot(P.SlotKind.OUTPUT, slot.nbytes) if slot.is_temp and not slot.own else slot
+            P.BufferSlot(P.SlotKind.OUTPUT, slot.nbytes) if slot.is_temp and not slot.own else slot
         )
 
     def moved(part):

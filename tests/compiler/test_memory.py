@@ -8,7 +8,7 @@ import weft._engine.ops.layout as L
 import weft._engine.ops.reduce as R
 from tests.compiler.machine import check
 from tests.compiler.test_fusion import adam, dot, staged, values
-from weft._engine.compiler.schedule.arena import ArenaBuffer, place
+from weft._engine.compiler.schedule.arena import ArenaBuffer, assign_offsets
 from weft._engine.util.machine_model import machine_model
 
 
@@ -20,19 +20,19 @@ def life(nbytes, first, last):
 
 def test_buffers_that_never_live_together_share():
     a, b, c = life(640, 0, 1), life(640, 1, 2), life(640, 2, 3)
-    assert place([a, b, c]) == 1280
+    assert assign_offsets([a, b, c]) == 1280
     assert a.offset == c.offset != b.offset
 
 
 def test_a_hole_is_used_and_offsets_are_aligned():
     a, b, c = life(100, 0, 0), life(100, 0, 5), life(90, 1, 5)
-    assert place([a, b, c]) == 256
+    assert assign_offsets([a, b, c]) == 256
     assert c.offset == a.offset and all(x.offset % 64 == 0 for x in (a, b, c))
 
 
 def test_large_buffers_begin_at_huge_pages():
     a, b = life(100, 0, 3), life(machine_model().huge_page, 1, 3)
-    place([a, b])
+    assign_offsets([a, b])
     assert b.offset == machine_model().huge_page
 
 
@@ -43,7 +43,7 @@ def test_random_lives_do_not_overlap(seed):
     for _ in range(60):
         first = int(rng.integers(0, 50))
         buffers.append(life(int(rng.integers(1, 2000)), first, first + int(rng.integers(0, 10))))
-    top = place(buffers)
+    top = assign_offsets(buffers)
     for i, a in enumerate(buffers):
         assert a.offset + a.nbytes <= top
         for b in buffers[:i]:

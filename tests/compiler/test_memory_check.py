@@ -25,10 +25,10 @@ IN_PLACE = kernel(Buf("x0", "f32", 4), Buf("y0", "f32", 4, "out", "x0"))
 
 def program(*steps, temps=((16, 0), (16, 64))):
     slots = (
-        P.Slot(P.SlotKind.INPUT, 16),
-        P.Slot(P.SlotKind.OUTPUT, 16),
-        P.Slot(P.SlotKind.CONSTANT, 16),
-        *[P.Slot(P.SlotKind.TEMP, n, at) for n, at in temps],
+        P.BufferSlot(P.SlotKind.INPUT, 16),
+        P.BufferSlot(P.SlotKind.OUTPUT, 16),
+        P.BufferSlot(P.SlotKind.CONSTANT, 16),
+        *[P.BufferSlot(P.SlotKind.TEMP, n, at) for n, at in temps],
     )
     return P.ScheduledProgram(slots, steps, 1024)
 
@@ -140,7 +140,7 @@ def chain(x):
 
 def test_short_lifetimes_are_found(monkeypatch):
     """Arena allocation that frees memory one step early."""
-    original = arena.place
+    original = arena.assign_offsets
 
     def early(buffers):
         buffers = [*buffers]

@@ -22,7 +22,7 @@ from weft._engine.compiler.kernels import scatters
 from weft._engine.compiler.kernels.scatters import SCATTER_OWNERS
 from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.core.stage import stage
-from weft._engine.ir.build import Builder, _wrap
+from weft._engine.ir.build import LoopsBuilder, _wrap
 from weft._engine.ir.loops import Const, ScalarOp
 from weft._engine.ir.loops_text import print_kernel
 from weft._engine.ir.types import ShapedArray
@@ -298,7 +298,7 @@ def test_owners_see_their_updates_in_order(native, monkeypatch):
 @pytest.mark.parametrize("size", [10, 1 << 31, (1 << 31) + 2, 3_000_000_000, 5_000_000_000])
 def test_every_place_has_one_owner(size):
     """Also above 32-bit sizes; indices out of bounds have no owner."""
-    b, share = Builder(), -(-size // SCATTER_OWNERS)
+    b, share = LoopsBuilder(), -(-size // SCATTER_OWNERS)
     first = b.imul(b.index("t", SCATTER_OWNERS, 0), share)
     mine = scatters._between(
         b, b.cast(b.ref("place", "i32"), "i64"), first, b.imin(b.isub(size, first), share)

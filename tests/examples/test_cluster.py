@@ -165,7 +165,7 @@ def test_pods_find_the_coordinator(documents, monkeypatch):
         monkeypatch.setenv(variable, value)
     monkeypatch.setattr("socket.gethostname", lambda: f"{name}-3")
     monkeypatch.setattr("socket.getfqdn", lambda: f"{name}-3.{domain}")
-    found = launchers.find("k8s")
+    found = launchers.detect_environment("k8s")
     assert (found.address, found.size, found.rank) == (f"{name}-0.{domain}:55527", 4, 3)
 
 

@@ -10,7 +10,7 @@ import weft
 import weft.numpy as wnp
 from tests.harness.pages import blocks, needs_pages
 from weft import lax
-from weft._engine.ir.structure import structure
+from weft._engine.ir.structure import serialize_structure
 from weft._engine.transforms.expand import expand
 from weft.extend.core import (
     CallPrimitive,
@@ -276,7 +276,7 @@ def test_what_is_compiled_has_the_structure_of_plain_operations():
     plain = weft.make_jaxpr(scan(lambda v: wnp.sin(3.0 * v)))(X)
     from weft._engine.compiler.rewrite.simplify import simplify
 
-    assert structure(simplify(mine)) == structure(simplify(plain))
+    assert serialize_structure(simplify(mine)) == serialize_structure(simplify(plain))
 
 
 def test_lowerings_are_partitioned_like_their_operations():

@@ -256,7 +256,7 @@ def _fitting(name: str, r: random.Random) -> Any:
 # ---- arguments that do not fit
 
 
-class _Stranger:
+class _UnrelatedObject:
     """An object of an unrelated type."""
 
     def __repr__(self) -> str:
@@ -269,7 +269,7 @@ _GARBAGE: list[Callable[[random.Random], Any]] = [
             None,
             Ellipsis,
             NotImplemented,
-            _Stranger(),
+            _UnrelatedObject(),
             slice(None),
             slice(3, 1, -2),
             range(3),

@@ -180,7 +180,9 @@ def _case(what: str, seed: int) -> tuple[str, Callable[[], str | None]]:
 
     def of_program() -> str | None:
         try:
-            return judge.fault_of(program) if what == "programs" else judge.fault_beside(program)
+            return (
+                judge.fault_of(program) if what == "programs" else judge.compare_with_peer(program)
+            )
         except Exception as error:
             return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
@@ -395,7 +397,7 @@ def _show(what: str, seed: int) -> int:
     fault = (
         judge.fault_of(program, thorough=True)
         if what == "programs"
-        else judge.fault_beside(program)
+        else judge.compare_with_peer(program)
     )
     judge.close()
     print(fault or "no fault")

@@ -98,7 +98,7 @@ def fault_of(program: Program, *, thorough: bool = False) -> str | None:
     return None
 
 
-def fault_beside(program: Program) -> str | None:
+def compare_with_peer(program: Program) -> str | None:
     """Compare with the peer, sharded; if the peer refuses the layout, whole."""
     if any(values == "tiny" for _, _, values in program.arguments):
         return None  # the peer takes subnormal numbers for zero
@@ -115,7 +115,7 @@ def fault_beside(program: Program) -> str | None:
         got = runner.results(weft, task, way)
     except Exception as error:
         return f"the peer answers ({way}), here: {_said(error)}"
-    peer = _like_ours(program, got, peer)
+    peer = _mask_peer_nans(program, got, peer)
     wrong = difference(got, peer, program.exact, tolerance_of(program, task, got))
     if (
         wrong and "xp.float16" in program.text
@@ -137,12 +137,17 @@ def fault_beside(program: Program) -> str | None:
         peer = others("the peer").ask(task, "whole")
         if not isinstance(peer, str):
             wrong = difference(
-                got, _like_ours(program, got, peer), program.exact, tolerance_of(program, task, got)
+                got,
+                _mask_peer_nans(program, got, peer),
+                program.exact,
+                tolerance_of(program, task, got),
             )
     return wrong and f"beside the peer, {way}: {wrong}"
 
 
-def _like_ours(program: Program, got: list[np.ndarray], peer: list[np.ndarray]) -> list[np.ndarray]:
+def _mask_peer_nans(
+    program: Program, got: list[np.ndarray], peer: list[np.ndarray]
+) -> list[np.ndarray]:
     """Return the peer's results, with NaN where weft has NaN if they may be minima or maxima over
     devices, for which the peer ignores NaN."""
     if [x.shape for x in got] != [x.shape for x in peer]:

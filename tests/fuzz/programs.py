@@ -100,7 +100,7 @@ def _values(
         )
 
 
-class _Maker:
+class _ProgramGenerator:
     """The state that all parts of a program share: the mesh, the dtypes, the kinds of values."""
 
     def __init__(self, r: random.Random):
@@ -160,7 +160,7 @@ class _Maker:
 def make(seed: int) -> Program:
     """Return the program number `seed`."""
     r = random.Random(seed)
-    maker = _Maker(r)
+    maker = _ProgramGenerator(r)
     small = r.random() < 0.08
     values, arguments = [], []
     shapes: list[tuple[int, ...]] = []
@@ -206,7 +206,7 @@ def make(seed: int) -> Program:
 
 
 def _finish(
-    maker: _Maker,
+    maker: _ProgramGenerator,
     b: Body,
     arguments: list,
     values: list[Value],

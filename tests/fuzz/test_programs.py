@@ -32,7 +32,9 @@ def servers():
 @pytest.mark.oracle
 def test_a_sample_beside_the_peer():
     assert os.environ.get("WEFT_ORACLE_PYTHON"), "names the peer's Python"
-    assert {seed: fault for seed in range(100) if (fault := judge.fault_beside(make(seed)))} == {}
+    assert {
+        seed: fault for seed in range(100) if (fault := judge.compare_with_peer(make(seed)))
+    } == {}
 
 
 def test_a_seed_is_one_program():

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from weft._engine.backends.cpu.buffer import HostBuffer
-from weft._engine.backends.cpu.loaded import CpuLoaded
+from weft._engine.backends.cpu.loaded import CpuProgram
 
 ZONE = 4096
 MARK = 0xA5
@@ -45,8 +45,8 @@ class _Guarded:
         return copy
 
 
-def _run(self: CpuLoaded, ins: list[HostBuffer]) -> list[HostBuffer]:
-    """Run `CpuLoaded.run` in guarded memory."""
+def _run(self: CpuProgram, ins: list[HostBuffer]) -> list[HostBuffer]:
+    """Run `CpuProgram.run` in guarded memory."""
     before = [b.view("u1", (b.nbytes,)).tobytes() for b in ins]
     taken = set(self.aliases.values())
     outs = {i: _Guarded(n) for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases}
@@ -77,9 +77,9 @@ def _run(self: CpuLoaded, ins: list[HostBuffer]) -> list[HostBuffer]:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    plain = CpuLoaded.run
-    CpuLoaded.run = _run
+    plain = CpuProgram.run
+    CpuProgram.run = _run
     try:
         yield
     finally:
-        CpuLoaded.run = plain
+        CpuProgram.run = plain

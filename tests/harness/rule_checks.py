@@ -269,14 +269,14 @@ def _joined(
 
 def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-6) -> None:
     """Check the pull-style lowering against the reference."""
-    from weft._engine.ir.build import Builder, type_name
+    from weft._engine.ir.build import LoopsBuilder, type_name
     from weft._engine.ir.loops import Buf, For, LoopsKernel, StoreElement
     from weft._engine.ir.loops_eval import DTYPES, evaluate
 
     args = [np.asarray(a) for a in args]
     wants = run(primitive, args, params)
     in_avals, out_avals = [typeof(a) for a in args], [typeof(o) for o in wants]
-    b = Builder()
+    b = LoopsBuilder()
     bufs = [Buf(f"x{i}", type_name(a.dtype), max(a.size, 1), "in") for i, a in enumerate(args)]
     bufs += [Buf(f"y{i}", type_name(o.dtype), max(o.size, 1), "out") for i, o in enumerate(wants)]
 

@@ -5,19 +5,19 @@ import random
 
 import pytest
 
-from weft._engine.ir.build import GREATEST, LEAST, Builder
+from weft._engine.ir.build import GREATEST, LEAST, LoopsBuilder
 from weft._engine.ir.loops import Const, Load, ScalarOp
 
 
 def test_equal_expressions_are_one_object():
-    b = Builder()
+    b = LoopsBuilder()
     x, y = b.load("x", b.index("i", 8), "f32"), b.const(2.0, "f32")
     assert b.op("mul", x, y) is b.op("mul", x, 2.0)
     assert b.const(0.0, "f32") is not b.const(-0.0, "f32")
 
 
 def test_index_arithmetic_is_affine():
-    b = Builder()
+    b = LoopsBuilder()
     i, j = b.index("i", 4), b.index("j", 8)
     a = b.iadd(b.imul(b.iadd(i, 3), 8), j)
     assert b.isub(a, b.iadd(b.imul(i, 8), 24)) is j
@@ -27,7 +27,7 @@ def test_index_arithmetic_is_affine():
 
 
 def test_linear_sums_are_those_of_single_steps():
-    b = Builder()
+    b = LoopsBuilder()
     i, j = b.index("i", 4), b.index("j", 8)
     assert b.linear([(i, 8), (j, 1)], 3) is b.iadd(b.iadd(b.imul(i, 8), j), 3)
     assert b.linear([(i, 8), (-3, 1), (j, 2), (3, 1)]) is b.iadd(b.imul(i, 8), b.imul(j, 2))
@@ -35,7 +35,7 @@ def test_linear_sums_are_those_of_single_steps():
 
 
 def test_quotient_and_remainder_join_again():
-    b = Builder()
+    b = LoopsBuilder()
     k = b.index("k", 35)
     q, r = b.idiv(k, 5), b.irem(k, 5)
     assert b.iadd(b.imul(q, 5), r) is k
@@ -43,7 +43,7 @@ def test_quotient_and_remainder_join_again():
 
 
 def test_parts_of_parts_join_again():
-    b = Builder()
+    b = LoopsBuilder()
     k = b.index("k", 5000)
     q = b.idiv(k, 128)
     parts = [(b.idiv(q, 2), 256), (b.irem(q, 2), 128), (b.irem(k, 128), 1)]
@@ -56,7 +56,7 @@ def test_parts_of_parts_join_again():
 
 
 def test_comparisons_are_decided_by_ranges():
-    b = Builder()
+    b = LoopsBuilder()
     i = b.index("i", 4)
     assert b.icmp("lt", i, 4).value is True and b.icmp("ge", i, 4).value is False
     assert isinstance(b.icmp("lt", i, 3), ScalarOp)
@@ -66,7 +66,7 @@ def test_comparisons_are_decided_by_ranges():
 
 def test_what_may_wrap_has_no_range():
     """A bool plus the largest i64 is the smallest one, not above it."""
-    b = Builder()
+    b = LoopsBuilder()
     x = b.cast(b.ref("x", "bool"), "i64")
     assert b.range(b.iadd(x, GREATEST)) == (LEAST, GREATEST) and b.range(
         b.iadd(x, GREATEST - 1)
@@ -81,12 +81,12 @@ def test_what_may_wrap_has_no_range():
 
 def test_remainders_of_data_may_be_negative():
     """Also of what is an index elsewhere, one that is negative where its guard is false."""
-    b = Builder()
+    b = LoopsBuilder()
     place = b.isub(b.index("i", 40), b.index("j", 6))
     assert b.range(b.irem(place, 7)) == (0, 6)
     data = b.op("rem", place, b.const(7, "i64"))
     assert isinstance(b.icmp("lt", data, 0), ScalarOp) and data.op == "rem"
-    other = Builder()
+    other = LoopsBuilder()
     again = other.same(
         data, (other.isub(other.index("k", 40), other.index("j", 6)), other.const(7, "i64")), b
     )
@@ -94,7 +94,7 @@ def test_remainders_of_data_may_be_negative():
 
 
 def test_guards():
-    b = Builder()
+    b = LoopsBuilder()
     i = b.index("i", 4)
     assert b.load("x", i, "f32", b.const(True, "bool")) == Load("x", i, "f32")
     assert b.load("x", i, "f32", b.const(False, "bool")) is b.const(0.0, "f32")
@@ -103,7 +103,7 @@ def test_guards():
 
 
 def test_a_load_is_zero_where_its_guard_is_false():
-    b = Builder()
+    b = LoopsBuilder()
     i, n = b.index("i", 9), b.load("n", 0, "i64")
     low, high = b.op("le", n, i), b.op("lt", i, b.op("mul", n, n))
     both = b.op("and", low, high)
@@ -115,7 +115,7 @@ def test_a_load_is_zero_where_its_guard_is_false():
 
 
 def test_halves_are_computed_in_f32_and_rounded_when_stored():
-    b = Builder()
+    b = LoopsBuilder()
     x = b.load("x", b.index("i", 4), "bf16")
     total = b.op("add", x, x)
     assert total.type == "f32"
@@ -129,19 +129,19 @@ def test_halves_are_computed_in_f32_and_rounded_when_stored():
 def test_random_index_expressions_mean_what_they_say():
     rnd = random.Random(0)
     for _ in range(200):
-        b = Builder()
+        b = LoopsBuilder()
         sizes = {"i": rnd.randint(1, 5), "j": rnd.randint(1, 6), "k": rnd.randint(1, 4)}
         env = {n: rnd.randrange(s) for n, s in sizes.items()}
         pool = [(b.index(n, s), env[n]) for n, s in sizes.items()]
         for _ in range(8):
-            pool.append(one_more(b, rnd, pool))
+            pool.append(extend_expression(b, rnd, pool))
         for x, want in pool:
             assert value(x, env) == want
             low, high = b.range(x)
             assert low <= want <= high
 
 
-def one_more(b, rnd, pool):
+def extend_expression(b, rnd, pool):
     """An expression made from others, and its value."""
     (x, f), (y, g), c = rnd.choice(pool), rnd.choice(pool), rnd.randint(1, 7)
     return rnd.choice(
@@ -176,7 +176,7 @@ def value(x, env):
 def test_division_takes_rows_and_columns_apart():
     """A flat position over rows and columns, split into (blocks, rows, columns), is the flat
     position again."""
-    b = Builder()
+    b = LoopsBuilder()
     row, col = b.index("row", 1024), b.index("col", 256)
     flat = b.iadd(b.imul(row, 256), col)
     block, inner = b.idiv(flat, 128 * 256), b.irem(b.idiv(flat, 256), 128)
@@ -185,7 +185,7 @@ def test_division_takes_rows_and_columns_apart():
 
 
 def test_loops_of_one_name_are_no_longer_than_the_first():
-    b = Builder()
+    b = LoopsBuilder()
     c = b.index("c", 8)
     assert b.icmp("lt", b.iadd(c, 1), 9).value and b.index("c", 3) is b.index("c") is c
     with pytest.raises(

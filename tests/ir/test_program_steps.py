@@ -38,6 +38,6 @@ def test_refs_of_enters_bodies():
 
 
 def test_refs_of_enters_parts_of_transforms():
-    part = P.FftPart(1, 1, 0, 0, False, False, P.BufRef(7))
+    part = P.FftConvolutionPart(1, 1, 0, 0, False, False, P.BufRef(7))
     fft = P.Fft("forward", "f32", 8, 1, 1, P.BufRef(0), P.BufRef(1), P.BufRef(2), part)
     assert [ref.slot for ref in P.refs_of(fft)] == [0, 1, 2, 7]

@@ -15,6 +15,7 @@ from weft._engine.ir.loops import (
 )
 from weft._engine.ir.program import (
     Branch,
+    BufferSlot,
     BufRef,
     Copy,
     Gemm,
@@ -23,7 +24,6 @@ from weft._engine.ir.program import (
     LibraryCall,
     Loop,
     ScheduledProgram,
-    Slot,
     SlotKind,
     WhileLoop,
 )
@@ -77,7 +77,11 @@ def test_every_kind_of_step():
             ),
         ),
     )
-    slots = (Slot(SlotKind.INPUT, 32), Slot(SlotKind.OUTPUT, 32), Slot(SlotKind.TEMP, 128, 16))
+    slots = (
+        BufferSlot(SlotKind.INPUT, 32),
+        BufferSlot(SlotKind.OUTPUT, 32),
+        BufferSlot(SlotKind.TEMP, 128, 16),
+    )
     text = program_text(ScheduledProgram(slots, steps, 144, "f"))
     assert text.splitlines()[:18] == [
         "program f  arena 144 B",

@@ -16,7 +16,7 @@ import weft.numpy as wnp
 from weft import lax
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Jaxpr
-from weft._engine.ir.structure import Unserializable, structure
+from weft._engine.ir.structure import Unserializable, serialize_structure
 from weft._engine.runtime.device import devices
 from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
@@ -105,8 +105,8 @@ DIFFERENT = {
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_what_differs_has_other_bytes(case):
     one, other = DIFFERENT[case]
-    assert structure(traced(one)) != structure(traced(other))
-    assert structure(traced(one)) == structure(traced(one))
+    assert serialize_structure(traced(one)) != serialize_structure(traced(other))
+    assert serialize_structure(traced(one)) == serialize_structure(traced(one))
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,14 @@ def test_what_differs_has_other_bytes(case):
     ids=str,
 )
 def test_types_of_inputs_differ(aval):
-    assert structure(traced(lambda x: x * 2, aval)) != structure(traced(lambda x: x * 2, X))
+    assert serialize_structure(traced(lambda x: x * 2, aval)) != serialize_structure(
+        traced(lambda x: x * 2, X)
+    )
 
 
 def test_names_and_lines_do_not_matter():
     one, other = named(lambda x: wnp.sin(x) * 2, "one"), named(lambda y: wnp.sin(y) * 2, "other")
-    assert structure(traced(one)) == structure(traced(other))
+    assert serialize_structure(traced(one)) == serialize_structure(traced(other))
 
 
 VALUES = [
@@ -194,19 +196,27 @@ VALUES = [
 
 
 def test_all_values_differ():
-    written = [structure(value) for value in VALUES]
+    written = [serialize_structure(value) for value in VALUES]
     assert len(set(written)) == len(VALUES)
-    assert written == [structure(value) for value in VALUES]
+    assert written == [serialize_structure(value) for value in VALUES]
 
 
 def test_parts_do_not_run_together():
-    assert structure((1, 2), 3) != structure((1,), 2, 3) != structure(1, 2, 3)
-    assert structure("a", "b") != structure("ab", "")
+    assert (
+        serialize_structure((1, 2), 3)
+        != serialize_structure((1,), 2, 3)
+        != serialize_structure(1, 2, 3)
+    )
+    assert serialize_structure("a", "b") != serialize_structure("ab", "")
 
 
 def test_arrays_count_by_content_not_by_layout():
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert structure(x) == structure(np.asfortranarray(x)) != structure(x.T)
+    assert (
+        serialize_structure(x)
+        == serialize_structure(np.asfortranarray(x))
+        != serialize_structure(x.T)
+    )
 
 
 class Sub(int):
@@ -234,7 +244,7 @@ class Sub(int):
 )
 def test_what_cannot_be_told_apart_is_refused(value):
     with pytest.raises(Unserializable):
-        structure(value)
+        serialize_structure(value)
 
 
 REFUSED = {
@@ -248,22 +258,22 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_programs_that_call_python_are_refused(case):
     with pytest.raises(Unserializable):
-        structure(traced(REFUSED[case]))
+        serialize_structure(traced(REFUSED[case]))
 
 
 def test_operations_of_others_are_refused():
     mine = ElementwiseOp("structure_test", register=False)
     mine.define(type=lambda x: x, reference=lambda x: x)
     with pytest.raises(Unserializable, match="structure_test"):
-        structure(traced(mine.bind))
+        serialize_structure(traced(mine.bind))
 
 
 def test_an_operation_with_a_foreign_rule_is_refused(monkeypatch):
     jaxpr = traced(wnp.sin)
-    structure(jaxpr)
+    serialize_structure(jaxpr)
     monkeypatch.setattr(jaxpr.eqns[-1].primitive, "lower", lambda *args: args)
     with pytest.raises(Unserializable, match="sin"):
-        structure(jaxpr)
+        serialize_structure(jaxpr)
 
 
 @weft.custom_jvp
@@ -275,10 +285,14 @@ doubled.defjvp(lambda primals, tangents: (doubled(*primals), tangents[0] * 2))
 
 
 def test_unread_derivative_rules_do_not_change_structure():
-    assert structure(traced(doubled)) == structure(traced(doubled))
-    assert structure(traced(weft.nn.relu)) and structure(traced(lambda x: weft.nn.logsumexp(x)))
+    assert serialize_structure(traced(doubled)) == serialize_structure(traced(doubled))
+    assert serialize_structure(traced(weft.nn.relu)) and serialize_structure(
+        traced(lambda x: weft.nn.logsumexp(x))
+    )
     policy = weft.checkpoint_policies.dots_saveable
-    assert structure(traced(weft.grad(lambda x: weft.checkpoint(wnp.sin, policy=policy)(x).sum())))
+    assert serialize_structure(
+        traced(weft.grad(lambda x: weft.checkpoint(wnp.sin, policy=policy)(x).sum()))
+    )
 
 
 SCRIPT = """

@@ -17,8 +17,8 @@ from weft._engine.core.trace import extend_axis_env, typeof
 from weft._engine.ir.collective_spec import (
     COLLECTIVES,
     COMPLETED_BY,
-    carry_out,
     collective_axes,
+    evaluate_collective,
     spec_of,
 )
 from weft._engine.ir.jaxpr import Literal
@@ -37,7 +37,7 @@ def run_on_devices(jaxpr, args):
             if eqn.primitive.kind == "collective":
                 group = members(place, collective_axes(eqn.params))
                 given = [[read(other, a) for a in eqn.invars] for other in group]
-                outs = carry_out(eqn.primitive, given, eqn.params)[group.index(place)]
+                outs = evaluate_collective(eqn.primitive, given, eqn.params)[group.index(place)]
             else:
                 out = eqn.primitive.reference(*[read(place, a) for a in eqn.invars], **eqn.params)
                 outs = out if eqn.primitive.multiple_results else [out]
@@ -73,7 +73,7 @@ def test_exchange_is_the_meaning(dtype):
 def test_ragged_exchange(per_target):
     args = (*data(1, 2), *lists(0, per_target))
     params = {"axis_name": ("i",), "axis_index_groups": None}
-    got = carry_out(
+    got = evaluate_collective(
         lax.ragged_all_to_all_p, [[x[i] for x in args] for i in range(len(args[0]))], params
     )
     np.testing.assert_array_equal([y for (y,) in got], expected_ragged(*args))
@@ -83,7 +83,7 @@ def test_values_that_travel_together():
     from weft._engine.partition.combine import combined_reduction
 
     given = [[np.float32(i), np.arange(2) + i] for i in range(3)]
-    got = carry_out(
+    got = evaluate_collective(
         combined_reduction(lax.psum_p), given, {"axes": ("i",), "axis_index_groups": None}
     )
     assert [(float(x), y.tolist()) for x, y in got] == [(3.0, [3, 6])] * 3
@@ -91,11 +91,13 @@ def test_values_that_travel_together():
 
 def test_local_ones():
     x = np.arange(4.0)
-    assert [y.tolist() for (y,) in carry_out(registry["own_slice"], [[x], [-x]], {"axis_name": ("i",), "axis_size": 2, "dim": 0})] == [
+    assert [y.tolist() for (y,) in evaluate_collective(registry["own_slice"], [[x], [-x]], {"axis_name": ("i",), "axis_size": 2, "dim": 0})] == [
         [0.0, 1.0], [-2.0, -3.0]]  # fmt: skip
     assert [
         float(y)
-        for (y,) in carry_out(lax.pvary_p, [[np.float32(1)], [np.float32(2)]], {"axes": ("i",)})
+        for (y,) in evaluate_collective(
+            lax.pvary_p, [[np.float32(1)], [np.float32(2)]], {"axes": ("i",)}
+        )
     ] == [1.0, 2.0]
 
 

@@ -244,12 +244,12 @@ def test_ties_share_the_derivative(primitive):
 )
 def test_scatter_position_of_the_lowering(case, mode):
     """The positions in kernels equal the positions in the reference."""
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.loops_eval import apply
 
     x, indices, updates, params, numbers, sizes = scatter_case(case, mode)
     starts = dict(windows(x.shape, indices, numbers, sizes, mode))
-    b = Builder()
+    b = LoopsBuilder()
 
     def value(e):
         if hasattr(e, "value"):

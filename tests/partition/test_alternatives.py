@@ -8,7 +8,7 @@ from tests.spmd.byte_programs import DTYPE, flat
 from tests.spmd.harness import P, make, specs_of
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.core.stage import stage
-from weft._engine.ir.specs import join
+from weft._engine.ir.specs import join_axis_parts
 from weft._engine.ir.types import ShapedArray
 from weft._engine.partition import alternatives
 from weft._engine.partition.partition import partition
@@ -100,4 +100,4 @@ def test_explained_by_the_axes_of_the_user():
     x = weft.device_put(wnp.ones((64, 64)), weft.NamedSharding(mesh, weft.P("a", "b")))
     moved = weft.explain(weft.jit(lambda v: v.T, out_shardings=x.sharding), x).collectives
     assert [r.axes for r in moved] == [("a.1",), ("a", "b")]
-    assert moved[-1].after == "P('b', 'a')" and join(("a.0", "b")) == ("a.0", "b")
+    assert moved[-1].after == "P('b', 'a')" and join_axis_parts(("a.0", "b")) == ("a.0", "b")

@@ -18,7 +18,7 @@ from weft._engine.partition.propagation import propagate
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 
-def made_for(layers: int, monkeypatch) -> int:
+def count_analyzed_equations(layers: int, monkeypatch) -> int:
     """Return the number of equations whose candidates were computed, in a training step with this
     many equal layers."""
     made = []
@@ -43,7 +43,7 @@ def made_for(layers: int, monkeypatch) -> int:
 
 
 def test_candidates_do_not_grow_with_the_number_of_layers(monkeypatch):
-    few, many = (made_for(layers, monkeypatch) for layers in (6, 18))
+    few, many = (count_analyzed_equations(layers, monkeypatch) for layers in (6, 18))
     assert 0 < few == many
 
 

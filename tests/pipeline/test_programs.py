@@ -477,8 +477,8 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts_are_kept_as_plain_data(name):
     layout = LAYOUTS[name]()
-    assert programs._unpack_build(
-        marshal.loads(marshal.dumps(programs._plain((layout, True, None))))
+    assert programs._from_plain_data(
+        marshal.loads(marshal.dumps(programs._to_plain_data((layout, True, None))))
     ) == (
         layout,
         True,
@@ -488,9 +488,9 @@ def test_layouts_are_kept_as_plain_data(name):
 
 def test_what_is_read_makes_nothing_but_layouts():
     with pytest.raises(KeyError):
-        programs._unpack_build(("system", "true"))
+        programs._from_plain_data(("system", "true"))
     with pytest.raises(programs.Unserializable):
-        programs._plain((np.float32, ()))
+        programs._to_plain_data((np.float32, ()))
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ FAULTS = (
         "dropped mask",
         "the last vector of a loop of a variable extent is stored whole",
         "weft/_engine/codegen/kernel/kernel_emitter.py",
-        "self._vector_pass(stmt, clamped, extent, 1, masked=True)",
-        "self._vector_pass(stmt, clamped, extent, 1, masked=False)",
+        "self._emit_vector_blocks(stmt, clamped, extent, 1, masked=True)",
+        "self._emit_vector_blocks(stmt, clamped, extent, 1, masked=False)",
     ),
     PlantedFault(
         "wrong cast rounding",

@@ -288,7 +288,7 @@ def _replace(scene: Scene) -> None:
     for process in scene.running.processes:
         process.send_signal(signal.SIGSTOP)
     try:
-        if not _finishes(scene.folder, scene.case.size, scene.case):
+        if not _restart_and_check(scene.folder, scene.case.size, scene.case):
             raise NotStarted("the successor did not finish")
     finally:
         for process in scene.running.processes:
@@ -355,7 +355,7 @@ class NotStarted(Exception):
 
 
 @contextlib.contextmanager
-def started(
+def start_ranks(
     folder: str, size: int, serves: bool, shrinks: bool
 ) -> Iterator[tuple[Running, Network]]:
     """Start the program on `size` ranks that are connected through a network."""
@@ -394,15 +394,15 @@ def run(seed: int, times: list[float]) -> str:
     this = case(seed)
     with folder_of_this_process() as folder:
         before = set(os.listdir("/dev/shm"))
-        with started(folder, this.size, this.serves, this.shrinks) as (running, network):
+        with start_ranks(folder, this.size, this.serves, this.shrinks) as (running, network):
             wrong = _disturbed(Scene(this, running, network, folder), times) or _orphans(
                 running.pids()
             )
             shown = running.shown() if wrong else ""
             saved, pids = _saved(running, this.size), running.pids()
-        wrong = wrong or _lost(folder, saved) or _left(pids, before)
+        wrong = wrong or _check_saved_steps(folder, saved) or _find_leaked_segments(pids, before)
         for attempt in range(1, 4):
-            if wrong or _finishes(folder, max(1, this.size - attempt % 2), this):
+            if wrong or _restart_and_check(folder, max(1, this.size - attempt % 2), this):
                 break
         else:
             wrong = "no later start finished"
@@ -439,10 +439,10 @@ def _disturbed(scene: Scene, times: list[float]) -> str:
         running.kill(this.victim, signal.SIGCONT)
         if await_end(running, [this.victim], bound()):
             return f"rank {this.victim}, which was stopped, did not end"
-    return _misfit(running, this, outcome)
+    return _compare_with_outcome(running, this, outcome)
 
 
-def _misfit(running: Running, this: Case, outcome: str) -> str:
+def _compare_with_outcome(running: Running, this: Case, outcome: str) -> str:
     """Return how the ends of the processes differ from the required outcome of the fault."""
     codes = [process.returncode for process in running.processes]
     groups = set()
@@ -492,7 +492,7 @@ def _orphans(pids: list[int]) -> str:
     return f"processes {orphans} are left" if orphans else ""
 
 
-def _left(pids: list[int], before: set[str]) -> str:
+def _find_leaked_segments(pids: list[int], before: set[str]) -> str:
     """Return the shared memory segments that ranks did not remove. MPI names its segments by
     process, and other programs may use MPI here."""
     new = set(os.listdir("/dev/shm")) - before
@@ -502,7 +502,7 @@ def _left(pids: list[int], before: set[str]) -> str:
     return f"shared memory is left: {segments}" if segments else ""
 
 
-def _lost(folder: str, saved: list[int]) -> str:
+def _check_saved_steps(folder: str, saved: list[int]) -> str:
     """Check the steps in the folder in a separate process, and return what is wrong with them."""
     program = (
         "import sys; import numpy as np; from weft import checkpoint; from tests.processes.elastic_faults import value_at\n"
@@ -529,9 +529,9 @@ def _lost(folder: str, saved: list[int]) -> str:
     )
 
 
-def _finishes(folder: str, size: int, this: Case) -> bool:
+def _restart_and_check(folder: str, size: int, this: Case) -> bool:
     """Restart the program undisturbed, and return whether it finishes with the right parameters."""
-    with started(folder, size, this.serves, False) as (running, _):
+    with start_ranks(folder, size, this.serves, False) as (running, _):
         late = await_end(running, list(range(size)), bound())
         return not late and all(
             "finished True" in running.output(rank) and process.returncode == 0

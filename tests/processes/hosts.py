@@ -144,7 +144,7 @@ class Hosts:
         self.run(0, "tc qdisc del dev lo root")
         return True
 
-    def sent(self, host: int) -> int:
+    def bytes_sent(self, host: int) -> int:
         """Return the number of bytes that a host has sent."""
         _, _, sent = self.run(host, "ip -statistics -oneline link show dev eth0").partition("TX:")
         return int(next(word for word in sent.split() if word.isdecimal()))

@@ -26,7 +26,7 @@ RUN = (
 )
 
 
-def chosen(count: int, first: int = 0) -> list[programs.Program]:
+def draw_programs(count: int, first: int = 0) -> list[programs.Program]:
     """Return `count` programs on eight devices."""
     tasks = []
     while len(tasks) < count:
@@ -100,7 +100,7 @@ def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 
 if __name__ == "__main__":
     os.environ["WEFT_NUM_DEVICES"] = "8"  # for one process; each of several gets its own number
     count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    some = chosen(count, first)
+    some = draw_programs(count, first)
     found = [line for i in range(0, count, 20) for line in faults(some[i : i + 20], timeout=600.0)]
     print(
         "\n".join(found)

@@ -75,7 +75,7 @@ if what == "slow":
 """
 
 
-def say(*words: str, **options) -> subprocess.CompletedProcess:
+def run_checked(*words: str, **options) -> subprocess.CompletedProcess:
     """Run a command that must succeed."""
     return subprocess.run(words, check=True, capture_output=True, text=True, **options)
 
@@ -152,9 +152,9 @@ def cluster(reserves_ports: bool = False) -> Iterator[Cluster]:
 def _make_network(stack: contextlib.ExitStack) -> None:
     bridge = f"{PREFIX}br"
     stack.callback(subprocess.run, ["ip", "link", "del", bridge], capture_output=True, check=False)
-    say("ip", "link", "add", bridge, "type", "bridge")
-    say("ip", "addr", "add", f"{CONTROLLER}/24", "dev", bridge)
-    say("ip", "link", "set", bridge, "up")
+    run_checked("ip", "link", "add", bridge, "type", "bridge")
+    run_checked("ip", "addr", "add", f"{CONTROLLER}/24", "dev", bridge)
+    run_checked("ip", "link", "set", bridge, "up")
     for i, (node, address) in enumerate(NODES.items()):
         namespace = f"{PREFIX}-{node}"
         hosts = Path("/etc/netns", namespace)
@@ -165,8 +165,8 @@ def _make_network(stack: contextlib.ExitStack) -> None:
         hosts.mkdir(parents=True)
         lines = ["127.0.0.1 localhost", *[f"{where} {name}" for name, where in NODES.items()]]
         hosts.joinpath("hosts").write_text("\n".join(lines) + "\n")
-        say("ip", "netns", "add", namespace)
-        say(
+        run_checked("ip", "netns", "add", namespace)
+        run_checked(
             "ip",
             "link",
             "add",
@@ -179,13 +179,13 @@ def _make_network(stack: contextlib.ExitStack) -> None:
             "netns",
             namespace,
         )
-        say("ip", "link", "set", f"{PREFIX}v{i}", "master", bridge, "up")
+        run_checked("ip", "link", "set", f"{PREFIX}v{i}", "master", bridge, "up")
         for words in (
             ("addr", "add", f"{address}/24", "dev", "eth0"),
             ("link", "set", "eth0", "up"),
             ("link", "set", "lo", "up"),
         ):
-            say("ip", "-n", namespace, *words)
+            run_checked("ip", "-n", namespace, *words)
 
 
 def _configure(folder: Path, reserves_ports: bool) -> None:
@@ -220,19 +220,19 @@ def _start(folder: Path, environment: dict[str, str]) -> None:
         f"--{name}={folder}/munge.{suffix}"
         for name, suffix in (("key-file", "key"), ("socket", "socket"), ("log-file", "log"))
     ]
-    say(
+    run_checked(
         "munged",
         "--force",
         *own,
         f"--pid-file={folder}/munged.pid",
         f"--seed-file={folder}/munge.seed",
     )
-    say("slurmctld", "-f", str(folder / "slurm.conf"), env=environment)
+    run_checked("slurmctld", "-f", str(folder / "slurm.conf"), env=environment)
     for node in NODES:
         # the nodes share this machine's files, so the files private to each node are mounted
         # separately
         script = f"hostname {node} && mount --bind {folder}/pmix-of/{node} {folder}/pmix && exec slurmd -f {folder}/slurm.conf"
-        say(
+        run_checked(
             "ip",
             "netns",
             "exec",
@@ -247,7 +247,7 @@ def _start(folder: Path, environment: dict[str, str]) -> None:
         )
     until = time.monotonic() + 60
     while (
-        "idle" not in (states := say("sinfo", "-h", "-o", "%t %D", env=environment).stdout)
+        "idle" not in (states := run_checked("sinfo", "-h", "-o", "%t %D", env=environment).stdout)
         or "idle 2" not in states
     ):
         if time.monotonic() > until:

@@ -75,7 +75,7 @@ def compiles_slowly():
         with agreement.elect_compiler(0, "a program") as is_mine:
             if is_mine:
                 with (
-                    agreement.busy("compiling it")
+                    agreement.report_progress("compiling it")
                     if sys.argv[1] == "busy"
                     else contextlib.nullcontext()
                 ):

@@ -25,7 +25,7 @@ def meets():
     began = time.monotonic()
     try:
         if sys.argv[1] == "works" and me == 1:
-            with shared.busy("reading data"):
+            with shared.report_busy("reading data"):
                 time.sleep(12)
         checkpoint.save(sys.argv[2], {"array": array}, 1).wait()
         if sys.argv[1] == "is absent after a save" and me == 1:

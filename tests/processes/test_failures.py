@@ -57,7 +57,7 @@ def victims():
         if what == "leave" and shared.rank == 1:
             sys.exit(0)
         if what == "busy":
-            with shared.busy("compiling step"):
+            with shared.report_busy("compiling step"):
                 time.sleep(5 * (shared.rank == 1))
             step()
             print("went on", flush=True)
@@ -224,7 +224,7 @@ def interrupted_as_it_reports():
     came = []
 
     def news(frame, event, arg):
-        if frame.f_code is state._report.__code__ and not came:
+        if frame.f_code is state._report_exception.__code__ and not came:
             came.append(frame)
             print("news", shared.client.is_failure_seen, flush=True)
             signal.raise_signal(state._interrupts[0])

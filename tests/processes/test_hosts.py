@@ -38,13 +38,13 @@ def test_hosts_differ_and_reach_each_other():
             made.command(0, [sys.executable, "-c", listen]), stdout=subprocess.PIPE, text=True
         )
         assert listening.stdout.readline() == "up\n"
-        before = made.sent(1)
+        before = made.bytes_sent(1)
         said_by(
             made,
             1,
             f"import socket; socket.create_connection(({made.addresses[0]!r}, 4000)).send(bytes(9))",
         )
-        assert listening.communicate(timeout=60)[0] == "9\n" and made.sent(1) > before
+        assert listening.communicate(timeout=60)[0] == "9\n" and made.bytes_sent(1) > before
 
 
 @needs_hosts
@@ -59,10 +59,10 @@ def test_hosts_end_with_their_block():
 @pytest.mark.parametrize("on", [(0, 1), (0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 2)])
 def test_collectives_give_what_numpy_gives(on):
     with hosts(max(on) + 1) as machines:
-        before = machines.sent(0)
+        before = machines.bytes_sent(0)
         for rank in run_ranks(len(on), test_transport.collectives, hosts=machines, on=on):
             assert rank.out.startswith("collectives ")
-        assert machines.sent(0) - before > 4 * 2_100_001
+        assert machines.bytes_sent(0) - before > 4 * 2_100_001
 
 
 @needs_hosts

@@ -120,7 +120,7 @@ def test_what_a_launcher_says(name, environment, monkeypatch):
     environment(variables)
     monkeypatch.setattr(socket, "gethostname", lambda: "train-2")
     monkeypatch.setattr(socket, "getfqdn", lambda: "train-2.pods.default.svc.cluster.local")
-    found = launchers.find()
+    found = launchers.detect_environment()
     assert (found.address, found.size, found.rank) == (address, size, rank)
     assert launchers.detected_size() == (size or 1)
 
@@ -135,9 +135,13 @@ def test_ports_of_steps_and_of_jobs_that_run_at_once_differ():
 
 def test_a_start_is_told_from_others(environment):
     environment(CASES["slurm"][0])
-    assert launchers.find().start == launchers.find("slurm").start == "slurm 1234.2"
+    assert (
+        launchers.detect_environment().start
+        == launchers.detect_environment("slurm").start
+        == "slurm 1234.2"
+    )
     environment({"SLURM_STEP_ID": "3"})
-    assert launchers.find().start == "slurm 1234.3"
+    assert launchers.detect_environment().start == "slurm 1234.3"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +189,7 @@ def test_a_process_of_sbatch_without_srun_is_warned(environment):
     ):
         assert launchers.detected_size() == 1
     with pytest.warns(UserWarning, match="without srun"):
-        assert launchers.find() == launchers.LaunchedProcess()
+        assert launchers.detect_environment() == launchers.ClusterEnvironment()
 
 
 @pytest.mark.parametrize(
@@ -199,12 +203,12 @@ def test_a_process_of_sbatch_without_srun_is_warned(environment):
 def test_processes_that_are_not_alone_are_not_warned(variables, environment):
     environment({**BATCH, **variables})  # warnings are errors here
     launchers.detected_size()
-    launchers.find()
+    launchers.detect_environment()
 
 
 def test_ranks_of_one_launcher_derive_the_same_port(environment):
     environment({"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALNRANKS": "2"})
-    found = launchers.find()
+    found = launchers.detect_environment()
     host, port = found.address.split(":")
     assert (host, found.size, found.rank, found.share) == (
         "127.0.0.1",
@@ -220,30 +224,37 @@ def test_ranks_of_one_launcher_derive_the_same_port(environment):
             "PMIX_NAMESPACE": "prterun-9@1",
         }
     )
-    assert launchers.find("ompi").address == launchers.find("ompi").address != found.address
+    assert (
+        launchers.detect_environment("ompi").address
+        == launchers.detect_environment("ompi").address
+        != found.address
+    )
     environment(
         {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
     )  # on several machines, where only MPI has the address
-    assert launchers.find("ompi").address is None and launchers.find("ompi").share is not None
+    assert (
+        launchers.detect_environment("ompi").address is None
+        and launchers.detect_environment("ompi").share is not None
+    )
 
 
 def test_what_is_given_goes_before_what_is_found(environment):
     environment(CASES["slurm"][0])
-    found = launchers.find(None, "h:9", None, 0)
+    found = launchers.detect_environment(None, "h:9", None, 0)
     assert (found.address, found.size, found.rank) == ("h:9", 8, 0)
-    assert launchers.find("deactivate") == launchers.LaunchedProcess()
+    assert launchers.detect_environment("deactivate") == launchers.ClusterEnvironment()
 
 
 def test_wrong_settings_are_named(environment):
     with pytest.raises(
         ValueError, match="one of slurm, ompi, pmi, k8s, mpi4py or deactivate, got 'lsf'"
     ):
-        launchers.find("lsf")
+        launchers.detect_environment("lsf")
     with pytest.raises(ValueError, match="that launcher did not start this process"):
-        launchers.find("slurm")
+        launchers.detect_environment("slurm")
     environment({"PMI_SIZE": "two", "PMI_RANK": "0"})
     with pytest.raises(ValueError, match="PMI_SIZE must be a number, got 'two'"):
-        launchers.find()
+        launchers.detect_environment()
 
 
 def say():

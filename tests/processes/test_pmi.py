@@ -35,7 +35,9 @@ def test_keys_travel_with_the_next_barrier():
 
         return exchange
 
-    servers = [pmi.Server("job", rank, 2, "(vector,(0,2,1))", exchange_of(rank)) for rank in (0, 1)]
+    servers = [
+        pmi.PMIServer("job", rank, 2, "(vector,(0,2,1))", exchange_of(rank)) for rank in (0, 1)
+    ]
     assert "rc=0" in asked(servers[0], "cmd=init pmi_version=1 pmi_subversion=1")
     assert (
         asked(servers[0], "cmd=put kvsname=job key=a value=x=1 y z")
@@ -61,7 +63,7 @@ def test_a_failed_barrier_is_not_answered():
     def exchange(new):
         raise LookupError("a process has failed")
 
-    server = pmi.Server("job", 0, 2, "", exchange)
+    server = pmi.PMIServer("job", 0, 2, "", exchange)
     with socket.socket(fileno=os.dup(int(server.environment["PMI_FD"]))) as end:
         end.sendall(b"cmd=barrier_in\ncmd=get_maxes\n")
         end.settimeout(1)
@@ -83,15 +85,15 @@ def test_a_failed_barrier_is_not_answered():
     ],
 )
 def test_ranks_of_a_host_follow_each_other(hosts, order, mapping):
-    assert pmi.rank_order(hosts) == order
-    assert pmi.process_mapping([hosts[rank] for rank in order]) == mapping
+    assert pmi.sort_ranks_by_host(hosts) == order
+    assert pmi.format_process_mapping([hosts[rank] for rank in order]) == mapping
 
 
 def test_variables_of_launchers_are_hidden_for_a_block(monkeypatch):
     monkeypatch.setenv("PMIX_RANK", "3")
     monkeypatch.setenv("PMI_SIZE", "7")
     monkeypatch.delenv("PMI_FD", raising=False)
-    with pmi.variables({"PMI_FD": "5", "PMI_SIZE": "2"}):
+    with pmi.set_variables({"PMI_FD": "5", "PMI_SIZE": "2"}):
         assert (os.environ["PMI_FD"], os.environ["PMI_SIZE"]) == (
             "5",
             "2",
@@ -149,10 +151,12 @@ def test_libraries_that_cannot_start(found, is_own, said):
 def test_open_mpi_cannot_go_on_without_ulfm(monkeypatch):
     monkeypatch.delenv("OMPI_MCA_mpi_ft_enable", raising=False)
     monkeypatch.setattr(
-        mpi, "find_library", lambda: mpi.Library("Open MPI 5.0.8", "/lib/libmpi.so.40", "openmpi")
+        mpi,
+        "find_library",
+        lambda: mpi.MpiLibrary("Open MPI 5.0.8", "/lib/libmpi.so.40", "openmpi"),
     )
     with pytest.raises(ProcessFailureError, match="weft launch --restarts"):
-        mpi._survive(None, None)
+        mpi._shrink_communicator(None, None)
 
 
 def test_a_library_of_the_launcher_wins(monkeypatch, tmp_path):

@@ -38,7 +38,7 @@ def test_some_programs_on_two_processes(tmp_path):
 
 
 def test_random_programs():
-    assert programs.faults(programs.chosen(3, 40), [(2, 4)]) == []
+    assert programs.faults(programs.draw_programs(3, 40), [(2, 4)]) == []
 
 
 @pytest.mark.mpi

@@ -131,7 +131,7 @@ def test_news_of_a_failure_reach_a_new_connection(job):
     _, proxy, (client, other) = job
     proxy.passes.clear()
     proxy.reset()
-    other.tell_error("an exception")
+    other.report_error("an exception")
     proxy.passes.set()
     until = time.monotonic() + 10
     while client.failure is None and time.monotonic() < until:

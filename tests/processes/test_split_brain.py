@@ -135,7 +135,7 @@ def test_a_living_process_of_this_machine_is_not_dead(start):
 
 def test_a_process_that_reported_its_end_is_proven(start):
     _, clients = start([ELSEWHERE] * 2)
-    clients[1].tell_error("ValueError: bad")
+    clients[1].report_error("ValueError: bad")
     assert shrink_all(clients[:1]) == [(0, (0,))]
 
 

@@ -22,7 +22,7 @@ FACTS = {
 }
 
 
-def together(*functions):
+def run_concurrently(*functions):
     """Run functions concurrently, and return their results."""
     results = [None] * len(functions)
 
@@ -45,7 +45,7 @@ def clients():
     coordinator = Coordinator("127.0.0.1:0", 2)
     coordinator.start()
     address = f"127.0.0.1:{coordinator.port}"
-    made = together(
+    made = run_concurrently(
         *(lambda rank=rank: Client(address, rank, 2, FACTS, timeout=10.0) for rank in range(2))
     )
     yield made
@@ -100,7 +100,7 @@ def test_a_missing_key_is_named_at_once_or_when_time_is_over(stores):
         first.key_value_try_get("k")
     with pytest.raises(JaxRuntimeError, match=r"^DEADLINE_EXCEEDED: .*'k' within 50 ms"):
         first.blocking_key_value_get("k", 50)
-    got, _ = together(
+    got, _ = run_concurrently(
         lambda: first.blocking_key_value_get("k", 5000),
         lambda: time.sleep(0.05) or second.key_value_set("k", "v"),
     )
@@ -109,7 +109,7 @@ def test_a_missing_key_is_named_at_once_or_when_time_is_over(stores):
 
 def test_counts_of_two_processes_add_up(stores):
     first, second = stores
-    counts = together(
+    counts = run_concurrently(
         *[
             lambda store=store: [store.key_value_increment("n", 2) for _ in range(20)]
             for store in stores
@@ -130,7 +130,7 @@ def test_counts_of_two_processes_add_up(stores):
 def test_processes_meet_at_a_barrier_as_often_as_they_like(stores):
     first, second = stores
     for _ in range(2):
-        assert together(
+        assert run_concurrently(
             lambda: first.wait_at_barrier("b", 5000), lambda: second.wait_at_barrier("b", 5000)
         ) == [None, None]
     second.wait_at_barrier("one", 1000, process_ids=[1])
@@ -147,13 +147,13 @@ def test_processes_meet_at_a_barrier_as_often_as_they_like(stores):
 
 def test_who_lives_is_told_to_all_that_do(clients, stores):
     first, second = stores
-    both, same = together(
+    both, same = run_concurrently(
         lambda: first.get_live_nodes([0, 1]), lambda: second.get_live_nodes([1, 0])
     )
     assert both == same and set(both) == {0, 1} and both[0] != both[1]
     with pytest.raises(JaxRuntimeError, match=r"^INVALID_ARGUMENT: get_live_nodes: process 0"):
         first.get_live_nodes([1])
-    left, _ = together(
+    left, _ = run_concurrently(
         lambda: first.get_live_nodes([0, 1]), lambda: time.sleep(0.05) or clients[1].leave()
     )
     assert left == {0: both[0]}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.processes.ranks import MPIEXEC, run_ranks, source_of
-from weft._engine.processes.plans import OPS, CollectivePlan, carry_out, reduce
+from weft._engine.processes.plans import OPS, CollectivePlan, evaluate, reduce
 
 
 def collectives():
@@ -14,7 +14,7 @@ def collectives():
     import numpy as np
 
     from weft._engine import processes
-    from weft._engine.processes.plans import CollectivePlan, carry_out
+    from weft._engine.processes.plans import CollectivePlan, evaluate
     from weft._engine.processes.transport import DONE, START, WAIT
 
     shared = processes.current()
@@ -95,7 +95,7 @@ def collectives():
         request = native_start(transport.plan(plan), given[rank].ctypes.data, out.ctypes.data)
         assert request >= 0, plan
         expected = (
-            carry_out(plan, group, given, rank)
+            evaluate(plan, group, given, rank)
             if group
             else np.zeros(plan.output_count, plan.numpy_dtype)
         )
@@ -235,7 +235,7 @@ def test_what_a_rank_gets():
 
     def got(kind, count, op=None):
         plan = CollectivePlan(kind, "int64", count, op, ((0, 1),))
-        return [carry_out(plan, (0, 1), given, rank).tolist() for rank in (0, 1)]
+        return [evaluate(plan, (0, 1), given, rank).tolist() for rank in (0, 1)]
 
     assert got("all_gather", 4) == [[1, 2, 3, 4, 5, 6, 7, 8]] * 2
     assert got("reduce_scatter", 2, "sum") == [[6, 8], [10, 12]]

@@ -97,7 +97,7 @@ def _doc(value: Any) -> str:
     return found or ""
 
 
-def found(name: str) -> tuple[Any, Any]:
+def resolve_name(name: str) -> tuple[Any, Any]:
     """The object of a dotted name, and the one that it is an attribute of."""
     parts = name.split(".")
     owner: Any = weft
@@ -114,7 +114,7 @@ def found(name: str) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("name", MOST_USED)
 def test_the_most_used_names_have_examples_and_errors(name):
-    value, owner = found(name)
+    value, owner = resolve_name(name)
     if isinstance(owner, type):  # an attribute: its own docstring, or that of the class
         value = getattr(owner, name.rpartition(".")[2])
         text = _doc(value) + "\n" + _doc(owner)

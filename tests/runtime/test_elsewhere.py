@@ -13,7 +13,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft._engine.backends.base import Device
-from weft._engine.runtime.parts import part_of, part_shape, whole_shape
+from weft._engine.runtime.parts import global_shape_of, local_shape_of, read_local_part
 from weft._engine.util.errors import ShardingError
 from weft.sharding import (
     Mesh,
@@ -97,10 +97,10 @@ def test_a_process_has_the_shards_of_its_devices(spec, order, rows, columns):
             assert shard.index == sharding.devices_indices_map(VALUE.shape)[shard.device]
             if shard.data is not None:
                 np.testing.assert_array_equal(np.asarray(shard.data), VALUE[shard.index])
-        np.testing.assert_array_equal(part_of(x), here)
+        np.testing.assert_array_equal(read_local_part(x), here)
     assert (
-        whole_shape(sharding, here.shape) == VALUE.shape
-        and part_shape(sharding, VALUE.shape) == here.shape
+        global_shape_of(sharding, here.shape) == VALUE.shape
+        and local_shape_of(sharding, VALUE.shape) == here.shape
     )
 
 
@@ -149,7 +149,7 @@ def test_deleted_arrays_and_copies():
         with pytest.raises(RuntimeError, match="deleted"):
             use()
     for kept in (y, z):
-        np.testing.assert_array_equal(part_of(kept), VALUE[:4])
+        np.testing.assert_array_equal(read_local_part(kept), VALUE[:4])
 
 
 def test_memory_is_that_of_the_part():
@@ -228,7 +228,7 @@ def test_processes_that_hold_irregular_parts_are_refused():
             weft.device_put(VALUE, sharding)
     weft.device_put(VALUE, NamedSharding(diagonal, P("x")))  # each row has a device of each process
     positional = PositionalSharding([*MINE, *THEIRS]).reshape(4, 2)
-    np.testing.assert_array_equal(part_of(weft.device_put(VALUE, positional)), VALUE[:4])
+    np.testing.assert_array_equal(read_local_part(weft.device_put(VALUE, positional)), VALUE[:4])
 
 
 def test_local_data_that_does_not_fit():

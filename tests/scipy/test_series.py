@@ -30,7 +30,10 @@ def test_a_series_that_is_not_stored_is_fitted(monkeypatch):
     monkeypatch.setattr(fits, "known", {})
     x = np.linspace(-1, 3, 50, dtype=np.float32)
     np.testing.assert_allclose(
-        fits.pieces("cubes", lambda x: x**3, -1.0, 0.5, 3.0)(x), x**3, rtol=1e-6, atol=1e-6
+        fits.make_piecewise_series("cubes", lambda x: x**3, -1.0, 0.5, 3.0)(x),
+        x**3,
+        rtol=1e-6,
+        atol=1e-6,
     )
     assert [*fits.known] == ["cubes[-1,0.5]", "cubes[0.5,3]"]
 

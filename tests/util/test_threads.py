@@ -122,7 +122,7 @@ def test_a_module_may_fork_while_it_is_imported(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_child_finds_locks_free():
-    lock, over = threads.fork_safe_lock(threading.Lock()), threading.Event()
+    lock, over = threads.hold_during_fork(threading.Lock()), threading.Event()
 
     def work():
         while not over.is_set():

@@ -268,7 +268,7 @@ class Probe:
 T.register_pytree_node(Probe, Probe.take, lambda aux, children: Probe(children[0], aux))
 
 
-def often(f, *arguments):
+def call_specialized(f, *arguments):
     """Return the result of a call after specialized code exists for the structure of its trees."""
     for _ in range(60):
         f(*arguments)
@@ -279,11 +279,11 @@ def often(f, *arguments):
 def test_trees_that_are_mapped_often_are_mapped_the_same(tree, text, leaves):
     wide = [tree] * 9
     pairs, treedef = T.tree_flatten_with_path(wide)
-    assert often(T.tree_map, lambda x: x, wide) == wide
-    assert often(T.tree_map, lambda x, y: (x, y), wide, wide) == treedef.unflatten(
+    assert call_specialized(T.tree_map, lambda x: x, wide) == wide
+    assert call_specialized(T.tree_map, lambda x, y: (x, y), wide, wide) == treedef.unflatten(
         [(leaf, leaf) for _, leaf in pairs]
     )
-    assert often(T.tree_flatten_with_path, wide) == (pairs, treedef)
+    assert call_specialized(T.tree_flatten_with_path, wide) == (pairs, treedef)
     assert [T.tree_map(lambda x: x, [other] * 9) for other, _, _ in TREES] == [
         [other] * 9 for other, _, _ in TREES
     ]
@@ -300,15 +300,15 @@ def test_trees_keep_their_own_static_data(first, then):
     """With equal but distinct static data, structures are equal, and unflattening restores the
     original data."""
     for make in (lambda data: [Pair(1, 2, data)] * 9, lambda data: [Layer(1, 2, data)] * 9):
-        often(T.tree_map, lambda x: x, make(first))
+        call_specialized(T.tree_map, lambda x: x, make(first))
         [rebuilt, *_] = T.tree_map(lambda x: x, make(then))
         assert repr(vars(rebuilt)) == repr(vars(make(then)[0]))
-    often(T.tree_map, lambda x: x, [{first: 1}] * 9)
+    call_specialized(T.tree_map, lambda x: x, [{first: 1}] * 9)
     assert repr(T.tree_map(lambda x: x, [{then: 1}] * 9)) == repr([{then: 1}] * 9)
 
 
 def test_leaves_that_became_trees_are_taken_apart():
-    often(T.tree_map, lambda x: x, {"a": list(range(9))})
+    call_specialized(T.tree_map, lambda x: x, {"a": list(range(9))})
     assert T.tree_map(lambda x: -x, {"a": [*range(8), {"b": 8}]}) == {
         "a": [*range(0, -8, -1), {"b": -8}]
     }
@@ -968,7 +968,7 @@ def test_static_data_that_are_made_anew_are_looked_for_once():
     that is flattened once."""
     make = lambda: [Probe(1, (len("ab"), "a")) for _ in range(9)]
     for _ in range(2):
-        often(T.tree_map, lambda x: x, make())
+        call_specialized(T.tree_map, lambda x: x, make())
         T.tree_map(lambda x: x, make())
     Probe.taken = 0
     T.tree_flatten(make())

@@ -9,7 +9,7 @@ import weft
 import weft.numpy as wnp
 from tests.verification import faults
 from tests.verification.programs import PROGRAMS, normal
-from weft._engine.compiler.schedule.arena import GUARD, ArenaBuffer, place
+from weft._engine.compiler.schedule.arena import GUARD, ArenaBuffer, assign_offsets
 from weft._engine.util.config import Override
 from weft._engine.verification import stages
 from weft.errors import VerificationError
@@ -38,7 +38,7 @@ def test_buffers_have_guards_and_memory_of_their_own():
         ArenaBuffer(5000, first=1, last=2),
         ArenaBuffer(64, first=3, last=4),
     ]
-    arena = place(buffers)
+    arena = assign_offsets(buffers)
     spans = sorted((b.offset, b.offset + b.nbytes) for b in buffers)
     assert (
         spans[0][0] >= GUARD
@@ -46,7 +46,7 @@ def test_buffers_have_guards_and_memory_of_their_own():
         and arena - spans[-1][1] >= GUARD
     )
     with Override(check=""):
-        assert place(buffers) < GUARD + 5000
+        assert assign_offsets(buffers) < GUARD + 5000
 
 
 def test_a_kernel_that_writes_after_a_result_is_named(monkeypatch):

@@ -13,7 +13,7 @@ import weft.numpy as wnp
 from tests.verification import faults
 from tests.verification.programs import PROGRAMS, normal
 from weft._engine import pipeline, programs
-from weft._engine.backends.cpu.loaded import CpuLoaded
+from weft._engine.backends.cpu.loaded import CpuProgram
 from weft._engine.ir.registry import registry
 from weft._engine.util import cache, lapack
 from weft._engine.util.config import Override
@@ -126,14 +126,14 @@ def test_an_overwritten_argument_is_found(monkeypatch):
     f = weft.jit(lambda x: x + 1)
     x = normal(8)
     f(x)
-    inner = CpuLoaded.run
+    inner = CpuProgram.run
 
     def run(self, buffers):
         outs = inner(self, buffers)
         buffers[0].view(np.float32, (8,))[3] = 7
         return outs
 
-    monkeypatch.setattr(CpuLoaded, "run", run)
+    monkeypatch.setattr(CpuProgram, "run", run)
     with pytest.raises(VerificationError, match="wrote to its argument x, which is not donated"):
         f(x)
 
@@ -215,14 +215,14 @@ def test_donated_arguments_are_consumed_and_compared(compared):
 
 
 def test_a_fault_in_the_use_of_donated_memory_is_found(monkeypatch):
-    inner = CpuLoaded.run
+    inner = CpuProgram.run
 
     def run(self, buffers):
         if self.aliases:
             buffers[0].view(np.float32, (300, 300))[5, 6] += 1
         return inner(self, buffers)
 
-    monkeypatch.setattr(CpuLoaded, "run", run)
+    monkeypatch.setattr(CpuProgram, "run", run)
     with pytest.raises(VerificationError) as info:
         weft.jit(lambda x: x * 2 + 1, donate_argnums=0)(normal(300, 300) + 0)
     assert info.value.index == (5, 6)

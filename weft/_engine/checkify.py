@@ -271,7 +271,7 @@ def checkify(
         program, consts = hoist_tracers(
             stage(flat, [typeof(x) for x in operands], function_name(f))
         )
-        sites, run = checks.add_checks(program, categories)
+        sites, run = checks.functionalize_checks(program, categories)
         state, outs = run(*consts, *operands)
         return Error.make(state[0], state[1:], sites.sites, sites.slots), tree.tree_unflatten(
             structure[0], outs

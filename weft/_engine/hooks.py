@@ -55,9 +55,9 @@ instantiate_zero = Hook("weft._engine.ops.families", "instantiate")
 #: return whether a program is being traced
 in_program = Hook("weft._engine.core.stage", "is_tracing", lambda: False)
 #: create the context for signal handlers that interrupt a trace
-handler_context = Hook("weft._engine.core.trace", "OwnContext", contextlib.nullcontext)
+handler_context = Hook("weft._engine.core.trace", "UntracedContext", contextlib.nullcontext)
 #: return the kind of the devices on which programs run by default
-home_device = Hook("weft._engine.backends.base", "home_device", lambda: None)
+home_device = Hook("weft._engine.backends.base", "default_abstract_device", lambda: None)
 #: return the module that finds PJRT plugins
 load_plugins = Hook("weft._engine.backends", "load_plugins")
 #: return a text with the largest live arrays, for error messages

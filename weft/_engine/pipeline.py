@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from weft._engine.backends.array_spec import ArraySpec, from_blocks, on_backend, to_blocks
+from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks, with_backend_devices
 from weft._engine.backends.base import (
     BlockLayout,
     LocalProgram,
     RemoteProgram,
-    is_elsewhere,
+    are_all_remote,
 )
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.core.primitive import ConstraintOp, ElementwiseOp
@@ -104,7 +104,7 @@ def compile_request(request: CompileRequest) -> Executable:
         time.perf_counter() - start,
     )
     in_specs, out_specs = [x.spec for x in program.ins], [x.spec for x in program.outs]
-    if is_elsewhere(request.assignment):
+    if are_all_remote(request.assignment):
         loaded = RemoteProgram(out_specs)
     else:
         loaded = request.backend.compile(program, stages.lowered, _Timer(stages))
@@ -137,14 +137,14 @@ def compile_request(request: CompileRequest) -> Executable:
 
 def lower(request: CompileRequest) -> tuple[Stages, LocalProgram]:
     """Run all passes before code generation; return the stages and the program of one device."""
-    lowering = LoweringPipeline(request)
+    lowering = LoweringState(request)
     for run_pass in PASSES:
         run_pass(lowering)
     assert lowering.stages.program is not None
     return lowering.stages, lowering.stages.program
 
 
-class LoweringPipeline:
+class LoweringState:
     """The state of a program between the passes of `lower`.
 
     jaxpr           the traced program
@@ -189,7 +189,7 @@ class StackedMemoryLayout:
     owners: Any = None
 
 
-def drop_debug_checks(lowering: LoweringPipeline) -> None:
+def drop_debug_checks(lowering: LoweringState) -> None:
     """Remove debug checks, which compiled programs do not perform."""
     if "debug_check" in lowering.jaxpr.effects:
         from weft._engine.control.checks import without_checks
@@ -197,28 +197,28 @@ def drop_debug_checks(lowering: LoweringPipeline) -> None:
         lowering.jaxpr = without_checks(lowering.jaxpr, frozenset(["debug_check"]))
 
 
-def erase_annotations(lowering: LoweringPipeline) -> None:
+def erase_annotations(lowering: LoweringState) -> None:
     """Remove the annotations of types and operations that only transformations need."""
     lowering.program = erase(lowering.jaxpr)
     avals = lowering.jaxpr.out_avals
     lowering.partial_specs = list(map(_partial_spec, lowering.request.out_shardings, avals))
 
 
-def separate_terms(lowering: LoweringPipeline) -> None:
+def separate_terms(lowering: LoweringState) -> None:
     """Convert unreduced arguments and results to arrays of their terms."""
     request, specs = lowering.request, lowering.in_specs
     outs: list[Sharding | None] = list(request.out_shardings)
     partial = [i for i in range(len(outs)) if lowering.is_partial(i)]
     if not partial and all(s.stored is s for s in specs):
         return
-    from weft._engine.transforms.terms import materialize_unreduced
+    from weft._engine.transforms.terms import lower_unreduced
 
     for i in partial:
         if outs[i] is None:
             outs[i] = lowering.jaxpr.out_avals[i].explicit
     lowering.program = lowering.run(
         "terms",
-        materialize_unreduced,
+        lower_unreduced,
         lowering.program,
         [s.stored.aval for s in specs],
         [s.sharding for s in specs],
@@ -226,19 +226,19 @@ def separate_terms(lowering: LoweringPipeline) -> None:
     )
 
 
-def physicalize_keys(lowering: LoweringPipeline) -> None:
+def physicalize_keys(lowering: LoweringState) -> None:
     """Replace random keys by integer arrays."""
     lowering.program = lowering.run("physicalize", physicalize, lowering.program)
     lowering.stages.physical = lowering.program
 
 
-def simplify_program(lowering: LoweringPipeline) -> None:
+def simplify_program(lowering: LoweringState) -> None:
     """Simplify the program of all devices."""
     lowering.program = lowering.run("simplify", simplify, lowering.program)
     lowering.stages.simplified = lowering.program
 
 
-def lay_out(lowering: LoweringPipeline) -> None:
+def lay_out(lowering: LoweringState) -> None:
     """Convert the program of all devices into the program of one device."""
     if len(lowering.request.assignment) > 1 or has_shard_map(lowering.program):
         _partition(lowering)
@@ -246,7 +246,7 @@ def lay_out(lowering: LoweringPipeline) -> None:
         _place_on_one_device(lowering)
 
 
-def _partition(lowering: LoweringPipeline) -> None:
+def _partition(lowering: LoweringState) -> None:
     """Partition a program over several devices, with explicit collectives."""
     from weft._engine.partition import partition
 
@@ -264,19 +264,23 @@ def _partition(lowering: LoweringPipeline) -> None:
     )
     lowering.stages.partition = result
     for callback, sharding in result.layout_callbacks:
-        callback(on_backend(sharding, backend))
+        callback(with_backend_devices(sharding, backend))
     lowering.program = lowering.run("simplify local", simplify, result.jaxpr)
     lowering.stages.local = lowering.program
-    logical = map(_of_keys, result.out_shardings, jaxpr.out_avals)
+    logical = map(_key_sharding, result.out_shardings, jaxpr.out_avals)
     lowering.out_shardings = [
-        _in_public(sharding, spec) if request_sharding is None else request_sharding
+        _public_sharding(sharding, spec) if request_sharding is None else request_sharding
         for request_sharding, sharding, spec in zip(requested, logical, lowering.partial_specs)
     ]
-    in_shardings = [_of_keys(s, x.aval) for s, x in zip(result.in_shardings, lowering.in_specs)]
+    in_shardings = [
+        _key_sharding(s, x.aval) for s, x in zip(result.in_shardings, lowering.in_specs)
+    ]
     lowering.in_specs = [
         ArraySpec(
             s.aval,
-            on_backend(s.sharding if s.sharding.settled is not s.sharding else sharding, backend),
+            with_backend_devices(
+                s.sharding if s.sharding.settled is not s.sharding else sharding, backend
+            ),
             s.committed,
         )
         for s, sharding in zip(lowering.in_specs, in_shardings)
@@ -291,7 +295,7 @@ def _partition(lowering: LoweringPipeline) -> None:
     )
 
 
-def _choose_partitioning(lowering: LoweringPipeline) -> Partitioning:
+def _choose_partitioning(lowering: LoweringState) -> Partitioning:
     """Return the partitioning method of a program: propagation, or the search for its automatic shardings."""
     from weft._engine.partition.partition import PropagatingPartitioning
 
@@ -305,7 +309,7 @@ def _choose_partitioning(lowering: LoweringPipeline) -> Partitioning:
     return LayoutSearch(request.automatic.mesh, ties=_state_ties(lowering), cost=cost)
 
 
-def _state_ties(lowering: LoweringPipeline) -> tuple[tuple[int, int], ...]:
+def _state_ties(lowering: LoweringState) -> tuple[tuple[int, int], ...]:
     """Return pairs (result, donated argument) of equal shape and dtype: the result replaces the argument. Each argument has one pair."""
     free = list(lowering.request.donated)
     program, ties = lowering.program, []
@@ -319,10 +323,10 @@ def _state_ties(lowering: LoweringPipeline) -> tuple[tuple[int, int], ...]:
     return tuple(ties)
 
 
-def _place_on_one_device(lowering: LoweringPipeline) -> None:
+def _place_on_one_device(lowering: LoweringState) -> None:
     """Place the arguments and results of a program on its only device."""
     request, backend = lowering.request, lowering.backend
-    here = on_backend(SingleDeviceSharding(request.assignment[0]), backend)
+    here = with_backend_devices(SingleDeviceSharding(request.assignment[0]), backend)
     if "inspect" in lowering.program.effects:
         from weft._engine.compiler.rewrite.inspection import without_inspections
 
@@ -331,9 +335,9 @@ def _place_on_one_device(lowering: LoweringPipeline) -> None:
             callback(here)
         lowering.program = lowering.run("simplify without inspections", simplify, program)
     specs = lowering.in_specs
-    names = _names_on_one_device(lowering.jaxpr, specs, here)
+    names = _reported_shardings(lowering.jaxpr, specs, here)
     lowering.out_shardings = [
-        on_backend(name, backend) if requested is None else requested
+        with_backend_devices(name, backend) if requested is None else requested
         for requested, name in zip(request.out_shardings, names)
     ]
     placed = [ArraySpec(s.aval, here, s.committed) for s in specs]
@@ -344,7 +348,7 @@ def _place_on_one_device(lowering: LoweringPipeline) -> None:
     lowering.memory = StackedMemoryLayout((), [()] * len(specs), [()] * count, (None,) * count)
 
 
-def make_local_program(lowering: LoweringPipeline) -> None:
+def make_local_program(lowering: LoweringState) -> None:
     """Create the `LocalProgram` for the backend, and check the shapes and dtypes of its results against their shards."""
     request, backend, memory = lowering.request, lowering.backend, lowering.memory
     committed = (
@@ -354,7 +358,7 @@ def make_local_program(lowering: LoweringPipeline) -> None:
         or any(isinstance(s, NamedSharding) for s in lowering.out_shardings)
     )
     out_specs = [
-        ArraySpec(aval, on_backend(sharding, backend), committed)
+        ArraySpec(aval, with_backend_devices(sharding, backend), committed)
         for aval, sharding in zip(lowering.jaxpr.out_avals, lowering.out_shardings)
     ]
     local = LocalProgram(
@@ -378,7 +382,7 @@ def make_local_program(lowering: LoweringPipeline) -> None:
         check_memory(lowering.program, list(zip(shapes, dtypes)))
 
 
-def lower_for_backend(lowering: LoweringPipeline) -> None:
+def lower_for_backend(lowering: LoweringState) -> None:
     """Run the backend's own stages."""
     program = lowering.stages.program
     assert program is not None
@@ -386,7 +390,7 @@ def lower_for_backend(lowering: LoweringPipeline) -> None:
 
 
 #: the passes of `lower`, in order
-PASSES: tuple[Callable[[LoweringPipeline], None], ...] = (
+PASSES: tuple[Callable[[LoweringState], None], ...] = (
     drop_debug_checks,
     erase_annotations,
     separate_terms,
@@ -404,7 +408,7 @@ def _partial_spec(sharding: Sharding | None, aval: ShapedArray) -> PartitionSpec
     return actual.spec if isinstance(actual, NamedSharding) and actual.spec.is_partial else None
 
 
-def _of_keys(sharding: Sharding, aval: ShapedArray) -> Sharding:
+def _key_sharding(sharding: Sharding, aval: ShapedArray) -> Sharding:
     """Return the sharding of random keys, given the sharding of their integer arrays. Return other shardings unchanged."""
     if (
         not isinstance(sharding, NamedSharding)
@@ -415,14 +419,14 @@ def _of_keys(sharding: Sharding, aval: ShapedArray) -> Sharding:
     return sharding.with_spec(sharding.spec.partitions[: aval.ndim])
 
 
-def _in_public(memory: Sharding, spec: PartitionSpec | None) -> Sharding:
+def _public_sharding(memory: Sharding, spec: PartitionSpec | None) -> Sharding:
     """Return the public sharding of a result that is stored with sharding `memory`: the dim of terms is replaced by unreduced axes."""
     if spec is None or not isinstance(memory, NamedSharding):
         return memory
     return memory.with_spec(spec.update(memory.spec.partitions[bool(spec.unreduced) :]))
 
 
-def _names_on_one_device(
+def _reported_shardings(
     jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], here: Sharding
 ) -> list[Sharding]:
     """Return the shardings to report for the results of a program on one device, where all shardings are equivalent.

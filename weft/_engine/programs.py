@@ -25,13 +25,13 @@ import numpy as np
 
 from weft._engine import backends, hooks, processes
 from weft._engine.backends.array_spec import ArraySpec
-from weft._engine.backends.base import Backend, _device_of_id, is_elsewhere
+from weft._engine.backends.base import Backend, _device_of_id, are_all_remote
 from weft._engine.core.trace import derived_trace, eval_trace
 from weft._engine.ir.jaxpr import Literal
 from weft._engine.ir.mesh import AbstractMesh, AxisType, _make_mesh_object
 from weft._engine.ir.shardings import _make_named, _make_positional, _make_single
 from weft._engine.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind, _make_spec
-from weft._engine.ir.structure import Unserializable, structure
+from weft._engine.ir.structure import Unserializable, serialize_structure
 from weft._engine.runtime.executable import CompileRequest, Executable
 from weft._engine.util import cache, events
 from weft._engine.util.config import config
@@ -63,12 +63,12 @@ COMPILER = (
 )
 
 
-def executable_of(request: CompileRequest) -> Executable:
+def get_executable(request: CompileRequest) -> Executable:
     """Return the executable for a request: from disk, or compiled."""
     start = time.perf_counter()
     _check_request(request)
     ranks = _ranks_of(request.assignment)
-    key = None if is_elsewhere(request.assignment) else _key(request)
+    key = None if are_all_remote(request.assignment) else _key(request)
     executable = None if key is None else _read(key, request)
     if ranks is not None:
         executable = _agree_on_executable(request, ranks, key, executable)
@@ -119,7 +119,7 @@ def _compile(request: CompileRequest, key: str | None) -> Executable:
 
 def _ranks_of(assignment: tuple) -> list[int] | None:
     """Return the ranks of the processes that run a program on these devices, or None if it is one process or not this one."""
-    if processes.current() is None or is_elsewhere(assignment):
+    if processes.current() is None or are_all_remote(assignment):
         return None
     ranks = sorted({d.process_index for d in assignment})
     return ranks if len(ranks) > 1 else None
@@ -145,7 +145,7 @@ def _agree_on_executable(
     if not any(has for other, has in answers if other == list(place)):
         with agreement.elect_compiler(sharing[0], "/".join(map(str, place))) as is_mine:
             if is_mine:
-                with agreement.busy(f"compiling {request.name}"):
+                with agreement.report_progress(f"compiling {request.name}"):
                     executable = _compile(request, key)
                     cache.flush()
                 return executable
@@ -269,7 +269,7 @@ def _structure(request: CompileRequest) -> bytes:
         for s in request.in_specs
     ]
     with paused:
-        return structure(
+        return serialize_structure(
             request.jaxpr,
             *specs,
             tuple(request.out_shardings),
@@ -295,7 +295,7 @@ def _versions() -> str:
 def _write(key: str, made: Executable) -> None:
     """Write an executable to disk, if its backend can serialize it."""
     try:
-        layouts = _plain(
+        layouts = _to_plain_data(
             (
                 tuple([s.sharding for s in made.in_specs]),
                 tuple([(s.sharding, s.committed) for s in made.out_specs]),
@@ -303,10 +303,10 @@ def _write(key: str, made: Executable) -> None:
         )
     except Unserializable:
         return
-    made.loaded.keep(_writer(key, made.collective_count, layouts))
+    made.loaded.keep(_disk_writer(key, made.collective_count, layouts))
 
 
-def _writer(
+def _disk_writer(
     key: str, collective_count: int, layouts: Any
 ) -> Callable[[Callable[[], bytes | None]], None]:
     """Return a function that takes `make`, which returns the code of a program or None, and writes the program to disk later."""
@@ -315,7 +315,7 @@ def _writer(
         code = make()
         return None if code is None else marshal.dumps((collective_count, layouts, code))
 
-    return lambda make: cache.later(key, lambda: stored(make))
+    return lambda make: cache.write_later(key, lambda: stored(make))
 
 
 def _read(key: str, request: CompileRequest) -> Executable | None:
@@ -330,8 +330,8 @@ def _read(key: str, request: CompileRequest) -> Executable | None:
 
 def _load(key: str, data: bytes, request: CompileRequest) -> Executable:
     collective_count, layouts, code = marshal.loads(data)
-    shardings, results = _unpack_build(layouts)
-    write = _writer(key, collective_count, layouts)
+    shardings, results = _from_plain_data(layouts)
+    write = _disk_writer(key, collective_count, layouts)
     return _load_executable(code, request, shardings, results, collective_count, write)
 
 
@@ -370,8 +370,8 @@ def _load_executable(
 # ---- executables that users serialize
 
 
-def serialize(made: Executable) -> dict[str, Any]:
-    """Return the keyword arguments with which `deserialize` recreates an executable in another process.
+def serialize_executable(made: Executable) -> dict[str, Any]:
+    """Return the keyword arguments with which `restore_executable` recreates an executable in another process.
 
     The code is None if the backend cannot serialize it.
     """
@@ -379,25 +379,25 @@ def serialize(made: Executable) -> dict[str, Any]:
     made.loaded.keep(lambda make: codes.append(make()))
     return {
         "code": codes[0] if codes else None,
-        "made_by": _makers_of(made.request.backend),
+        "made_by": _compiler_fingerprint(made.request.backend),
         "collective_count": made.collective_count,
         "shardings": tuple([s.row_major.sharding for s in made.in_specs]),
         "results": tuple([(s.row_major.sharding, s.committed) for s in made.out_specs]),
     }
 
 
-def deserialize(
+def restore_executable(
     request: CompileRequest, code: bytes | None, made_by: tuple, **layouts: Any
 ) -> Executable:
-    """Return the executable described by `serialize`. Compile it again if the code is None or of another machine or version."""
-    if code is not None and made_by == _makers_of(request.backend):
+    """Return the executable described by `serialize_executable`. Compile it again if the code is None or of another machine or version."""
+    if code is not None and made_by == _compiler_fingerprint(request.backend):
         executable = _load_executable(code, request, **layouts, write=lambda make: None)
         executable.request = request
         return executable
-    return executable_of(request)
+    return get_executable(request)
 
 
-def _makers_of(backend: Backend) -> tuple:
+def _compiler_fingerprint(backend: Backend) -> tuple:
     """Return what code depends on in addition to the program: the compiler's sources, library versions, and the backend's key."""
     return cache.fingerprint(COMPILER), _versions(), backend.cache_key()
 
@@ -426,7 +426,7 @@ _MAKERS: dict[str, Callable] = {
 }
 
 
-def _plain(x: Any) -> Any:
+def _to_plain_data(x: Any) -> Any:
     """Return shardings as plain data: numbers, strings, and tuples of a name in `_MAKERS` and its arguments."""
     if x is None or type(x) in (bool, int, str):
         return x
@@ -445,12 +445,12 @@ def _plain(x: Any) -> Any:
         )
     if title not in _MAKERS:
         raise Unserializable(f"a sharding with a {title}")
-    return title, *map(_plain, args)
+    return title, *map(_to_plain_data, args)
 
 
-def _unpack_build(x: Any) -> Any:
-    """Return the shardings that `_plain` converted to `x`."""
-    return _MAKERS[x[0]](*map(_unpack_build, x[1:])) if type(x) is tuple else x
+def _from_plain_data(x: Any) -> Any:
+    """Return the shardings that `_to_plain_data` converted to `x`."""
+    return _MAKERS[x[0]](*map(_from_plain_data, x[1:])) if type(x) is tuple else x
 
 
 def _grid(shape: tuple[int, ...], values: Sequence[Any]) -> np.ndarray:

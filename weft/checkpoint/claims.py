@@ -92,7 +92,7 @@ class Claims:
         if group != self._group:
             self._group, self._held, self._groups = group, {}, self._groups + 1
 
-    def hold(self, root: Path, where: Any = None) -> Claim:
+    def acquire(self, root: Path, where: Any = None) -> Claim:
         """Return the group's claim on an existing folder. The first call for a folder claims it; later ones check the claim.
 
         Raises CheckpointSupersededError if another group has claimed the folder since, OSError if the claim cannot be written.

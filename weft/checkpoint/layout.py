@@ -146,10 +146,10 @@ def named_leaves(api: str, values: Any) -> list[tuple[tuple[str, ...], tuple[int
     return leaves
 
 
-def nested(entries: Iterable[TreeEntry], values: Iterable[Any]) -> Any:
+def build_tree(entries: Iterable[TreeEntry], values: Iterable[Any]) -> Any:
     """Return the tree of dicts and lists that entries describe, with these values as leaves.
 
-    >>> nested([TreeEntry(("w", "0"), (2, 1), "scalar"), TreeEntry(("w", "1"), (2, 1), "scalar"), TreeEntry(("b",), (2,), "scalar")], [1, 2, 3])
+    >>> build_tree([TreeEntry(("w", "0"), (2, 1), "scalar"), TreeEntry(("w", "1"), (2, 1), "scalar"), TreeEntry(("b",), (2,), "scalar")], [1, 2, 3])
     {'w': [1, 2], 'b': 3}
     """
     root: dict = {}
@@ -160,7 +160,7 @@ def nested(entries: Iterable[TreeEntry], values: Iterable[Any]) -> Any:
         for name, kind in zip(entry.names[:-1], entry.kinds[:-1]):
             node = node.setdefault((kind, name), {})
         node[entry.kinds[-1], entry.names[-1]] = _TreeLeaf(value)
-    return _plain(root)
+    return _to_containers(root)
 
 
 class _TreeLeaf:
@@ -172,12 +172,12 @@ class _TreeLeaf:
         self.value = value
 
 
-def _plain(node: Any) -> Any:
+def _to_containers(node: Any) -> Any:
     if isinstance(node, _TreeLeaf):
         return node.value
     if node and all(kind == SEQUENCE for kind, _ in node):
-        return [_plain(node[key]) for key in sorted(node, key=lambda key: int(key[1]))]
-    return {name: _plain(value) for (_, name), value in node.items()}
+        return [_to_containers(node[key]) for key in sorted(node, key=lambda key: int(key[1]))]
+    return {name: _to_containers(value) for (_, name), value in node.items()}
 
 
 # ---- JSON
@@ -235,7 +235,7 @@ def read_tree(item: Path) -> StoredTree:
             bool(metadata.get("store_array_data_equal_to_fill_value", False)),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise damage(file, f"it is not the description of a tree: {error!r}") from error
+        raise make_damage_error(file, f"it is not the description of a tree: {error!r}") from error
 
 
 def _entry(keys: Sequence[Mapping], value: Mapping) -> TreeEntry:
@@ -296,7 +296,7 @@ def read_generators(item: Path) -> dict[str, str]:
                 ) is not None:
                     generators[about["param_name"]] = generator
         except (KeyError, TypeError, AttributeError) as error:
-            raise damage(file, f"it is not a list of arrays: {error!r}") from error
+            raise make_damage_error(file, f"it is not a list of arrays: {error!r}") from error
     return generators
 
 
@@ -306,7 +306,7 @@ def read_strings(item: Path) -> dict[str, str]:
         return {}
     strings = read_json(item / STRINGS)
     if not isinstance(strings, dict):
-        raise damage(
+        raise make_damage_error(
             item / STRINGS,
             f"it is not a table of names and strings, but a {type(strings).__name__}",
         )
@@ -388,10 +388,10 @@ def read_json(file: Path) -> Any:
             )
         ) from None
     except ValueError as error:
-        raise damage(file, f"it is not JSON: {error}") from error
+        raise make_damage_error(file, f"it is not JSON: {error}") from error
 
 
-def damage(file: Path | str, why: str, rule: str = "") -> CheckpointError:
+def make_damage_error(file: Path | str, why: str, rule: str = "") -> CheckpointError:
     """Return the error for a file whose contents have changed since it was written."""
     return CheckpointError(
         describe(
@@ -429,16 +429,18 @@ def check_sums(item: Path) -> None:
         if not is_whole or not set(table) <= {"files", "crc32"}:
             raise ValueError("its checksum has changed since it was written")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise damage(item / SUMS, f"it is not a table of checksums: {error}") from error
+        raise make_damage_error(item / SUMS, f"it is not a table of checksums: {error}") from error
     for name, (size, sum_) in sums.items():
         try:
             contents = (item / name).read_bytes()
         except FileNotFoundError:
-            raise damage(item / name, "it is not there") from None
+            raise make_damage_error(item / name, "it is not there") from None
         if len(contents) != size:
-            raise damage(item / name, f"it has {len(contents)} bytes, and was written with {size}")
+            raise make_damage_error(
+                item / name, f"it has {len(contents)} bytes, and was written with {size}"
+            )
         if zlib.crc32(contents) != sum_:
-            raise damage(item / name, "its checksum has changed since it was written")
+            raise make_damage_error(item / name, "its checksum has changed since it was written")
 
 
 def step_of(folder: Path) -> int | None:
@@ -465,7 +467,7 @@ def items_of(folder: Path) -> list[Path]:
     )
 
 
-def lost_tree(folder: Path) -> Path | None:
+def find_lost_tree(folder: Path) -> Path | None:
     """Return the path of a missing tree description, if a step or an item has other files; None for another folder."""
     for part in (folder, *sorted(part for part in folder.iterdir() if part.is_dir())):
         if any((part / name).exists() for name in (SUMS, MANIFEST, SHARDINGS, ARRAYS)):

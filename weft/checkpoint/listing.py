@@ -75,7 +75,7 @@ def delete(path: str | os.PathLike, step: int) -> None:
     _remove(there[step])
 
 
-def temporary(claim: Claim, step: int) -> Path:
+def temporary_folder(claim: Claim, step: int) -> Path:
     """Return the temporary folder of a step for the owner of a claim."""
     return claim.root / f"{step}{layout.TEMPORARY}-{claim.token}"
 
@@ -118,7 +118,7 @@ def sweep(claim: Claim) -> None:
             _remove(folder)
 
 
-def take_name(temporary: Path, final: Path, overwrite: bool) -> None:
+def commit(temporary: Path, final: Path, overwrite: bool) -> None:
     """Rename a complete folder to its final name; with `overwrite`, replace an existing folder of that name."""
     if overwrite and final.exists():
         _exchange(temporary, final)

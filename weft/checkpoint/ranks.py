@@ -13,7 +13,7 @@ from weft._engine import processes
 from weft._engine.util.errors import CheckpointError, CheckpointSupersededError
 
 
-class Ranks:
+class JointStages:
     """The processes that take part in `name`, in stages; `doing` is shown to processes that wait."""
 
     def __init__(self, name: str, doing: str):

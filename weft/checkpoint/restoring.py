@@ -74,7 +74,7 @@ def restore(
     if like is None:
         targets = _wanted_by_shardings(stored, shardings)
         values = _read(folder, stored, list(zip(stored.entries, targets)), texts)
-        return layout.nested(stored.entries, values)
+        return layout.build_tree(stored.entries, values)
     leaves = layout.named_leaves("checkpoint.restore", like)
     missing = [
         TreeEntry(names, kinds, "")
@@ -82,7 +82,7 @@ def restore(
         if names not in by_names and not layout.is_leaf(value)
     ]
     if missing:
-        _tell_missing(missing, stored, folder)
+        _raise_missing(missing, stored, folder)
     requested = [(names, value) for names, _, value in leaves if not layout.is_leaf(value)]
     targets = [wanted_like(value) for _, value in requested]
     if shardings is not None:
@@ -126,7 +126,7 @@ def metadata(path: str | os.PathLike, *, step: int | None = None, item: str | No
         if generator is not None:
             struct = ShapeDtypeStruct(struct.shape[:-1], random.key_dtype(generator))
         values.append(struct)
-    return layout.nested(stored.entries, values)
+    return layout.build_tree(stored.entries, values)
 
 
 @api_boundary
@@ -163,7 +163,7 @@ def _open(
         and any(_is_array(entry) for entry in stored.entries)
         and not (folder / layout.MANIFEST).exists()
     ):
-        raise layout.damage(folder / layout.MANIFEST, "it is not there")
+        raise layout.make_damage_error(folder / layout.MANIFEST, "it is not there")
     return stored, texts, folder
 
 
@@ -177,10 +177,10 @@ def _find(root: Path, step: int | None, item: str | None, api: str) -> Path:
         if items:
             return _item(root, items, item, api)
     existing = listing.folders(root)
-    if step is None and not existing and (lost := layout.lost_tree(root)) is not None:
-        raise layout.damage(lost, "it is not there")
+    if step is None and not existing and (lost := layout.find_lost_tree(root)) is not None:
+        raise layout.make_damage_error(lost, "it is not there")
     if step is None:
-        group = ranks.Ranks(f"checkpoint {root}", "restoring")
+        group = ranks.JointStages(f"checkpoint {root}", "restoring")
         newest = group.together("newest", lambda: str(max(existing, default="")))
         step = int(newest[0]) if newest[0] else None
     if step is None or step not in existing:
@@ -200,8 +200,8 @@ def _item(folder: Path, items: Sequence[Path], item: str | None, api: str) -> Pa
     if layout.ITEM in named or len(items) == 1:
         return named.get(layout.ITEM, items[0] if items else folder)
     if not items:
-        if (lost := layout.lost_tree(folder)) is not None:
-            raise layout.damage(lost, "it is not there")
+        if (lost := layout.find_lost_tree(folder)) is not None:
+            raise layout.make_damage_error(lost, "it is not there")
         raise CheckpointError(
             describe(
                 api,
@@ -213,7 +213,7 @@ def _item(folder: Path, items: Sequence[Path], item: str | None, api: str) -> Pa
     raise ValueError(f"{api}: {folder} has the items {sorted(named)}; choose one by item=.")
 
 
-def _tell_missing(missing: Sequence[TreeEntry], stored: StoredTree, folder: Path) -> None:
+def _raise_missing(missing: Sequence[TreeEntry], stored: StoredTree, folder: Path) -> None:
     shown = map(str, missing[:6])
     there = ", ".join(str(entry) for entry in stored.entries[:6]) + (
         ", …" if len(stored.entries) > 6 else ""
@@ -253,7 +253,7 @@ def wanted_like(value: Any) -> _LeafRequest:
 
 
 def _wanted_by_shardings(stored: StoredTree, shardings: Any) -> list[_LeafRequest]:
-    plain = layout.nested(stored.entries, range(len(stored.entries)))
+    plain = layout.build_tree(stored.entries, range(len(stored.entries)))
     targets = [_LeafRequest() for _ in stored.entries]
     for place, sharding in zip(tree.tree_leaves(plain), _prefix(shardings, plain)):
         if stored.entries[place].value != "scalar":
@@ -305,10 +305,12 @@ def _values(
     opened = {entry.names: reader.open(entry.name) for entry, _ in wanted if _is_array(entry)}
     ready = {names: reader.result(".".join(names), future) for names, future in opened.items()}
     _check(wanted, ready, generators, like)
-    pending: deque[_Reading] = deque()
+    pending: deque[_PendingRead] = deque()
     pending_bytes = 0
     for entry, want in wanted:
-        reading = _Reading(entry, want, ready.get(entry.names), generators.get(entry.name), texts)
+        reading = _PendingRead(
+            entry, want, ready.get(entry.names), generators.get(entry.name), texts
+        )
         pending.append(reading)
         pending_bytes += reading.bytes
         while pending and pending_bytes > store.FLIGHT_BYTES:
@@ -335,7 +337,7 @@ def _check(
                 asked_for = f"requested: {type(asked).__name__}"
                 bad.append((str(entry), f"stored: {entry.value}", asked_for))
         else:
-            misfit = _misfit(want, asked, ready[entry.names], generators.get(entry.name))
+            misfit = _describe_mismatch(want, asked, ready[entry.names], generators.get(entry.name))
             if misfit is not None:
                 bad.append((str(entry), *misfit))
     if bad:
@@ -349,7 +351,7 @@ def _check(
         )
 
 
-def _misfit(
+def _describe_mismatch(
     want: _LeafRequest, asked: Any, opened: Any, generator: str | None
 ) -> tuple[str, str] | None:
     """Return the stored and the requested type of an array, if they do not fit; else None."""
@@ -381,7 +383,7 @@ def _castable(have: Any, want: Any) -> bool:
     return mine is not None and other is not None and mine <= other
 
 
-class _Reading:
+class _PendingRead:
     """A leaf whose reads have started."""
 
     def __init__(

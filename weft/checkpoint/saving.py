@@ -47,7 +47,7 @@ _CALL = "checkpoint.save(path, tree, step)"
 
 
 @record(eq=False)
-class _StoredArray:
+class _ArrayToSave:
     """An array to save: its entry, its global shape, and the blocks that this process writes, with their start indices."""
 
     entry: TreeEntry
@@ -137,8 +137,8 @@ def save(
     """
     wait()  # one step at a time; raises the error of the previous save
     store.tensorstore()
-    group = ranks.Ranks("checkpoint.save", f"saving step {step}")
-    root = _check(path, step, keep, keep_every)
+    group = ranks.JointStages("checkpoint.save", f"saving step {step}")
+    root = _check_arguments(path, step, keep, keep_every)
     started = time.time_ns()
     arrays, others, strings = _snapshot(tree, group)
     saving = Save(
@@ -153,11 +153,11 @@ def save(
             if group.rank == 0:
                 listing.prune(claim, keep, keep_every)
         except BaseException as error:
-            saving._error = _describe_error(error, saving, root, where)
+            saving._error = _make_save_error(error, saving, root, where)
 
     saving._thread = threading.Thread(target=run, name=f"weft saves step {step}")
     if not _last:
-        atexit.register(_tell_at_exit)
+        atexit.register(_report_at_exit)
     _last[:] = [saving]
     saving._thread.start()
     return saving
@@ -173,13 +173,15 @@ def wait() -> None:
         _last[0].wait()
 
 
-def _tell_at_exit() -> None:
+def _report_at_exit() -> None:
     """Print the error of a save on standard error, if the program ends without waiting for it."""
     if _last and _last[0]._error is not None:
         print(f"weft: {_last[0]._error}", file=sys.stderr)
 
 
-def _check(path: str | os.PathLike, step: int, keep: int | None, keep_every: int | None) -> Path:
+def _check_arguments(
+    path: str | os.PathLike, step: int, keep: int | None, keep_every: int | None
+) -> Path:
     root = arguments.absolute_path(_CALL, path)
     arguments.check_integer(_CALL, "step", step, 0)
     for name, value in (("keep", keep), ("keep_every", keep_every)):
@@ -188,7 +190,7 @@ def _check(path: str | os.PathLike, step: int, keep: int | None, keep_every: int
     return root
 
 
-def _describe_error(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:
+def _make_save_error(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:
     """Return the error to raise for a failed save, with the facts; errors other than OSError are returned unchanged."""
     if not isinstance(error, OSError) or isinstance(error, CheckpointSupersededError):
         return error
@@ -220,8 +222,8 @@ def _describe_error(error: BaseException, save: Save, root: Path, where: Any) ->
 
 
 def _snapshot(
-    tree: Any, group: ranks.Ranks
-) -> tuple[list[_StoredArray], list[TreeEntry], dict[str, str]]:
+    tree: Any, group: ranks.JointStages
+) -> tuple[list[_ArrayToSave], list[TreeEntry], dict[str, str]]:
     """Return the arrays to save, the entries without arrays, and the strings."""
     leaves = layout.named_leaves("checkpoint.save", tree)
     _check_leaves(leaves)
@@ -274,7 +276,7 @@ def _check_leaves(leaves: Iterable[tuple[tuple[str, ...], tuple[int, ...], Any]]
 
 def _array(
     names: Sequence[str], kinds: Sequence[int], value: Array, loads: list[int], rank: int
-) -> _StoredArray:
+) -> _ArrayToSave:
     generator = None
     if dtypes.is_extended(value.dtype):
         generator = value.dtype.impl.name
@@ -300,7 +302,7 @@ def _array(
         if start in own_starts and start not in parts and shard.data is not None:
             parts[start] = shard.data._numpy()
     entry = TreeEntry(tuple(names), tuple(kinds), "jax.Array", local)
-    return _StoredArray(
+    return _ArrayToSave(
         entry,
         value.shape,
         value.dtype,
@@ -313,7 +315,7 @@ def _array(
 
 def _host_value(
     names: Sequence[str], kinds: Sequence[int], value: Any, loads: list[int], rank: int
-) -> _StoredArray:
+) -> _ArrayToSave:
     """Return the record of a NumPy array or a number, which process 0 writes."""
     copied = np.array(value, order="C")  # a copy, because the program may change the original
     if copied.dtype == object:
@@ -326,7 +328,7 @@ def _host_value(
     block = store.block_shape(copied.shape, (1,) * copied.ndim, copied.dtype.itemsize)
     plain = isinstance(value, _SCALARS) and not isinstance(value, np.generic)
     entry = TreeEntry(tuple(names), tuple(kinds), "scalar" if plain else "np.ndarray")
-    return _StoredArray(
+    return _ArrayToSave(
         entry,
         copied.shape,
         copied.dtype,
@@ -346,9 +348,9 @@ class _StepWriter:
     def __init__(
         self,
         save: Save,
-        group: ranks.Ranks,
+        group: ranks.JointStages,
         root: Path,
-        what: tuple[list[_StoredArray], list[TreeEntry], dict[str, str]],
+        what: tuple[list[_ArrayToSave], list[TreeEntry], dict[str, str]],
         where: Any,
     ):
         self.save, self.group, self.root, self.where = save, group, root, where
@@ -369,7 +371,7 @@ class _StepWriter:
             )
         except BaseException:
             if self.claim is not None and group.rank == 0:
-                folder = listing.temporary(self.claim, self.save.step)
+                folder = listing.temporary_folder(self.claim, self.save.step)
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         return claim
@@ -399,7 +401,7 @@ class _StepWriter:
             if save.path.exists() and not overwrite:
                 raise FileExistsError(f"{save.path} exists; overwrite=True replaces it")
             listing.sweep(claim)
-            (listing.temporary(claim, save.step) / layout.ITEM).mkdir(parents=True)
+            (listing.temporary_folder(claim, save.step) / layout.ITEM).mkdir(parents=True)
         return json.dumps([_digest(self.arrays, self.others), token, identity])
 
     @staticmethod
@@ -412,7 +414,7 @@ class _StepWriter:
 
     def _write_parts(self, claim: Claim, compress: bool) -> str:
         group, save = self.group, self.save
-        item = listing.temporary(claim, save.step) / layout.ITEM
+        item = listing.temporary_folder(claim, save.step) / layout.ITEM
         if not item.is_dir():
             raise CheckpointError(
                 f"process {group.rank} does not see {item}, which process 0 created: the folder is not shared"
@@ -429,18 +431,18 @@ class _StepWriter:
 
     def _commit(self, claim: Claim, started: int, overwrite: bool) -> str:
         if self.group.rank == 0:
-            temporary = listing.temporary(claim, self.save.step)
+            temporary = listing.temporary_folder(claim, self.save.step)
             item = temporary / layout.ITEM
             if self.group.size > 1:
                 parts = sorted(item.glob("ocdbt.process_*"))
                 store.merge(item, [part for part in parts if (part / layout.MANIFEST).exists()])
             _write_texts(temporary, self.arrays, self.others, self.strings, started)
             claim.check(self.where)
-            listing.take_name(temporary, self.save.path, overwrite)
+            listing.commit(temporary, self.save.path, overwrite)
         return ""
 
 
-def _digest(arrays: Iterable[_StoredArray], others: Iterable[TreeEntry]) -> str:
+def _digest(arrays: Iterable[_ArrayToSave], others: Iterable[TreeEntry]) -> str:
     """Return a hash of everything that must be equal in all processes."""
     lines = [
         f"{a.entry.names} {a.entry.kinds} {a.entry.value} {a.shape} {a.dtype.name} {a.block} {a.generator}"
@@ -451,7 +453,7 @@ def _digest(arrays: Iterable[_StoredArray], others: Iterable[TreeEntry]) -> str:
 
 def _write_texts(
     temporary: Path,
-    arrays: Sequence[_StoredArray],
+    arrays: Sequence[_ArrayToSave],
     others: Sequence[TreeEntry],
     strings: dict[str, str],
     started: int,

@@ -22,7 +22,7 @@ import numpy as np
 
 from weft._engine.util.errors import CheckpointError
 from weft._version import DISTRIBUTION_NAME
-from weft.checkpoint.layout import damage
+from weft.checkpoint.layout import make_damage_error
 
 BLOCK_BYTES = 8 << 20  # maximum size of a stored block, if the sizes of dims permit
 BATCH_BYTES = 128 << 20  # size of one transaction; each transaction needs a flush to disk
@@ -64,7 +64,7 @@ def block_shape(
     return tuple(shape)
 
 
-def pieces(
+def split_box(
     start: Sequence[int],
     shape: Sequence[int],
     block: Sequence[int],
@@ -73,7 +73,7 @@ def pieces(
 ) -> Iterator[tuple[slice, ...]]:
     """Split a box along its leading dims into boxes of at most `limit` bytes, at block borders; yield slices relative to `start`.
 
-    >>> [*pieces((0, 0), (4, 2), (1, 2), 4, limit=16)]
+    >>> [*split_box((0, 0), (4, 2), (1, 2), 4, limit=16)]
     [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 4, None), slice(0, 2, None))]
     """
     size = math.prod(shape) * itemsize
@@ -85,7 +85,7 @@ def pieces(
     for first in range(0, shape[dim], rows):
         count = min(rows, shape[dim] - first)
         inner = [*shape[:dim], count, *shape[dim + 1 :]]
-        for piece in pieces(start, inner, block, itemsize, limit):
+        for piece in split_box(start, inner, block, itemsize, limit):
             yield tuple(
                 slice(p.start + first, p.stop + first) if d == dim else p
                 for d, p in enumerate(piece)
@@ -194,7 +194,7 @@ class ArrayWriter:
     ) -> None:
         """Write `value` at `start` of the array `name`; the caller must not change `value` until `finish` returns."""
         spec = self._spec(name, shape, dtype, block)
-        for piece in pieces(start, value.shape, block, value.itemsize):
+        for piece in split_box(start, value.shape, block, value.itemsize):
             part = value[piece]
             self._batch.append(
                 (spec, tuple(slice(s + p.start, s + p.stop) for s, p in zip(start, piece)), part)
@@ -327,7 +327,7 @@ class ArrayReader:
         try:
             return future.result()
         except (ValueError, OSError, KeyError) as error:
-            raise damage(
+            raise make_damage_error(
                 _damaged_file(self._folder, str(error)), f"{what} cannot be read: {_reason(error)}"
             ) from error
 

@@ -139,7 +139,7 @@ def import_safetensors(
                 arrays.append(_read(opened, name, want.sharding, want.dtype))
             return trees.tree_unflatten(trees.tree_structure(like), arrays)
     except (SafetensorError, OSError) as error:
-        raise layout.damage(path, str(error)) from error
+        raise layout.make_damage_error(path, str(error)) from error
 
 
 def _read(opened: Any, name: str, sharding: Sharding | None, dtype: Any) -> Any:

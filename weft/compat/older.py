@@ -8,7 +8,7 @@ from weft._engine.api.calls.call_cache import CompiledCall, FlatCall
 from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.jit import JitFunction
 from weft._engine.api.layouts import replace_none_by_replication
-from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh, holding
+from weft._engine.ir.mesh import Mesh, current_mesh, placement_mesh, use_placement_mesh
 from weft._engine.ir.symbolic import SymbolicDim
 
 UNSPECIFIED = object()
@@ -119,7 +119,7 @@ class _MeshContextJit(JitFunction):
         mesh = current_mesh()
         if not isinstance(mesh, Mesh) or mesh.empty or mesh.manual_axes:
             return super()._execute(call)
-        with holding(mesh if device_mesh() is None else None):
+        with use_placement_mesh(mesh if placement_mesh() is None else None):
             return super()._execute(call)
 
     def _install_fast_path(self, compiled: CompiledCall, call: FlatCall, is_first: bool) -> None:

@@ -133,7 +133,7 @@ class JaxModule(ModuleType):
         """Set a name. An imported submodule does not replace an object of the same name:
         `roofline.roofline` is a function."""
         if isinstance(value, ModuleType):
-            own = _own(self.__name__, name)
+            own = _same_named_object(self.__name__, name)
             value = value if own is _MISSING else own
         super().__setattr__(name, value)
 
@@ -244,7 +244,7 @@ def _look_up(module: str, name: str) -> Any:
     if fullname == "jax.config":
         return _config()
     if is_offered(fullname):
-        own = _own(module, name)
+        own = _same_named_object(module, name)
         return importlib.import_module(fullname) if own is _MISSING else own
     candidates = [names.ELSEWHERE.get(module, {}).get(name, "")]
     module_of_weft = _weft_module(module)
@@ -270,7 +270,7 @@ def _refuse(module: str, name: str) -> Any:
     return _MISSING
 
 
-def _own(module: str, name: str) -> Any:
+def _same_named_object(module: str, name: str) -> Any:
     """Return the object of the module `module` that has the same name as one of its submodules, if
     any."""
     module_of_weft = (

@@ -11,6 +11,6 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "weft.data.loader": "Loader",
-        "weft.data.order": "permuted=permute",
+        "weft.data.order": "permuted=permute_positions",
     },
 )

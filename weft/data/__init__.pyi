@@ -3,8 +3,8 @@
 # fmt: off
 
 from weft.data.loader import Loader
-from weft.data.order import permute
+from weft.data.order import permute_positions
 
 __all__ = [
-    "Loader", "permute",
+    "Loader", "permute_positions",
 ]

@@ -25,14 +25,14 @@ from weft._engine.util import tree
 from weft._engine.util.errors import describe
 from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary
-from weft.data.order import permute
-from weft.data.sources import Arrays, Records, Source, Stream, source_of, stack
+from weft.data.order import permute_positions
+from weft.data.sources import Arrays, Records, Source, Stream, make_source, stack_records
 
 _END = object()
 
 
 @record(eq=False)
-class _BatchPlan:
+class _LoaderPlan:
     """The parameters of the batches: everything that the thread needs, without the loader."""
 
     source: Source
@@ -85,7 +85,7 @@ class Loader:
         transform: Callable[[Any], Any] | None = None,
         prefetch: int = 2,
     ):
-        rows_source = source_of(source)
+        rows_source = make_source(source)
         if batch_size < 1 or prefetch < 0 or (epochs is not None and epochs < 1):
             raise ValueError(
                 f"data.Loader: batch_size and epochs are at least 1, prefetch at least 0; got {batch_size}, {epochs}, "
@@ -100,7 +100,7 @@ class Loader:
                 f"data.Loader: the source has {rows_source.size} rows, and a batch has {batch_size}."
             )
         shuffle = not isinstance(rows_source, Stream) if shuffle is None else shuffle
-        self._plan = _BatchPlan(
+        self._plan = _LoaderPlan(
             rows_source, batch_size, sharding, seed, shuffle, epochs, drop_last, transform
         )
         self._prefetch = prefetch
@@ -254,7 +254,7 @@ class _Prefetcher:
 # ---- batches
 
 
-def _batches(plan: _BatchPlan, step: int) -> Generator[Any, None, None]:
+def _batches(plan: _LoaderPlan, step: int) -> Generator[Any, None, None]:
     """Yield the batches from number `step` on."""
     if isinstance(plan.source, Stream):
         yield from _of_stream(plan, plan.source, step)
@@ -269,15 +269,17 @@ def _batches(plan: _BatchPlan, step: int) -> Generator[Any, None, None]:
         step += 1
 
 
-def _batch(plan: _BatchPlan, source: Arrays | Records, start: int, count: int, epoch: int) -> Any:
+def _batch(plan: _LoaderPlan, source: Arrays | Records, start: int, count: int, epoch: int) -> Any:
     """Return the batch of rows `start` to `start + count` in the order of an epoch."""
-    mine = _rows_here(plan.shardings, count)
+    mine = _local_row_ranges(plan.shardings, count)
     positions = start + np.concatenate([np.arange(a, b) for a, b in mine])
-    numbers = permute(positions, source.size, plan.seed, epoch) if plan.shuffle else positions
+    numbers = (
+        permute_positions(positions, source.size, plan.seed, epoch) if plan.shuffle else positions
+    )
     return _place_batch(plan, source.rows(numbers), mine, count)
 
 
-def _of_stream(plan: _BatchPlan, source: Stream, step: int) -> Iterator[Any]:
+def _of_stream(plan: _LoaderPlan, source: Stream, step: int) -> Iterator[Any]:
     epoch, skip = 0, step * plan.batch_size
     while plan.epochs is None or epoch < plan.epochs:
         if epoch and not source.can_begin_again:
@@ -299,14 +301,14 @@ def _of_stream(plan: _BatchPlan, source: Stream, step: int) -> Iterator[Any]:
         epoch += 1
 
 
-def _of_records(plan: _BatchPlan, rows: list[Any]) -> Any:
-    mine = _rows_here(plan.shardings, len(rows))
+def _of_records(plan: _LoaderPlan, rows: list[Any]) -> Any:
+    mine = _local_row_ranges(plan.shardings, len(rows))
     return _place_batch(
-        plan, stack([rows[i] for a, b in mine for i in range(a, b)]), mine, len(rows)
+        plan, stack_records([rows[i] for a, b in mine for i in range(a, b)]), mine, len(rows)
     )
 
 
-def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
+def _local_row_ranges(shardings: Any, count: int) -> list[tuple[int, int]]:
     """Return the rows of a batch that this process needs, as sorted, disjoint ranges."""
     if shardings is None:
         here = processes.current()
@@ -335,7 +337,7 @@ def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
     return joined
 
 
-def _place_batch(plan: _BatchPlan, rows: Any, mine: list[tuple[int, int]], count: int) -> Any:
+def _place_batch(plan: _LoaderPlan, rows: Any, mine: list[tuple[int, int]], count: int) -> Any:
     """Return a global batch of `count` rows from the rows of this process, after the transform."""
     here = sum(b - a for a, b in mine)
     if plan.transform is not None:

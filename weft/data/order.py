@@ -22,12 +22,12 @@ def _mix_bits(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(33))
 
 
-def permute(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.ndarray:
+def permute_positions(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.ndarray:
     """Return the values at `positions` of a permutation of `range(size)` that `seed` and `epoch` select, as int64.
 
     Time and memory depend on the number of positions only. Raises ValueError for positions outside of the range.
 
-    >>> [int(x) for x in permute(np.arange(6), 6, seed=1)]
+    >>> [int(x) for x in permute_positions(np.arange(6), 6, seed=1)]
     [2, 3, 0, 4, 5, 1]
     """
     positions = np.asarray(positions, np.int64)

@@ -67,7 +67,7 @@ class Records:
 
     def rows(self, numbers: np.ndarray) -> Any:
         """Return the rows with these numbers, in this order."""
-        return stack([self._records[int(number)] for number in numbers])
+        return stack_records([self._records[int(number)] for number in numbers])
 
 
 class Stream:
@@ -92,7 +92,7 @@ class Stream:
 Source = Arrays | Records | Stream
 
 
-def source_of(given: Any) -> Source:
+def make_source(given: Any) -> Source:
     """Return the source for the argument of `Loader`: a tree of arrays, an object with a length and `[]`, or an iterable."""
     leaves = tree.tree_leaves(given)
     if leaves and all(hasattr(leaf, "shape") and hasattr(leaf, "__getitem__") for leaf in leaves):
@@ -113,7 +113,7 @@ def source_of(given: Any) -> Source:
     )
 
 
-def stack(records: Sequence[Any]) -> Any:
+def stack_records(records: Sequence[Any]) -> Any:
     """Stack records of one structure into a tree of arrays with one row for each record."""
     return tree.tree_map(
         lambda *values: np.stack([np.asarray(value) for value in values]), *records

@@ -74,7 +74,7 @@ def initialize(
             stacklevel=2,
         )
         partition_index = slice_index
-    cluster = launchers.find(
+    cluster = launchers.detect_environment(
         cluster_detection_method, coordinator_address, num_processes, process_id
     )
     size = _number("num_processes", cluster.size, 1, None)
@@ -126,13 +126,13 @@ def initialize(
         collective_timeout=config.collective_timeout,
         shutdown_timeout=float(shutdown_timeout_seconds),
         partition=index if partition_index is None else partition_index,
-        natives=_LazyNativeCollectives(),
+        natives=_NativeCollectives(),
         transport=config.process_transport,
         plugins=describe_versions(),
     )
 
 
-class _LazyNativeCollectives:
+class _NativeCollectives:
     """Loads the native code for collectives when the first collective is planned."""
 
     def symbols(self) -> dict[str, int]:

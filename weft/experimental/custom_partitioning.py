@@ -159,7 +159,7 @@ class custom_partitioning:
         elif isinstance(sharding_rule, SdyShardingRule):
             sharding_rule = sharding_rule._einsum()
         elif callable(sharding_rule):
-            sharding_rule = _MeshDependentRule(sharding_rule, factor_sizes, options)
+            sharding_rule = _ComputedShardingRule(sharding_rule, factor_sizes, options)
         elif sharding_rule is not None:
             raise ValueError(
                 f"custom_partitioning: sharding_rule is a text, an SdyShardingRule or a function, got {sharding_rule!r}."
@@ -174,7 +174,7 @@ class custom_partitioning:
     def _einsum_rule(self, static: list, jaxpr: Jaxpr) -> EinsumRule | None:
         """Return the sharding rule of a program after a check that it matches the program's types."""
         rule = self.sharding_rule
-        if isinstance(rule, _MeshDependentRule):
+        if isinstance(rule, _ComputedShardingRule):
             rule = rule.rule(static, jaxpr)
         if rule is not None:
             rule.factors(jaxpr.in_avals, jaxpr.out_avals)  # raises if the rule does not match
@@ -190,7 +190,7 @@ class custom_partitioning:
             args = _positional(self.fun, args, kwargs)
         static = {i % len(args): args[i] for i in self.static_argnums}
         dynamic_args = [x for i, x in enumerate(args) if i not in static]
-        if _runs_whole(dynamic_args):
+        if _needs_no_partitioning(dynamic_args):
             return self.fun(*args)
         flat, in_tree = tree.tree_flatten(tuple(dynamic_args))
         out_tree: list = []
@@ -223,7 +223,7 @@ class custom_partitioning:
         return tree.tree_unflatten(out_tree[0], outs)
 
 
-def _runs_whole(operands: list) -> bool:
+def _needs_no_partitioning(operands: list) -> bool:
     """Return True if there is nothing to partition: outside of programs, and inside shard_map."""
     if current_trace() is eval_trace and not any_tracers(tree.tree_leaves(operands)):
         return True
@@ -231,7 +231,7 @@ def _runs_whole(operands: list) -> bool:
     return mesh is not None and not mesh.empty and mesh.are_all_axes_manual
 
 
-class _MeshDependentRule:
+class _ComputedShardingRule:
     """A sharding rule computed by a function of the mesh and the types."""
 
     def __init__(self, function: Callable, sizes: dict[str, int], options: tuple):

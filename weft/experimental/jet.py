@@ -314,7 +314,7 @@ def _div(primitive: Any, primals: list, series: list, params: dict) -> tuple:
     return out[0], out[1:]
 
 
-def _steps(x: list, out: list, k: int) -> Any:
+def _derivative_of_product_with_slope(x: list, out: list, k: int) -> Any:
     """Return the derivative of order k - 1 of `out` times x'."""
     return _sum([(math.comb(k - 1, i), _mul(out[i], x[k - i - 1])) for i in range(k)])
 
@@ -322,11 +322,11 @@ def _steps(x: list, out: list, k: int) -> Any:
 def _exp(primitive: Any, primals: list, series: list, params: dict) -> tuple:
     out = [primitive.bind(*primals, **params)]
     for k in range(1, len(series[0]) + 1):
-        out.append(_steps(series[0], out, k))
+        out.append(_derivative_of_product_with_slope(series[0], out, k))
     return out[0], out[1:]
 
 
-def _pair(first: str, second: str, sign: int, which: int) -> Callable:
+def _make_derivative_pair_rule(first: str, second: str, sign: int, which: int) -> Callable:
     """Return the rule of two functions whose derivatives are each other, up to `sign` for the second."""
 
     def rule(primitive, primals, series, params):
@@ -334,7 +334,10 @@ def _pair(first: str, second: str, sign: int, which: int) -> Callable:
         other = registry[second if which == 0 else first].bind(*primals, **params)
         a, b = (values, [other]) if which == 0 else ([other], values)
         for k in range(1, len(series[0]) + 1):
-            next_a, next_b = _steps(series[0], b, k), _steps(series[0], a, k)
+            next_a, next_b = (
+                _derivative_of_product_with_slope(series[0], b, k),
+                _derivative_of_product_with_slope(series[0], a, k),
+            )
             a.append(next_a)
             b.append(next_b if next_b is None or sign == 1 else ew.neg(next_b))
         out = a if which == 0 else b
@@ -386,7 +389,7 @@ def _pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | N
     exponent = [_leibniz(_mul, wide, logs, k) for k in range(1, len(logs))]
     out = [primitive.bind(*primals, **params)]
     for k in range(1, len(logs)):
-        out.append(_steps(exponent, out, k))
+        out.append(_derivative_of_product_with_slope(exponent, out, k))
     return out[0], out[1:]
 
 
@@ -396,10 +399,10 @@ _RULES: dict[str, Callable] = {
     "exp": _exp,
     "integer_pow": _integer_pow,
     "pow": _pow,
-    "sin": _pair("sin", "cos", -1, 0),
-    "cos": _pair("sin", "cos", -1, 1),
-    "sinh": _pair("sinh", "cosh", 1, 0),
-    "cosh": _pair("sinh", "cosh", 1, 1),
+    "sin": _make_derivative_pair_rule("sin", "cos", -1, 0),
+    "cos": _make_derivative_pair_rule("sin", "cos", -1, 1),
+    "sinh": _make_derivative_pair_rule("sinh", "cosh", 1, 0),
+    "cosh": _make_derivative_pair_rule("sinh", "cosh", 1, 1),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft._engine.api.arrays import make_jaxpr
-from weft._engine.api.key_reuse import Signature, is_key, signature_of
+from weft._engine.api.key_reuse import KeySignature, is_key, signature_of
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.registry import registry
 from weft._engine.ops import keys
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-class _Marked:
+class _MaskedKeys:
     """The keys at one position, all or those selected by a mask; immutable."""
 
     __slots__ = ("idx", "mask")
@@ -59,7 +59,7 @@ class _Marked:
         return type(self).__name__, self.idx, np.shape(self.mask), np.asarray(self.mask).tobytes()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Marked) and self._key() == other._key()
+        return isinstance(other, _MaskedKeys) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -72,7 +72,7 @@ class _Marked:
         )
 
 
-class Sink(_Marked):
+class Sink(_MaskedKeys):
     """Keys of an input that are consumed.
 
     >>> Sink(0), Sink(1, np.array([True, False])), Sink(0) == Sink(0, np.array([True, True]))
@@ -80,7 +80,7 @@ class Sink(_Marked):
     """
 
 
-class Source(_Marked):
+class Source(_MaskedKeys):
     """Keys of a result that are new and unused.
 
     >>> Source(0)
@@ -114,7 +114,7 @@ class KeyReuseSignature:
 
     def _of(self, kind: type) -> list:
         entries: list[Any] = [e for e in self._entries if isinstance(e, kind)]
-        return sorted(entries, key=tuple if kind is Forward else _Marked._key)
+        return sorted(entries, key=tuple if kind is Forward else _MaskedKeys._key)
 
     @property
     def sinks(self) -> list[Sink]:
@@ -167,7 +167,7 @@ def check_key_reuse(fun: Callable, *args: Any) -> None:
     function_type_signature(fun, *args)
 
 
-def _shown(signature: Signature, jaxpr: Jaxpr) -> KeyReuseSignature:
+def _shown(signature: KeySignature, jaxpr: Jaxpr) -> KeyReuseSignature:
     sinks = [
         Sink(i, mask) for i, mask in enumerate(signature.uses) if mask is not None and mask.any()
     ]

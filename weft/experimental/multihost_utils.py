@@ -150,7 +150,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
     def gather(x: Any) -> np.ndarray:
         if _is_global(x):
-            return exchange.whole_value(x, api)
+            return exchange.gather_value(x, api)
         gathered_leaf = exchange.all_gather(x, api)
         return (
             gathered_leaf.reshape(-1, *gathered_leaf.shape[2:])
@@ -220,7 +220,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
     """
     from weft._engine.processes import preemption
 
-    return preemption.of(processes.current()).is_save_step(int(step_id))
+    return preemption.get_preemption(processes.current()).is_save_step(int(step_id))
 
 
 @contextlib.contextmanager
@@ -240,14 +240,14 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
         raise ValueError(
             f"live_devices: No devices provided that this process drives, got {list(devices)!r:.80}."
         )
-    before = _lost_when_met(shared)
+    before = _failed_processes_at_barrier(shared)
     alive = sorted((d for d in devices if d.process_index not in before), key=lambda d: d.id)
     failure: BaseException | None = None
     try:
         yield alive
     except Exception as error:
         failure = error
-    lost = _lost_when_met(shared)
+    lost = _failed_processes_at_barrier(shared)
     failed = {d for d in alive if d.process_index in lost}
     if failed:
         raise ProcessFailureError(failed) from failure
@@ -255,7 +255,7 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
         raise failure
 
 
-def _lost_when_met(shared: Any) -> set[int]:
+def _failed_processes_at_barrier(shared: Any) -> set[int]:
     """Return the failed or departed processes after the others have arrived; after a failure, do not wait for others."""
     from weft._engine.runtime import exchange
 
@@ -285,8 +285,8 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
         if sharding.is_fully_addressable:
             return device_put(x, sharding)
         local = to_array(x)
-        aval = ShapedArray(parts.whole_shape(sharding, local.shape), local.dtype)
-        return parts.from_part(api, local._numpy(), aval, sharding)
+        aval = ShapedArray(parts.global_shape_of(sharding, local.shape), local.dtype)
+        return parts.assemble_local_data(api, local._numpy(), aval, sharding)
 
     return _place_globally(place, local_inputs, pspecs)
 
@@ -306,8 +306,10 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
             return to_array(x)
         placed = move_to_layout(x, sharding)
         local = NamedSharding(global_mesh.local_mesh, spec)
-        target = ArraySpec(ShapedArray(parts.part_shape(sharding, x.shape), x.dtype), local, True)
-        return Array(target, target.backend.put(parts.part_of(placed), target))
+        target = ArraySpec(
+            ShapedArray(parts.local_shape_of(sharding, x.shape), x.dtype), local, True
+        )
+        return Array(target, target.backend.put(parts.read_local_part(placed), target))
 
     return _place_globally(place, global_inputs, pspecs)
 

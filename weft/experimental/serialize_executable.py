@@ -27,8 +27,8 @@ from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.runtime.executable import CompileRequest
-from weft._engine.runtime.placement import copy_to_layout
-from weft._engine.transforms.orders import on_transposed
+from weft._engine.runtime.placement import change_layout
+from weft._engine.transforms.orders import with_dim_orders
 from weft._engine.util import tree
 from weft._engine.util.source import api_boundary
 from weft._engine.util.trees.treedef import PyTreeDef
@@ -69,7 +69,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
         "name": request.name,
         "assignment": tuple(request.assignment),
         "in_context": request.in_context,
-        "executable": programs.serialize(made),
+        "executable": programs.serialize_executable(made),
         "consumed": made.donated,
         "consts": [np.asarray(x) for x in compiled._consts],
         "arg_names": tuple(made.arg_names),
@@ -123,7 +123,9 @@ def deserialize_and_load(
             f"deserialize_and_load: the program was compiled for {platform!r} and is to be loaded for {backend!r}.\n"
             "  Use weft.export for programs that run on other platforms."
         )
-    instead = None if execution_devices is None else _choose(ids, platform, list(execution_devices))
+    instead = (
+        None if execution_devices is None else _map_devices(ids, platform, list(execution_devices))
+    )
     parts = bytes_format.from_bytes(head["parts"], _MAGIC, "a compiled program", instead)
     in_specs = [ArraySpec(*spec) for spec in parts["in_specs"]]
     closed, n = parts["jaxpr"], len(parts["consts"])
@@ -138,11 +140,11 @@ def deserialize_and_load(
         backends.get(platform),
     )
     unnamed = [[None] * len(orders) for orders in parts["orders"]]
-    executable = programs.deserialize(request, **parts["executable"]).on_orders(
+    executable = programs.restore_executable(request, **parts["executable"]).on_orders(
         *parts["orders"], *unnamed
     )
     consts: list[Array] = [
-        copy_to_layout(to_array(x), spec) for x, spec in zip(parts["consts"], executable.in_specs)
+        change_layout(to_array(x), spec) for x, spec in zip(parts["consts"], executable.in_specs)
     ]
     executable.donated, executable.arg_names, executable.out_tree, executable.const_inputs = (
         parts["consumed"],
@@ -150,7 +152,7 @@ def deserialize_and_load(
         out_tree,
         consts,
     )
-    closed = on_transposed(
+    closed = with_dim_orders(
         closed, *[[o and inverse(o) for o in orders] for orders in parts["orders"]]
     )
     jaxpr = Jaxpr(
@@ -175,7 +177,7 @@ def _check_one_process(api: str) -> None:
         )
 
 
-def _choose(ids: Sequence[int], platform: str, devices: Sequence[Device]) -> Any:
+def _map_devices(ids: Sequence[int], platform: str, devices: Sequence[Device]) -> Any:
     """Return a function that maps the ids of the original devices to the replacement devices."""
     if len(ids) != len(devices):
         raise ValueError(

@@ -19,7 +19,7 @@ import weft.numpy as wnp
 from weft._engine.control.body import adapt_function, runs_in_python, stage_body
 from weft._engine.control.call_rules import ProgramCallOp
 from weft._engine.control.hitypes import flatten
-from weft._engine.control.ref import lift_refs, threads_refs
+from weft._engine.control.ref import lift_refs, thread_refs
 from weft._engine.core.trace import Tracer, trace_state, typeof, with_source
 from weft._engine.ops.layout import xla_metadata_value
 from weft._engine.util import tree
@@ -44,7 +44,7 @@ def _pairs(api: str, given: dict[str, Any], removable: bool = False) -> Metadata
     return tuple(sorted(given.items()))
 
 
-class _MetadataScope:
+class _MetadataContext:
     """A context, and a decorator of functions, that gives attributes to the operations traced inside."""
 
     __slots__ = ("_entered", "_pairs")
@@ -104,7 +104,7 @@ def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:
     """
     pairs = _pairs("set_xla_metadata", kwargs, removable=x is None)
     if x is None:
-        return _MetadataScope(pairs)
+        return _MetadataContext(pairs)
     return tree.tree_map(
         lambda leaf: (
             xla_metadata_value(leaf, pairs)
@@ -152,7 +152,7 @@ def _called(fun: Callable, pairs: Metadata) -> Callable:
             )(values, given),
         )
 
-    @threads_refs(with_refs)
+    @thread_refs(with_refs)
     def bind(args: tuple, kwargs: dict) -> Any:
         leaves, in_tree = flatten((args, kwargs), "xla_metadata_call")
         name = xla_metadata_call_p.name

@@ -28,7 +28,7 @@ from weft._engine import backends
 from weft._engine.api.autodiff import vjp as vjp_of
 from weft._engine.api.calls.options import DEFAULT_OPTIONS
 from weft._engine.api.jit import JitFunction, jit
-from weft._engine.api.stages import result_paths, sharding_of_argument
+from weft._engine.api.stages import result_paths, specified_sharding
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import plain_params
@@ -49,10 +49,10 @@ from weft._engine.ir.program_mesh import (
 from weft._engine.ir.rewrite import dce, inline_calls, map_jaxprs
 from weft._engine.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft._engine.ir.symbolic import (
-    SizesDoNotFit,
+    InconsistentSizesError,
     SymbolicDim,
     SymbolicScope,
-    UnsolvableSizes,
+    UnsolvableSizesError,
     is_symbolic_dim,
     names_in,
     solve,
@@ -144,12 +144,13 @@ class Exported(metaclass=Sealed):
     ) -> None:
         self.fun_name = fun_name
         self.in_tree, self.out_tree = in_tree, out_tree
-        self.in_avals = tuple(map(_kept_in, jaxpr.in_avals, in_shardings))
+        self.in_avals = tuple(map(_with_memory_space, jaxpr.in_avals, in_shardings))
         plain = jaxpr if self.in_avals == jaxpr.in_avals else inline_calls(jaxpr)
         # a result that is an argument has the argument's sharding
         passed: dict[Atom, Any] = dict(zip(plain.invars, in_shardings))
         self.out_avals = tuple(
-            _kept_in(v.aval, s or passed.get(v)) for v, s in zip(plain.outvars, out_shardings)
+            _with_memory_space(v.aval, s or passed.get(v))
+            for v, s in zip(plain.outvars, out_shardings)
         )
         self.platforms = tuple(platforms)
         self.disabled_safety_checks = tuple(disabled_safety_checks)
@@ -194,7 +195,7 @@ class Exported(metaclass=Sealed):
         program = (
             self._jaxpr
             if self._is_symbolic
-            else dce(without_partitions(expand(_body(self._jaxpr))))
+            else dce(without_partitions(expand(_called_program(self._jaxpr))))
         )
         flag = {"jax.uses_shape_polymorphism": str(self.uses_global_constants).lower()}
         return stablehlo_text(
@@ -314,12 +315,12 @@ class Exported(metaclass=Sealed):
         )
         try:
             sizes = solve(asked, scope)
-        except UnsolvableSizes as error:
+        except UnsolvableSizesError as error:
             raise ValueError(
                 f"{error} {self._specified(paths)} Unprocessed specifications: {', '.join(error.unprocessed)}. Please see "
                 f"{_DOCS}#dimension-variables-must-be-solvable-from-the-input-shapes for more details."
             ) from None
-        except SizesDoNotFit as error:
+        except InconsistentSizesError as error:
             raise ValueError(
                 f"Input shapes do not match the polymorphic shapes specification. {error.reason} {self._specified(paths)} "
                 f"Obtained dimension variables: {''.join(f'{found}, ' for found in error.found_by)}. Please see "
@@ -390,7 +391,7 @@ class Exported(metaclass=Sealed):
         }
 
 
-def _body(jaxpr: Jaxpr) -> Jaxpr:
+def _called_program(jaxpr: Jaxpr) -> Jaxpr:
     """Return the called program if `jaxpr` only calls one program with its own arguments; else `jaxpr`."""
     while len(jaxpr.eqns) == 1 and jaxpr.eqns[0].primitive is jit_p:
         (call,) = jaxpr.eqns
@@ -404,7 +405,7 @@ def _body(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr
 
 
-def _kept_in(aval: ShapedArray, sharding: NamedSharding | None) -> ShapedArray:
+def _with_memory_space(aval: ShapedArray, sharding: NamedSharding | None) -> ShapedArray:
     """Return the type with the memory space of a sharding."""
     kind = None if sharding is None else sharding.memory_kind
     return aval if kind in (None, "device") else aval.update(memory_space=MemorySpace.Host)
@@ -569,12 +570,12 @@ def _export(
         return outs
 
     traced = _trace(flat, avals, _paths(in_tree), name)
-    program = _without_rules(traced)
+    program = _strip_derivative_rules(traced)
     if given is None:
-        asked, given_out = _asked_shardings(
+        asked, given_out = _requested_shardings(
             fun_jit, args, kwargs, len(leaves), len(program.outvars)
         )
-        given_in = [s or sharding_of_argument(x) for s, x in zip(asked, leaves)]
+        given_in = [s or specified_sharding(x) for s, x in zip(asked, leaves)]
         named = [
             s
             for s in (*given_in, *given_out, *constraint_shardings(program))
@@ -616,7 +617,7 @@ def _flatten(
     return leaves, in_tree, lambda values: tree.tree_unflatten(in_tree, values)
 
 
-def _asked_shardings(
+def _requested_shardings(
     fun_jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], n_in: int, n_out: int
 ) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
     """Return the `in_shardings` and `out_shardings` of a jitted function, one for each leaf of the arguments and results."""
@@ -663,7 +664,7 @@ def _check_scopes(avals: Sequence[ShapedArray], paths: Sequence[str], name: str)
         )
 
 
-def _without_rules(jaxpr: Jaxpr) -> Jaxpr:
+def _strip_derivative_rules(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program without calls that only attach derivative rules, which are Python functions."""
 
     def has_rule(eqn: Eqn) -> bool:
@@ -675,7 +676,10 @@ def _without_rules(jaxpr: Jaxpr) -> Jaxpr:
 
     plain = inline_calls(jaxpr, has_rule)
     return plain.replace(
-        eqns=[eqn.replace(params=map_jaxprs(eqn.params, _without_rules)) for eqn in plain.eqns]
+        eqns=[
+            eqn.replace(params=map_jaxprs(eqn.params, _strip_derivative_rules))
+            for eqn in plain.eqns
+        ]
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.api.stages import sharding_of_argument
+from weft._engine.api.stages import specified_sharding
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.core.trace import typeof
 from weft._engine.ir.symbolic import (
@@ -137,7 +137,7 @@ def symbolic_args_specs(
         ShapeDtypeStruct(
             symbolic_shape(spec, like=aval.shape, scope=scope),
             aval.dtype,
-            sharding=sharding_of_argument(x),
+            sharding=specified_sharding(x),
         )
         for spec, aval, x in zip(specs, avals, leaves)
     ]

@@ -35,7 +35,7 @@ def _axis_of(args: Sequence, dims: Sequence) -> BatchAxis:
     )
 
 
-def _kind(kind: str, call: Callable) -> Callable:
+def _make_rule_adapter(kind: str, call: Callable) -> Callable:
     """Return an adapter from rules of a table to the calling convention of the slot."""
 
     def to_slot(primitive: Primitive, rule: Callable) -> Callable:
@@ -50,19 +50,21 @@ def _kind(kind: str, call: Callable) -> Callable:
 #: rules of values and dims only
 primitive_batchers = RuleTable(
     "batch",
-    _kind("plain", lambda rule, axis, args, dims, params: rule(args, dims, **params)),
+    _make_rule_adapter("plain", lambda rule, axis, args, dims, params: rule(args, dims, **params)),
     lambda p, rule: lambda args, dims, **params: rule(_axis_of(args, dims), args, dims, **params),
 )
 #: rules that take the mapped axis first, and also apply if no operand is mapped
 fancy_primitive_batchers = RuleTable(
     "batch",
-    _kind("fancy", lambda rule, axis, args, dims, params: rule(axis, args, dims, **params)),
+    _make_rule_adapter(
+        "fancy", lambda rule, axis, args, dims, params: rule(axis, args, dims, **params)
+    ),
     given=lambda rule: getattr(rule, "table", "") in ("fancy", "axis"),
 )
 #: rules that take the size and the name of the mapped axis first
 axis_primitive_batchers = RuleTable(
     "batch",
-    _kind(
+    _make_rule_adapter(
         "axis",
         lambda rule, axis, args, dims, params: rule(
             axis.size, axis.name, None, args, dims, **params
@@ -105,7 +107,7 @@ def defbroadcasting(prim: Primitive) -> None:
                 return _outs(prim, prim.bind(*args, **params), dim)
         ranks = [typeof(x).ndim - (d is not None) for x, d in zip(args, dims)]
         fronted = [
-            x if d is None else _lift(move_dim(x, d, 0), max(ranks) - rank)
+            x if d is None else _insert_unit_dims(move_dim(x, d, 0), max(ranks) - rank)
             for x, d, rank in zip(args, dims, ranks)
         ]
         fronted = [
@@ -119,7 +121,7 @@ def defbroadcasting(prim: Primitive) -> None:
     primitive_batchers[prim] = batch
 
 
-def _lift(x: Any, count: int) -> Any:
+def _insert_unit_dims(x: Any, count: int) -> Any:
     """Return `x` with `count` dims of size 1 after the first."""
     return expand_dims(x, tuple(range(1, 1 + count))) if count else x
 

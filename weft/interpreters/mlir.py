@@ -138,10 +138,10 @@ def register_lowering(
     prim.lowerings[platform] = rule
     chosen = next((prim.lowerings[p] for p in (*PLATFORMS, None) if p in prim.lowerings), None)
     if chosen is not None:
-        prim.expand = _expansion_by(prim, chosen)
+        prim.expand = _make_expansion_rule(prim, chosen)
 
 
-def _expansion_by(prim: Primitive, rule: LoweringRule) -> Callable:
+def _make_expansion_rule(prim: Primitive, rule: LoweringRule) -> Callable:
     """Return the lowering of a primitive as a function of tracers, types and parameters."""
 
     def expand(

@@ -134,7 +134,7 @@ def dce_jaxpr(
     >>> dce_jaxpr(program.jaxpr, [True, False])
     ({ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }, [True, False])
     """
-    pruned, used, _ = _prune(jaxpr, used_outputs, instantiate)
+    pruned, used, _ = _prune_jaxpr(jaxpr, used_outputs, instantiate)
     consts = dict(zip(jaxpr.constvars, jaxpr.consts)) if isinstance(jaxpr, Jaxpr) else {}
     if isinstance(jaxpr, Jaxpr):
         pruned = pruned.closed([consts[v] for v in pruned.constvars])
@@ -147,11 +147,11 @@ def dce_jaxpr_consts(
     jaxpr: Any, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[OpenJaxpr, list[bool], list[bool]]:
     """Prune like `dce_jaxpr`, and also drop unread constants; return True for each remaining constant and for each remaining input."""
-    pruned, used, used_consts = _prune(jaxpr, used_outputs, instantiate)
+    pruned, used, used_consts = _prune_jaxpr(jaxpr, used_outputs, instantiate)
     return pruned, used_consts, used
 
 
-def _prune(
+def _prune_jaxpr(
     jaxpr: Any, used_outputs: Any, instantiate: Any
 ) -> tuple[OpenJaxpr, list[bool], list[bool]]:
     used_outs = (
@@ -176,11 +176,11 @@ def _prune(
     return pruned, used, used_consts
 
 
-def _shrink(primitive: Primitive, rule: Callable) -> Callable:
+def _prune_equation(primitive: Primitive, rule: Callable) -> Callable:
     return lambda eqn, used: rule(used, eqn)[1]
 
 
-def _used(primitive: Primitive, shrink: Callable) -> Callable:
+def _dce_rule_of(primitive: Primitive, shrink: Callable) -> Callable:
     def rule(used_outputs: Sequence[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
         less = shrink(eqn, list(used_outputs))
         if less is None:
@@ -192,7 +192,7 @@ def _used(primitive: Primitive, shrink: Callable) -> Callable:
 
 
 #: `rule(used_outputs, eqn) -> (used_inputs, smaller equation or None)`
-dce_rules = RuleTable("dce", _shrink, _used)
+dce_rules = RuleTable("dce", _prune_equation, _dce_rule_of)
 
 
 def dce_jaxpr_call_rule(used_outputs: list[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:

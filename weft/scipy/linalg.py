@@ -23,10 +23,10 @@ from weft._engine.numpy.promote import (
 )
 from weft._engine.ops import layout, linalg as la
 from weft._engine.scipy.matrix_functions import (
+    as_matrix,
     eigh_tridiagonal,
     funm,
     hessenberg,
-    list_items,
     polar,
     qr_multiply,
     rsf2csf,
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def _pair(a: Any, b: Any) -> list:
-    return [concrete(x) for x in promote_dtypes_inexact(value(list_items(a)), value(list_items(b)))]
+    return [concrete(x) for x in promote_dtypes_inexact(value(as_matrix(a)), value(as_matrix(b)))]
 
 
 def det(a, overwrite_a: bool = False, check_finite: bool = True):
@@ -82,7 +82,7 @@ def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bo
     >>> weft.scipy.linalg.cholesky(np.array([[4.0, 2.0], [99.0, 5.0]])).tolist()
     [[2.0, 1.0], [0.0, 2.0]]
     """
-    a = concrete(inexact("cholesky", list_items(a)))
+    a = concrete(inexact("cholesky", as_matrix(a)))
     if not lower and a.ndim > 1:
         a = uf.conjugate(mp.matrix_transpose(a))
     return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
@@ -180,7 +180,7 @@ def solve(
 
 def lu_factor(a, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
     """Return L and U packed in one matrix, and the row exchanges, for `lu_solve`."""
-    packed, pivots, _ = la.lu(concrete(inexact("lu_factor", list_items(a))))
+    packed, pivots, _ = la.lu(concrete(inexact("lu_factor", as_matrix(a))))
     return packed, pivots
 
 
@@ -216,7 +216,7 @@ def lu_solve(
 
 def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
     """Return P, L and U with `P @ L @ U == a`; with `permute_l`, P @ L and U."""
-    a = concrete(inexact("lu", list_items(a)))
+    a = concrete(inexact("lu", as_matrix(a)))
     packed, _, order = la.lu(a)
     m, n = a.shape[-2:]
     k = min_dim(m, n)
@@ -238,7 +238,7 @@ def qr(
     if mode not in ("full", "economic", "r"):
         raise ValueError(f"qr: mode must be 'full', 'economic' or 'r', got {mode!r}.")
     out = la.qr(
-        concrete(inexact("qr", list_items(a))), pivoting=pivoting, full_matrices=mode != "economic"
+        concrete(inexact("qr", as_matrix(a))), pivoting=pivoting, full_matrices=mode != "economic"
     )
     return out[1:] if mode == "r" else out
 
@@ -252,7 +252,7 @@ def svd(
     lapack_driver: str = "gesdd",
 ):
     """Return U, singular values and Vh; only the singular values unless `compute_uv`."""
-    out = linalg.svd(list_items(a), full_matrices, compute_uv)
+    out = linalg.svd(as_matrix(a), full_matrices, compute_uv)
     return tuple(out) if compute_uv else out
 
 
@@ -273,7 +273,7 @@ def eigh(
         raise NotImplementedError(
             "scipy.linalg.eigh: only the plain problem, with all eigenvalues, is there."
         )
-    values, vectors = linalg.eigh(list_items(a), UPLO="L" if lower else "U")
+    values, vectors = linalg.eigh(as_matrix(a), UPLO="L" if lower else "U")
     return values if eigvals_only else (values, vectors)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft._engine.ir.specs import join
+from weft._engine.ir.specs import join_axis_parts
 
 
 def spell_spec(dims: Any) -> str:
@@ -20,7 +20,7 @@ def spell_spec(dims: Any) -> str:
     """
     entries = [
         "None" if not axes else repr(axes[0]) if len(axes) == 1 else repr(axes)
-        for axes in map(join, dims)
+        for axes in map(join_axis_parts, dims)
     ]
     while entries and entries[-1] == "None":
         entries.pop()
@@ -29,7 +29,7 @@ def spell_spec(dims: Any) -> str:
 
 def spell_placement(place: Any) -> str:
     """Return the text of a layout and of the axes over which its values are partial sums."""
-    sums = ", ".join(join(sorted(map(str, place.partial))))
+    sums = ", ".join(join_axis_parts(sorted(map(str, place.partial))))
     return spell_spec(place.dims) + (f" with partial sums over {sums}" if sums else "")
 
 
@@ -41,7 +41,7 @@ def advise(r: Any, argument: str = "") -> str:
 
 
 def _axes(r: Any) -> str:
-    return ", ".join(map(str, join(r.axes)))
+    return ", ".join(map(str, join_axis_parts(r.axes)))
 
 
 def _wanted(r: Any, argument: str) -> str:

@@ -536,7 +536,7 @@ def _long_options(name: str) -> argparse.ArgumentParser:
         parser.add_argument(
             "--html",
             nargs="?",
-            action=_RejectedOption,
+            action=_RejectExplainOption,
             default=argparse.SUPPRESS,
             help=argparse.SUPPRESS,
         )
@@ -565,7 +565,7 @@ def _add_auto_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class _RejectedOption(argparse.Action):
+class _RejectExplainOption(argparse.Action):
     """An action that rejects another command's option: most programs would silently ignore it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:

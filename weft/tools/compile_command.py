@@ -159,7 +159,7 @@ class TargetCompilation:
         backend = describe(target.platform, target.topology, target.options, self.on_call)
         self.target, self.plugin_version = name, backend.platform_version
         base.register(name, lambda: backend)
-        base.stand_in(backend, (name, target.platform, backend.platform))
+        base.set_alias(backend, (name, target.platform, backend.platform))
         config.platforms, config.backend = None, name
 
         hooks.after_compilation.append(self.on_executable)
@@ -257,7 +257,7 @@ def _totals(executable: Any) -> list[CollectiveTotal]:
 def _count_cost(stages: Any, report: ProgramReport) -> dict[str, float]:
     """Return weft's own counts, for a plugin without estimates."""
     from weft._engine.hlo.cost import module_cost
-    from weft._engine.hlo.fused import build_compiled_module
+    from weft._engine.hlo.fused import fused_module
 
     report.cost_source = "weft"
-    return module_cost(build_compiled_module(stages))
+    return module_cost(fused_module(stages))

@@ -10,7 +10,7 @@ import html
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.ir.specs import join
+from weft._engine.ir.specs import join_axis_parts
 from weft._engine.partition.reshard import Placement
 from weft.tools.advice import spell_placement
 from weft.tools.page import (
@@ -74,7 +74,7 @@ def _sends(records: Sequence[Any]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for r in records:
         for part in r.parts or (r,):
-            axes = ", ".join(map(str, join(part.axes)))
+            axes = ", ".join(map(str, join_axis_parts(part.axes)))
             text = f"{part.kind} over {axes}, {part.bytes_per_device * part.count:,} B"
             found.setdefault(id(part.eqn), []).append(text)
     return found

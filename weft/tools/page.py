@@ -11,7 +11,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.tools.report import Collective, merge
+from weft.tools.report import Collective, merge_equal
 from weft.tools.svg import COLORS
 
 
@@ -62,8 +62,8 @@ def collectives_section(records: Sequence[Collective]) -> str:
     """Return the totals, then each collective with its details and a bar of its bytes."""
     runs, sent = sum(r.count for r in records), sum(r.bytes for r in records)
     head = f"<h2>{runs} collective{'s'[: runs != 1]}, {sent:,} B sent by each device</h2>"
-    largest = max((r.bytes for r in merge(records)), default=0)
-    return head + "".join(_collective_details(r, largest) for r in merge(records))
+    largest = max((r.bytes for r in merge_equal(records)), default=0)
+    return head + "".join(_collective_details(r, largest) for r in merge_equal(records))
 
 
 def _collective_details(r: Collective, largest: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any
 
-from weft._engine.ir.specs import join
+from weft._engine.ir.specs import join_axis_parts
 from weft._engine.util.record import field, record, replace
 from weft.tools.advice import advise, spell_placement
 
@@ -160,7 +160,7 @@ def collective_of(r: Any, arg_names: Sequence[str]) -> Collective:
     equations = tuple(dict.fromkeys(spell_equation(p.eqn) for p in parts if p.eqn is not None))
     return Collective(
         r.kind,
-        tuple(map(str, join(r.axes))),
+        tuple(map(str, join_axis_parts(r.axes))),
         r.bytes_per_device * r.count,
         r.count,
         ", ".join(lines),
@@ -193,7 +193,7 @@ def _some(texts: Sequence[str]) -> str:
     return ", ".join(texts[:3]) + (f" and {left} more" if left > 0 else "")
 
 
-def merge(records: Sequence[Collective]) -> list[Collective]:
+def merge_equal(records: Sequence[Collective]) -> list[Collective]:
     """Return the collectives with equal consecutive ones merged into one of higher count."""
     found: list[Collective] = []
     for r in records:
@@ -218,7 +218,7 @@ def as_text(records: Sequence[Collective]) -> str:
     lines = [
         f"{n_runs} collective{'s'[: n_runs != 1]}, {sum(r.bytes for r in records):,} B sent by each device"
     ]
-    for r in merge(records):
+    for r in merge_equal(records):
         lines.append(f"  {r.title}")
         for what, text in r.facts():
             broken = [

@@ -19,7 +19,7 @@ from weft._engine.control.hitypes import (
     is_mutable,
     on_copies,
 )
-from weft._engine.control.ref import LiftedRefs, any_refs, is_ref, trace_with_lifted_refs
+from weft._engine.control.ref import LiftedRefs, any_refs, is_ref, trace_with_refs
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import (
@@ -137,7 +137,7 @@ def make_jaxpr(
             fun, args, kwargs, static_argnums, flatten=lambda x: flatten(x, "make_jaxpr")
         )
         with extend_axis_env(list(axis_env or ())):
-            jaxpr = trace_with_lifted_refs(lambda refs: _program(flat, refs))
+            jaxpr = trace_with_refs(lambda refs: _program(flat, refs))
         if return_shape:
             return jaxpr, flat.unflatten([_struct(a) for a in jaxpr.out_avals])
         return jaxpr
@@ -227,11 +227,11 @@ def ensure_compile_time_eval():
     12.0
     """
     outer = current_trace()
-    with set_trace(outer if outer is eval_trace else _KnownTrace(outer)):
+    with set_trace(outer if outer is eval_trace else _ConstantEvalTrace(outer)):
         yield
 
 
-class _KnownTrace(Trace):
+class _ConstantEvalTrace(Trace):
     """A trace that evaluates operations on known values; operations on tracers are left to the enclosing trace."""
 
     __slots__ = ()

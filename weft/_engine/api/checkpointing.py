@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.api.calls.call_cache import of_function
+from weft._engine.api.calls.call_cache import cache_of_function
 from weft._engine.api.flat import FlatFunction, check_argnames, check_static_argnums
 from weft._engine.control.hitypes import flatten
-from weft._engine.control.ref import lift_refs, threads_refs
+from weft._engine.control.ref import lift_refs, thread_refs
 from weft._engine.control.remat import Offloadable, Recompute, Saveable, origin, remat_p
 from weft._engine.core.context import current_context
 from weft._engine.core.primitive import ContractOp, ProductOp, RaggedOp
@@ -96,7 +96,7 @@ def checkpoint(
             lambda funs, values, args: on_values(funs[0], values, args),
         )
 
-    @threads_refs(with_refs)
+    @thread_refs(with_refs)
     def call(args, kwargs):
         fixed = {k: kwargs[k] for k in names if k in kwargs}
         on_rest = functools.partial(fun, **fixed) if fixed else fun
@@ -150,7 +150,7 @@ def _trace_cached(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
     avals = [typeof(x) for x in flat.leaves]
     trace = lambda: hoist_tracers(stage(flat, avals, function_name(fun)))
     key = (flat.in_tree, tuple(avals), flat.statics, tuple(fixed.items()), current_context())
-    known = of_function(fun, "checkpoint", dict)
+    known = cache_of_function(fun, "checkpoint", dict)
     try:
         cached = known.get(key)
     except TypeError:  # a static value that is not hashable

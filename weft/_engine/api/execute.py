@@ -21,15 +21,15 @@ from weft._engine.core.context import current_context
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import (
     Tracer,
-    conversion,
-    escaped_tracer,
+    array_converter,
+    escaped_tracer_error,
     eval_trace,
     set_trace,
     typeof,
 )
-from weft._engine.ir.explicit import is_fully_specified
+from weft._engine.ir.explicit import determines_placement
 from weft._engine.ir.jaxpr import Jaxpr
-from weft._engine.ir.mesh import default_placement, device_mesh
+from weft._engine.ir.mesh import placement_mesh, use_default_device
 from weft._engine.ir.program_mesh import (
     is_abstract,
 )
@@ -39,9 +39,15 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import reshape, transpose
 from weft._engine.ops.placement import reshard
 from weft._engine.runtime import transfers
-from weft._engine.runtime.array import Array, default_sharding, from_numpy, replicated_over, spec_of
+from weft._engine.runtime.array import (
+    Array,
+    default_sharding,
+    from_numpy,
+    make_replicated_sharding,
+    spec_of,
+)
 from weft._engine.runtime.executable import Executable
-from weft._engine.runtime.placement import as_blocks, copy_to_layout, is_compatible, of_blocks
+from weft._engine.runtime.placement import as_blocks, change_layout, is_compatible, of_blocks
 from weft._engine.transforms.expand import expand
 from weft._engine.transforms.physical import has_keys
 from weft._engine.util.config import config
@@ -63,8 +69,8 @@ def to_array(x, sharding: Sharding | None = None, order: tuple[int, ...] | None 
     if type(x) is Array:
         return x
     if isinstance(x, Tracer):
-        raise escaped_tracer(x)
-    convert = conversion(x)
+        raise escaped_tracer_error(x)
+    convert = array_converter(x)
     if convert is not None:
         return to_array(convert())
     aval = typeof(x)
@@ -126,7 +132,7 @@ def executable_for(
     executable = jaxpr._cache.get(key)
     if executable is not None:
         return executable
-    typed = tuple([_of_type(s) for s in specs])
+    typed = tuple([_with_sharding_of_type(s) for s in specs])
     if typed == specs:
         executable = build(jaxpr, specs, options)
         executable.const_inputs = [
@@ -154,10 +160,10 @@ def with_key_reuse_check(
     return outs
 
 
-def _of_type(spec: ArraySpec) -> ArraySpec:
+def _with_sharding_of_type(spec: ArraySpec) -> ArraySpec:
     """Return `spec` with the sharding of its type if all axes are explicit, so that `P('x')` and `P('x', None)` share a program."""
     sharding, ndim = spec.sharding, spec.aval.ndim
-    if not is_fully_specified(spec.aval.explicit) or len(sharding.spec) == ndim:
+    if not determines_placement(spec.aval.explicit) or len(sharding.spec) == ndim:
         return spec
     return ArraySpec(
         spec.aval, sharding.with_spec(sharding.spec.of_rank(ndim)), spec.committed, spec.order
@@ -197,8 +203,8 @@ def move_to_layout(
         or is_compatible(have, want)
         or (x.nbytes < _RELAYOUT_REPEATED_BYTES and _is_first(move))
     ):
-        return copy_to_layout(x, want)
-    with default_placement():
+        return change_layout(x, want)
+    with use_default_device():
         (moved,) = run(_build_block_move(*move), [as_blocks(x)], ProgramOptions("relayout"))
     return of_blocks(moved, want)
 
@@ -221,10 +227,10 @@ def _in_other_order(x: Array, want: ArraySpec) -> Array:
         x.nbytes < _RELAYOUT_REPEATED_BYTES and _is_first(move)
     )
     if is_here and (is_small or have.backend is not want.backend):
-        return copy_to_layout(x, want)
+        return change_layout(x, want)
     if x.sharding.device_assignment != want.sharding.device_assignment:
         x = move_to_layout(x, want.sharding, want.committed, have.order)
-    with default_placement():
+    with use_default_device():
         (moved,) = run(
             _build_copy(x.aval),
             [x],
@@ -313,13 +319,13 @@ def _build_block_move(
         return stage(move, [ShapedArray(splits + local, dtype)], "relayout")
 
 
-def move_to_context_mesh(args: Sequence[Array]) -> Sequence[Array]:
+def place_on_mesh(args: Sequence[Array]) -> Sequence[Array]:
     """Move uncommitted arguments to the context mesh, if there is one."""
-    mesh = device_mesh()
+    mesh = placement_mesh()
     if mesh is None:
         return args
     return [
-        x if x.committed else move_to_layout(x, replicated_over(mesh), order=x._spec.order)
+        x if x.committed else move_to_layout(x, make_replicated_sharding(mesh), order=x._spec.order)
         for x in args
     ]
 
@@ -327,7 +333,7 @@ def move_to_context_mesh(args: Sequence[Array]) -> Sequence[Array]:
 def place_for(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
     """Return the arguments (without constants) in the layouts that the executable expects."""
     specs = executable.in_specs[len(executable.const_inputs) :]
-    if transfers.is_guarded():
+    if transfers.has_guard():
         have = [x._spec for x in args]
         transfers.between_devices(have, specs)
         # the program's devices; it may read the memory of other devices in place
@@ -345,7 +351,7 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
     """Return the constants of a program as arrays that remain valid if the user deletes or donates the originals. Conversion is cached."""
     if not jaxpr.consts:
         return []
-    with transfers.AllowedTransferLevels(transfers.NO_TRANSFER), default_placement():
+    with transfers.AllowTransfers(transfers.NO_TRANSFER), use_default_device():
         return jaxpr.memo(
             "const arrays", lambda: [Array(x._spec, x._live()) for x in map(to_array, jaxpr.consts)]
         )
@@ -388,6 +394,6 @@ def _place_argument(
             "  Make one current with weft.set_mesh(mesh), or lower the function only."
         )
     sharding.check_shape(x.shape, label if i < len(options.arg_names) else "an argument")
-    if transfers.is_guarded():
+    if transfers.has_guard():
         transfers.between_devices([x._spec], [ArraySpec(x.aval, sharding, True)])
     return move_to_layout(x, sharding, order=order)

@@ -23,7 +23,7 @@ from weft._engine.api.calls.call_cache import (
     FlatCall,
     FlatFastPath,
     TracedProgram,
-    of_function,
+    cache_of_function,
     parameters_key,
 )
 from weft._engine.api.calls.options import (
@@ -33,8 +33,8 @@ from weft._engine.api.calls.options import (
     StaticValue,
 )
 from weft._engine.api.execute import (
-    move_to_context_mesh,
     place_for,
+    place_on_mesh,
     prepare,
     run_ready,
     to_array,
@@ -44,24 +44,24 @@ from weft._engine.api.flat import argument_names, signature_of
 from weft._engine.api.layouts import (
     REPLICATED,
     check_donated_layouts,
-    common_auto,
+    find_common_auto,
     flat_automatic,
     flat_layouts,
     flat_shardings,
 )
-from weft._engine.api.struct import stands_for_ref
+from weft._engine.api.struct import is_ref_struct
 from weft._engine.backends.array_spec import ArraySpec
-from weft._engine.backends.base import PythonCall
+from weft._engine.backends.base import DispatchCandidate
 from weft._engine.backends.xla_flags import check_are_options
 from weft._engine.control.call import jit_p
 from weft._engine.control.hitypes import flatten, is_mutable
-from weft._engine.control.ref import any_refs, check_returned, trace_with_lifted_refs
+from weft._engine.control.ref import any_refs, check_returned, trace_with_refs
 from weft._engine.core.context import current_context
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.stage import UsesRefs, hoist_tracers, is_staged, stage
+from weft._engine.core.stage import ClosedOverRefsError, hoist_tracers, is_staged, stage
 from weft._engine.core.trace import (
     Tracer,
-    allow_unspecified_shardings,
+    allow_open_shardings,
     any_tracers,
     eval_trace,
     trace_state,
@@ -69,7 +69,7 @@ from weft._engine.core.trace import (
 )
 from weft._engine.hooks import after_calls, after_tracing, hi_types
 from weft._engine.ir.explicit import type_sharding
-from weft._engine.ir.mesh import AUTO, default_placement, device_mesh, spec_mesh
+from weft._engine.ir.mesh import AUTO, placement_mesh, spec_mesh, use_default_device
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import reshard
 from weft._engine.runtime import transfers
@@ -159,7 +159,7 @@ class JitFunction(Dispatching):
 
     def __init__(self, fun: Callable, options: JitOptions = DEFAULT_OPTIONS):
         options.check_device()
-        cache = of_function(fun, parameters_key(*options.values()), CallCache)
+        cache = cache_of_function(fun, parameters_key(*options.values()), CallCache)
         if cache.options is None:
             cache.options = options.for_function(fun)
         self._wrap(fun, cache)
@@ -232,7 +232,7 @@ class JitFunction(Dispatching):
                 if trace_state.trace is eval_trace and not any_tracers(call.leaves):
                     return self._execute(call)
                 return self._bind(call)
-            except UsesRefs as used:
+            except ClosedOverRefsError as used:
                 if self.is_threaded:
                     raise
                 return _with_refs().call_with_refs(self, call, used.refs, used)
@@ -321,12 +321,12 @@ class JitFunction(Dispatching):
         leaves = call.leaves
         if self.options.in_shardings is None:
             originals = leaves if _ARRAYS.issuperset(map(type, leaves)) else self._arrays(call)
-            return originals, move_to_context_mesh(originals)
-        with default_placement():  # `in_shardings` places them
+            return originals, place_on_mesh(originals)
+        with use_default_device():  # `in_shardings` places them
             originals = self._arrays(call)
         if self.options.device is None:
             return originals, originals
-        if device_mesh() is not None:
+        if placement_mesh() is not None:
             raise ValueError(
                 f"jit({self.name}): the argument device of jit contradicts the mesh of the context, on which programs run."
                 "\n  Call it outside of the context, or leave the device out."
@@ -349,10 +349,12 @@ class JitFunction(Dispatching):
             after_calls
             or config.no_execution
             or config.debug_key_reuse
-            or (transfers.is_guarded() and _may_transfer(compiled, leaves))
+            or (transfers.has_guard() and _may_transfer(compiled, leaves))
         ):
             return  # these settings must see every call
-        if device_mesh() is not None and not any(type(x) is Array and x.committed for x in leaves):
+        if placement_mesh() is not None and not any(
+            type(x) is Array and x.committed for x in leaves
+        ):
             return  # the context mesh is not part of the match, and other threads may have another one
         if traced.needs_leaves:
             function = self._cache.fast_paths.setdefault(
@@ -361,12 +363,12 @@ class JitFunction(Dispatching):
             )
             if not function.has_results(traced.out_tree):
                 return
-            native = PythonCall(
+            native = DispatchCandidate(
                 executable, Array, tuple(leaves), {}, (), (), function.flat_tree, is_first
             )
         else:
             function, options = self, self.options
-            native = PythonCall(
+            native = DispatchCandidate(
                 executable,
                 Array,
                 call.args,
@@ -471,10 +473,10 @@ class JitFunction(Dispatching):
         names = self._leaf_names(in_tree)
         in_shardings = self._flat_shardings("in_shardings", in_tree, avals, names)
         body = _FlatBody(self, call)
-        with allow_unspecified_shardings(False):
+        with allow_open_shardings(False):
             try:
                 jaxpr = stage(body, avals, self.name)
-            except UsesRefs as used:
+            except ClosedOverRefsError as used:
                 used.out_tree = body.out_tree
                 raise
         is_cacheable = not any_tracers(jaxpr.consts)
@@ -541,7 +543,7 @@ class JitFunction(Dispatching):
         options, where = self.options, f"jit({self.name})"
         ins = flat_automatic(options.in_shardings, in_tree, f"{where}: in_shardings", names)
         outs = flat_automatic(options.out_shardings, out_tree, f"{where}: out_shardings")
-        auto = common_auto((*ins, *outs), where) if ins or outs else None
+        auto = find_common_auto((*ins, *outs), where) if ins or outs else None
         return auto, tuple([s is not None for s in ins])
 
     def _apply_explicit_types(self, outs: list, structure: Any) -> list:
@@ -585,13 +587,13 @@ class JitFunction(Dispatching):
         call = self._flatten(args, kwargs)
 
         def run(refs: list) -> Traced:
-            if not refs and not any_refs(call.leaves) and not any(map(stands_for_ref, call.leaves)):
+            if not refs and not any_refs(call.leaves) and not any(map(is_ref_struct, call.leaves)):
                 return Traced.make(self, self._trace(call, call.leaves), call.leaves)
             inner, (values, named) = _with_refs().on_values(self, refs, call)
             traced = inner.trace([r[...] for r in refs], *values, **named)
             return Traced.make(inner, traced._program, traced._leaves, refs)
 
-        return run([]) if self.is_threaded else trace_with_lifted_refs(run, self._cache.refs)
+        return run([]) if self.is_threaded else trace_with_refs(run, self._cache.refs)
 
     def lower(self, *args, **kwargs):
         """Trace and lower for these arguments; see `stages.Lowered`."""

@@ -34,7 +34,7 @@ _used: set[int] = set()
 
 
 @record
-class Signature:
+class KeySignature:
     """The effect of a program on keys: for each input a mask of the consumed keys (None if it has no keys), and for each output the input
     key of each of its keys as (input, position), and whether it is consumed afterwards. `consts` are the arrays among its constants,
     and the constants of nested programs, from which it consumes keys, with their masks."""
@@ -48,7 +48,7 @@ def is_key(x: Any) -> bool:
     return dtypes.is_extended(x.dtype)
 
 
-def consume_call_keys(name: str, signature: Signature, arrays: Sequence[Array]) -> None:
+def consume_call_keys(name: str, signature: KeySignature, arrays: Sequence[Array]) -> None:
     """Consume the keys of arguments and constants that a program consumes."""
     called = "jit-compiled function" if name.startswith("jit(") else name
     for i, (array, mask) in enumerate(zip(arrays, signature.uses)):
@@ -70,7 +70,7 @@ def consume_call_keys(name: str, signature: Signature, arrays: Sequence[Array]) 
         )
 
 
-def give_results(signature: Signature, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
+def give_results(signature: KeySignature, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
     """Assign numbers to the keys among the results of a program."""
     for out, origins in zip(outs, signature.results):
         if origins is not None:
@@ -118,12 +118,12 @@ def _use(numbers: np.ndarray, used: set[int], where: Any, api: str, fact: str) -
 # ---- programs
 
 
-def signature_of(jaxpr: Jaxpr) -> Signature:
+def signature_of(jaxpr: Jaxpr) -> KeySignature:
     """Return the effect of `jaxpr` on keys; raise KeyReuseError if it consumes one twice."""
-    return jaxpr.memo("key signature", lambda: _KeyUseReader(jaxpr).signature())
+    return jaxpr.memo("key signature", lambda: _KeyTracker(jaxpr).signature())
 
 
-class _KeyUseReader:
+class _KeyTracker:
     """A walk over one program that tracks its keys."""
 
     def __init__(self, jaxpr: Jaxpr):
@@ -143,7 +143,7 @@ class _KeyUseReader:
         for eqn in jaxpr.eqns:
             self.follow(eqn)
 
-    def signature(self) -> Signature:
+    def signature(self) -> KeySignature:
         ins = [self.numbers.get(v) for v in self.jaxpr.invars]
         place = {
             int(n): (i, k)
@@ -162,7 +162,7 @@ class _KeyUseReader:
             (array, np.isin(_numbers(array), list(self.used - self.before)))
             for array in self.constants
         ]
-        return Signature(
+        return KeySignature(
             tuple(masks), tuple(outs), tuple((array, mask) for array, mask in spent if mask.any())
         )
 
@@ -270,7 +270,7 @@ class _KeyUseReader:
         else:
             _use(numbers, self.used, eqn.source, "random", _consume(eqn, i))
 
-    def take_results(self, eqn: Eqn, ins: list, signature: Signature) -> None:
+    def take_results(self, eqn: Eqn, ins: list, signature: KeySignature) -> None:
         for v, origins in zip(eqn.outvars, signature.results):
             if origins is not None and len(origins) == int(np.prod(v.aval.shape)):
                 known = [
@@ -291,7 +291,7 @@ def _loop_error(eqn: Eqn, jaxpr: Jaxpr, what: str, remedy: str) -> KeyReuseError
     return KeyReuseError(describe(eqn.primitive.name, fact, (), eqn.source, _RULE, remedy))
 
 
-def _check_carry(eqn: Eqn, jaxpr: Jaxpr, signature: Signature) -> None:
+def _check_carry(eqn: Eqn, jaxpr: Jaxpr, signature: KeySignature) -> None:
     """Raise KeyReuseError if a step of a loop passes a consumed key to the next."""
     carried = signature.results[: eqn.params.get("num_carry")]
     gives_used = any(origins and any(used for _, used in origins) for origins in carried)

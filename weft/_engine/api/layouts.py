@@ -35,7 +35,7 @@ def replace_none_by_replication(given):
     return tree.tree_map(lambda s: REPLICATED if s is None else s, given, is_leaf=_is_sharding_leaf)
 
 
-def check_constrained(given, what: str) -> None:
+def check_no_unconstrained_dims(given, what: str) -> None:
     """Raise ValueError if a tree of layouts has unconstrained dims, which propagation cannot fill at the boundary of a program."""
     for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf):
         s = s.sharding if isinstance(s, Format) else s
@@ -78,7 +78,7 @@ def flat_shardings(
         if s is not None and padded and padded[i]:
             s.check_compatible_aval(aval.shape)
         elif s is not None:
-            s.check_value(aval.shape, _what_is_split(what, i, structure, arg_names))
+            s.check_value(aval.shape, _describe_value(what, i, structure, arg_names))
         result.append(s)
     return tuple(result)
 
@@ -95,7 +95,7 @@ def flat_automatic(
     return tuple([s if isinstance(s, AUTO) else None for s in values])
 
 
-def common_auto(autos: Sequence[AUTO | None], what: str) -> AUTO | None:
+def find_common_auto(autos: Sequence[AUTO | None], what: str) -> AUTO | None:
     """Return the one AUTO of a function, or None; ValueError if there are several or the context mesh has explicit axes."""
     different = list(dict.fromkeys(s for s in autos if s is not None))
     if len(different) > 1:
@@ -196,7 +196,7 @@ def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
             )
 
 
-def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None) -> str:
+def _describe_value(what: str, i: int, structure, arg_names: Sequence[str] | None) -> str:
     """Return a description of value number `i`: an argument by its name, a result by its path in the tree."""
     function = what.partition(":")[0]
     if arg_names is not None:

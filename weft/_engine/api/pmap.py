@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine import processes
-from weft._engine.api.calls.call_cache import of_function, parameters_key
+from weft._engine.api.calls.call_cache import cache_of_function, parameters_key
 from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.execute import to_array
 from weft._engine.api.flat import FlatFunction, signature_of
@@ -147,7 +147,7 @@ class PmapFunction:
             "pmap", axis_name, in_axes, out_axes, static, devices, backend, axis_size, donated
         )
         # compiled functions by mesh; and for arguments that need not be moved, by their tree, types and layouts
-        self._compiled, self._ready = of_function(fun, key, lambda: ({}, {}))
+        self._compiled, self._ready = cache_of_function(fun, key, lambda: ({}, {}))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -185,7 +185,7 @@ class PmapFunction:
         local_mesh = self._mesh(check_mapped_size(self.name, flat, dims, self.axis_size))
         everywhere = self._mesh_of_all(local_mesh)
         leaves = [
-            _view_over_devices(
+            _change_devices(
                 self._put(to_array(x), d, local_mesh), NamedSharding(everywhere, self._spec(d))
             )
             for x, d in zip(flat.leaves, dims)
@@ -200,7 +200,7 @@ class PmapFunction:
         values = iter(dynamic)
         outs = run(*[x if i in static else next(values) for i, x in enumerate(args)], **kwargs)
         return tree.tree_map(
-            lambda y: _view_over_devices(y, NamedSharding(local_mesh, y.sharding.spec)), outs
+            lambda y: _change_devices(y, NamedSharding(local_mesh, y.sharding.spec)), outs
         )
 
     def _mesh_of_all(self, here: Mesh) -> Mesh:
@@ -407,7 +407,7 @@ def _empty_result(y: Any, dim: int | None, size: int) -> Any:
     return y if dim is None else np.stack([y] * size, dim)
 
 
-def _view_over_devices(x: Array, sharding: NamedSharding) -> Array:
+def _change_devices(x: Array, sharding: NamedSharding) -> Array:
     """Return the local memory as an array with another sharding, over more or fewer devices, with the same shards in this process."""
     have = x._spec
     factor = sharding.mesh.size / have.sharding.mesh.size

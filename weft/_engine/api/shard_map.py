@@ -17,6 +17,7 @@ from weft._engine.api.jit import function_name
 from weft._engine.api.shard_map_eager import can_run_eagerly, run_eagerly
 from weft._engine.api.shard_map_specs import (
     ShardMapSite,
+    call_on_arrays,
     check_devices,
     check_entries,
     check_operand,
@@ -25,9 +26,8 @@ from weft._engine.api.shard_map_specs import (
     has_hi_types,
     is_spec,
     leaf_labels,
-    on_arrays,
 )
-from weft._engine.control.body import stage_body, with_axes
+from weft._engine.control.body import cast_results_to_vary, stage_body
 from weft._engine.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft._engine.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
 from weft._engine.core.trace import Tracer, any_tracers, typeof
@@ -35,10 +35,10 @@ from weft._engine.ir.explicit import typed_axes
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import PartitionSpec
-from weft._engine.ops.collective_rules import with_varying_axes
+from weft._engine.ops.collective_rules import cast_varying
 from weft._engine.ops.collectives import first_only, psum
 from weft._engine.ops.layout import reshape
-from weft._engine.ops.placement import repeat, reshard, sum_of_terms, terms
+from weft._engine.ops.placement import repeat_per_device, reshard, sum_of_terms, terms
 from weft._engine.util import tree
 from weft._engine.util.record import record, replace
 from weft._engine.util.source import api_boundary, wraps
@@ -185,7 +185,7 @@ def _call(f: Callable, options: ShardMapOptions, args: tuple, kwargs: dict) -> A
         call = lambda g, ins, outs, operands: _call(
             g, replace(options, in_specs=ins, out_specs=outs), operands, {}
         )
-        return on_arrays(call, f, site, options, args)
+        return call_on_arrays(call, f, site, options, args)
     if options.has_partial():
         return _call_on_terms(f, options, site, args)
     if any_refs(tree.tree_leaves(args)):
@@ -303,14 +303,14 @@ def _with_entries(x: Any, spec: PartitionSpec, site: ShardMapSite, ordered: Call
     """Return an argument with a dim for the terms, and one for the copies, according to its spec."""
     if spec.unreduced:
         x = terms(x, site.mesh, ordered(spec.unreduced))
-    return repeat(x, site.mesh, ordered(spec.reduced)) if spec.reduced else x
+    return repeat_per_device(x, site.mesh, ordered(spec.reduced)) if spec.reduced else x
 
 
 def _block_of_term(x: Any, spec: PartitionSpec, ordered: Callable) -> Any:
     """Return the block of one device without the dims of terms and copies, with the type of its spec."""
     block = reshape(x, typeof(x).shape[bool(spec.unreduced) + bool(spec.reduced) :])
-    block = with_varying_axes(block, ordered(spec.unreduced), "unreduced")
-    return with_varying_axes(block, ordered(spec.reduced), "reduced")
+    block = cast_varying(block, ordered(spec.unreduced), "unreduced")
+    return cast_varying(block, ordered(spec.reduced), "reduced")
 
 
 def _return_terms(
@@ -323,7 +323,7 @@ def _return_terms(
             f"shard_map({site.name}): {label} is to be unreduced over {same}, and is the same on all devices there: "
             f"{typeof(x).str_short()}.\n  Make terms of a sum of it with lax.pcast(x, {same}, to='unreduced')."
         )
-    x = with_varying_axes(x, ordered(spec.unreduced | spec.reduced), "varying")
+    x = cast_varying(x, ordered(spec.unreduced | spec.reduced), "varying")
     one_for_all = ordered([a for a in spec.reduced if a in typeof(x).vma])
     x = psum(first_only(x, list(one_for_all)), one_for_all) if one_for_all else x
     return reshape(x, (1, *typeof(x).shape)) if spec.unreduced else x
@@ -396,7 +396,7 @@ def _bind(
         )
         out_specs = specs_of_results(body.jaxpr.outvars, body.out_tree)
         jaxpr = (
-            with_axes(body.jaxpr, [typed_axes(s.axes, mesh) for s in out_specs])
+            cast_results_to_vary(body.jaxpr, [typed_axes(s.axes, mesh) for s in out_specs])
             if check
             else body.jaxpr
         )

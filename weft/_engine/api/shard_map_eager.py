@@ -23,7 +23,7 @@ from weft._engine.control.shard_map import (
     whole_sharding,
 )
 from weft._engine.core.annotations import annotate_types, check_same_axes
-from weft._engine.core.extension import ExtensionPrimitive, expansion
+from weft._engine.core.extension import ExtensionPrimitive, expand_primitive
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import BatchAxis, RegionOp
 from weft._engine.core.sharded_types import infer_sharded_types
@@ -125,7 +125,7 @@ class ManualTrace(Trace):
             with derived_trace(self.parent):
                 if isinstance(primitive, ExtensionPrimitive):  # evaluate its expansion per device
                     return evaluate(
-                        expansion(primitive, [typeof(x) for x in values], params), *values
+                        expand_primitive(primitive, [typeof(x) for x in values], params), *values
                     )
                 out = self.parent.process(primitive, values, params)
         finally:
@@ -270,9 +270,9 @@ def _fetch_whole_value(x: Array) -> Array:
     """Return `x`, or its gathered value as a local array if it spans processes."""
     if x._spec.by_process is None:
         return x
-    from weft._engine.runtime.exchange import whole_value
+    from weft._engine.runtime.exchange import gather_value
 
-    return to_array(whole_value(x, "shard_map"))
+    return to_array(gather_value(x, "shard_map"))
 
 
 def _array(

@@ -268,7 +268,9 @@ def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
     return arrays, (inner, list(map(typeof, values)))
 
 
-def on_arrays(call: Callable, f: Callable, site: ShardMapSite, options: Any, args: tuple) -> Any:
+def call_on_arrays(
+    call: Callable, f: Callable, site: ShardMapSite, options: Any, args: tuple
+) -> Any:
     """Return `f(*args)` by `call(function, in_specs, out_specs, args)`, where values of hijax types are replaced by lists of their arrays."""
     leaves, structure = tree.tree_flatten(args)
     specs: list[Any] = flat_specs(

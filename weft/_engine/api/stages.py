@@ -25,7 +25,7 @@ from weft._engine.ir.explicit import on_devices, type_sharding
 from weft._engine.ir.jaxpr import Jaxpr, Var
 from weft._engine.ir.mesh import Mesh, current_mesh
 from weft._engine.ir.program_mesh import is_abstract
-from weft._engine.ir.rewrite import dce, without_high
+from weft._engine.ir.rewrite import dce, inline_hijax_ops
 from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.array import Array, placement_of_new
@@ -50,7 +50,7 @@ class ArgInfo:
     dtype = property(lambda self: self.aval.dtype)
 
 
-def sharding_of_argument(x) -> Sharding | None:
+def specified_sharding(x) -> Sharding | None:
     """Return the specified sharding of the argument `x` (an array, a number, a type or a ShapeDtypeStruct), or None."""
     if type(x) is Array:
         return x.sharding if x.committed else None
@@ -61,7 +61,7 @@ def _spec(x, aval, devices: tuple) -> ArraySpec:
     """Return the array spec of the argument `x`; a sharding over an abstract mesh gets these devices."""
     if type(x) is Array:
         return x._spec
-    sharding = sharding_of_argument(x)
+    sharding = specified_sharding(x)
     if sharding is None:
         return ArraySpec(aval, *placement_of_new())
     sharding = on_devices(sharding, devices) if is_abstract(sharding) else sharding
@@ -124,7 +124,7 @@ class Traced(metaclass=Sealed):
     def lojax(self) -> "Traced":
         """The same, with operations of user-defined types (`experimental.hijax`) replaced by what they compute."""
         program = copy.copy(self._program)
-        program.jaxpr = without_high(program.jaxpr)
+        program.jaxpr = inline_hijax_ops(program.jaxpr)
         return Traced.make(self._jitted, program, self._leaves, self._refs)
 
     @property
@@ -175,7 +175,7 @@ class Traced(metaclass=Sealed):
         ]
         return tree.tree_unflatten(program.out_tree, structs)
 
-    def _prune_arguments(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:
+    def _remove_unused(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:
         """Return `jaxpr` without dead code and unused arguments, and which arguments were kept; all are with `keep_unused`."""
         jaxpr = dce(jaxpr)
         read = {a for eqn in jaxpr.eqns for a in eqn.invars if isinstance(a, Var)} | set(
@@ -208,7 +208,7 @@ class Lowered(metaclass=Sealed):
         self._traced = traced
         program = traced._program
         self._jaxpr = expand(program.jaxpr)
-        devices = _devices_of([*map(sharding_of_argument, traced._leaves), *program.in_shardings])
+        devices = _devices_of([*map(specified_sharding, traced._leaves), *program.in_shardings])
         specs = [_spec(x, aval, devices) for x, aval in zip(traced._leaves, program.in_avals)]
         orders = [s.order for s in specs]
         if program.in_layouts or program.out_layouts:
@@ -265,7 +265,7 @@ class Lowered(metaclass=Sealed):
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
-        jaxpr, is_used = self._traced._prune_arguments(without_partitions(self._jaxpr))
+        jaxpr, is_used = self._traced._remove_unused(without_partitions(self._jaxpr))
         shardings = [
             s.sharding if s.committed else None for s, keep in zip(self.in_specs, is_used) if keep
         ]
@@ -452,9 +452,9 @@ class Compiled(metaclass=Sealed):
         if estimates is not None:
             return estimates
         from weft._engine.hlo.cost import module_cost
-        from weft._engine.hlo.fused import build_compiled_module
+        from weft._engine.hlo.fused import fused_module
 
-        return module_cost(build_compiled_module(self.stages))
+        return module_cost(fused_module(self.stages))
 
     def memory_analysis(self) -> MemoryStats:
         """Return bytes of arguments, results, aliases, temporaries and their peak on one device, and the process's temporaries.

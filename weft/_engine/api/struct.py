@@ -179,6 +179,6 @@ class ShapeDtypeStruct:
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding}{weak}{', is_ref=True' * self.is_ref})"
 
 
-def stands_for_ref(x: object) -> bool:
+def is_ref_struct(x: object) -> bool:
     """Return whether `x` is a struct that represents a reference to a mutable array."""
     return type(x) is ShapeDtypeStruct and x.is_ref

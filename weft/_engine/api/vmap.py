@@ -25,7 +25,7 @@ from weft._engine.control.ref import (
     is_ref,
 )
 from weft._engine.core.primitive import BatchAxis
-from weft._engine.core.trace import Zero, conversion, typeof
+from weft._engine.core.trace import Zero, array_converter, typeof
 from weft._engine.ir.explicit import typed_axes
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.shardings import NamedSharding
@@ -35,12 +35,12 @@ from weft._engine.ops.placement import reshard
 from weft._engine.transforms.batch import batch_flat, to_dim
 from weft._engine.transforms.vmappable import (
     MappingSpec,
+    assemble_result,
     batch_elements,
     is_spec,
     is_vmappable,
     length_of_axis,
     registered,
-    whole,
 )
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import ShardingTypeError
@@ -146,7 +146,7 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
 
 def _convert(x):
     """Return a mapped argument as an array if it is an object with a conversion to an array."""
-    make = None if hasattr(type(x), "aval") else conversion(x)
+    make = None if hasattr(type(x), "aval") else array_converter(x)
     return x if make is None else make()
 
 
@@ -208,7 +208,7 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
 
     return flat_fun.unflatten(
         [
-            whole(o, size if axis_size is None else axis_size, want, place, trace)
+            assemble_result(o, size if axis_size is None else axis_size, want, place, trace)
             if is_vmappable(o)
             else _place(o, d, want, axis, name)
             for o, d, want in zip(outs, out_dims, requested)

@@ -113,7 +113,7 @@ class ArraySpec:
     def _lay_out(self) -> None:
         """Compute the shapes of the stored array, global and in this process."""
         aval, sharding, backend = self.aval, self.sharding, self.backend
-        shape, dtype = physical(aval)
+        shape, dtype = storage_type(aval)
         splits = tuple(sharding.splits(aval.shape))
         if any(s and n % s for n, s in zip(aval.shape, splits)):
             sharding.check_shape(aval.shape)
@@ -204,7 +204,7 @@ def _backend_of(aval: ShapedArray, sharding: Sharding) -> Any:
     return backend
 
 
-def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
+def type_of_terms(aval: ShapedArray, sharding: Any) -> ShapedArray:
     """Return the type of the stored terms of a value with unreduced axes in `sharding`: it has a leading dim of terms."""
     if dtypes.is_extended(aval.dtype):
         raise TypeError(
@@ -255,7 +255,7 @@ def _as_stored_array(spec: ArraySpec) -> ArraySpec:
             f"arrays of type {aval.str_short()} cannot have the sharding {sharding.spec}: only sums can be unreduced, "
             f"not a {sharding.spec.unreduced_kind.name}."
         )
-    return ArraySpec(stored_aval(aval, sharding), sharding.stored, committed)
+    return ArraySpec(type_of_terms(aval, sharding), sharding.stored, committed)
 
 
 def _numbers_on_process(
@@ -269,9 +269,9 @@ def _numbers_on_process(
     return None if tuple(map(len, numbers)) == splits else numbers
 
 
-def follow_processes() -> None:
+def update_process_blocks() -> None:
     """Recompute the blocks of each process in all array specs, after the processes of devices have changed."""
-    mesh.follow_processes()
+    mesh.clear_process_cache()
     blocks_by_process.cache_clear()
     for spec in list(_specs.values()):  # a copy: other threads add to it
         if spec.by_process is not None:
@@ -292,7 +292,7 @@ def is_whole_everywhere(spec: ArraySpec, numbers: dict[int, Numbers]) -> bool:
     return all(tuple(map(len, held)) == spec.splits for held in numbers.values())
 
 
-def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
+def storage_type(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
     """Return the shape and dtype of the stored value: its own, except for random keys, which are stored as rows of uint32."""
     if isinstance(aval.dtype, KeyDType):
         return aval.shape + aval.dtype.impl.key_shape, np.dtype(np.uint32)
@@ -304,10 +304,10 @@ def to_blocks(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
     value = np.asarray(value, spec.storage_dtype)
     if spec.is_row_major:
         return value.reshape(spec.storage_shape)
-    return select_local_blocks(blocks_of(value, spec.splits, spec.local_shape), spec)
+    return select_local_blocks(split_into_blocks(value, spec.splits, spec.local_shape), spec)
 
 
-def blocks_of(
+def split_into_blocks(
     value: np.ndarray, splits: tuple[int, ...], local_shape: tuple[int, ...]
 ) -> np.ndarray:
     """Split a value into equal blocks; return the grid of blocks, [splits..., block dims...]."""
@@ -333,7 +333,7 @@ def from_blocks(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
     return blocks.transpose([k for d in range(n) for k in (d, n + d)])
 
 
-def on_backend(sharding: Any, backend: Any) -> Any:
+def with_backend_devices(sharding: Any, backend: Any) -> Any:
     """Return a sharding on the devices of `backend` with the same ids."""
     if sharding is None or sharding.device_assignment[0].client is backend:
         return sharding

@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine import hooks, processes
-from weft._engine.backends.array_spec import ArraySpec, follow_processes, from_blocks, to_blocks
+from weft._engine.backends.array_spec import (
+    ArraySpec,
+    from_blocks,
+    to_blocks,
+    update_process_blocks,
+)
 from weft._engine.backends.xla_flags import check_environment, check_options
 from weft._engine.ir import mesh
 from weft._engine.ir.jaxpr import Jaxpr
@@ -29,7 +34,7 @@ from weft._engine.util.config import config, num_virtual_devices, settled
 from weft._engine.util.errors import UnknownBackendError
 from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
-from weft._engine.util.threads import fork_safe_lock
+from weft._engine.util.threads import hold_during_fork
 from weft._engine.util.user_code import suspended
 
 if TYPE_CHECKING:
@@ -72,7 +77,7 @@ class LocalProgram:
 
 
 @record
-class PythonCall:
+class DispatchCandidate:
     """A call of a jitted function that took the Python path, for `LoadedLocalProgram.speed_up`."""
 
     executable: Any
@@ -133,7 +138,7 @@ class LoadedLocalProgram:
     def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Store what `Backend.load` needs by `write(make)`, if possible: now, and again when better code is available."""
 
-    def speed_up(self, function: Any, call: PythonCall) -> bool:
+    def speed_up(self, function: Any, call: DispatchCandidate) -> bool:
         """Let later calls of `function` like this one bypass Python, if possible; return True if a later attempt may succeed."""
         return False
 
@@ -148,7 +153,7 @@ class RemoteProgram(LoadedLocalProgram):
         return [spec.backend.allocate(spec) for spec in self.out_specs]
 
 
-def is_elsewhere(devices: Iterable[Device]) -> bool:
+def are_all_remote(devices: Iterable[Device]) -> bool:
     """Return whether other processes drive all of the devices."""
     shared = processes.current()
     return shared is not None and all(d.process_index != shared.rank for d in devices)
@@ -280,7 +285,7 @@ class Backend:
 
     def __init__(self) -> None:
         self._devices: tuple[Device, ...] = ()
-        self._lock = fork_safe_lock(threading.RLock())
+        self._lock = hold_during_fork(threading.RLock())
 
     def __repr__(self) -> str:
         return f"Client(platform={self.platform!r})"
@@ -519,7 +524,7 @@ def register(name: str, make: Callable[[], Backend]) -> None:
     _makers[name] = functools.cache(make)
 
 
-def home_device() -> mesh.AbstractDevice:
+def default_abstract_device() -> mesh.AbstractDevice:
     """Return the kind of the default backend's devices as an abstract device."""
     first = get().devices()[0]
     return mesh.AbstractDevice(first.device_kind, None, first.platform)
@@ -529,7 +534,7 @@ def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]
     """Call `keep_devices_of` of all backends in use, and update all array specs."""
     for backend in {*_made.values()}:
         backend.keep_devices_of(left, mine, first_numbers)
-    follow_processes()
+    update_process_blocks()
 
 
 def have_devices() -> bool:
@@ -550,7 +555,7 @@ def names() -> list[str]:
 _ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
 _defaults: dict[tuple[str | None, str | None], str] = {}
 #: held while plugins are located and backends are created, each once
-_making = fork_safe_lock(threading.RLock())
+_making = hold_during_fork(threading.RLock())
 _accelerators_are_known = False
 
 
@@ -591,7 +596,7 @@ def names_of(platform: str) -> tuple[str, ...]:
     return _ALIASES.get(platform, (platform,))
 
 
-def stand_in(backend: Backend, platforms: Sequence[str]) -> None:
+def set_alias(backend: Backend, platforms: Sequence[str]) -> None:
     """Let platform names mean `backend` in this process, in place of the backends that they mean otherwise."""
     for name in platforms:
         _made[name] = backend

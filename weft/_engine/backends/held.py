@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from weft._engine.ir.shardings import DeviceLayout, Sharding, layout_of
+from weft._engine.ir.shardings import Sharding, ShardLayout, layout_of
 from weft._engine.util.errors import ShardingError, describe
 
 #: block numbers along each dim, in ascending order
@@ -30,21 +30,21 @@ def blocks_by_process(sharding: Sharding, ndim: int) -> tuple[tuple[int, Numbers
     for process, positions in sorted(_positions(layout).items()):
         numbers = tuple([tuple(sorted(set(column))) for column in zip(*positions)])
         if math.prod(map(len, numbers)) != len(positions):
-            raise _irregular(sharding, layout)
+            raise _make_irregular_error(sharding, layout)
         blocks_of_processes.append((process, numbers))
     if len({tuple(map(len, numbers)) for _, numbers in blocks_of_processes}) > 1:
-        raise _irregular(sharding, layout)
+        raise _make_irregular_error(sharding, layout)
     return tuple(blocks_of_processes)
 
 
-def _positions(layout: DeviceLayout) -> dict[int, set[tuple[int, ...]]]:
+def _positions(layout: ShardLayout) -> dict[int, set[tuple[int, ...]]]:
     blocks: dict[int, set] = {}
     for device, position in zip(layout.devices, layout.positions):
         blocks.setdefault(device.process_index, set()).add(position)
     return blocks
 
 
-def _irregular(sharding: Sharding, layout: DeviceLayout) -> ShardingError:
+def _make_irregular_error(sharding: Sharding, layout: ShardLayout) -> ShardingError:
     facts = [("sharding", repr(sharding))]
     facts += [
         (f"process {p}", f"blocks {', '.join(map(str, sorted(blocks)))}")

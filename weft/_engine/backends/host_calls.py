@@ -168,13 +168,13 @@ class MeshHostCalls:
             visits[0].call.compute(visits)
         except BaseException as error:
             # the thread that waits for results raises a KeyboardInterrupt
-            return self._keep(error)
+            return self._record_failure(error)
         finally:
             self._thread.is_inside = was_inside
         return None
 
     # ---- failures
-    def _keep(self, error: BaseException) -> str:
+    def _record_failure(self, error: BaseException) -> str:
         number = next(_numbers)
         self._failures[number] = error
         self.unseen.add(number)

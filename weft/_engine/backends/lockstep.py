@@ -22,7 +22,7 @@ from weft._engine.backends.base import BlockLayout
 from weft._engine.core.interpret import reference_results
 from weft._engine.core.primitive import CallbackOp, CollectiveOp, RegionOp
 from weft._engine.core.trace import eval_trace, set_trace
-from weft._engine.ir.collective_spec import carry_out, collective_axes, spec_of
+from weft._engine.ir.collective_spec import collective_axes, evaluate_collective, spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.ops.callback import MappedAxis
 from weft._engine.util.errors import MissingRuleError, describe
@@ -153,7 +153,7 @@ class Lockstep:
             operands = [[x[at.get(member, at[present[0]])] for x in ins] for member in group]
             key = tuple(id(x) for mine in operands for x in mine) if ins else tuple(group)
             if key not in known:
-                known[key] = carry_out(eqn.primitive, operands, eqn.params)
+                known[key] = evaluate_collective(eqn.primitive, operands, eqn.params)
             for member, mine in zip(group, known[key]):
                 if member in at:
                     results[at[member]] = mine

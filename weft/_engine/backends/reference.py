@@ -29,9 +29,9 @@ class ReferenceBackend(Backend):
     platform = "reference"
 
     def of_strings(self) -> Backend:
-        from weft._engine.backends.strings import host_backend_of
+        from weft._engine.backends.strings import string_backend_for
 
-        return host_backend_of(self)
+        return string_backend_for(self)
 
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Shards:
         blocks = to_blocks(value, spec)

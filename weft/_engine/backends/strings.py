@@ -33,6 +33,6 @@ class StringBackend(Backend):
 
 
 @functools.cache
-def host_backend_of(owner: Backend) -> StringBackend:
+def string_backend_for(owner: Backend) -> StringBackend:
     """Return the backend that stores arrays of strings for the devices of `owner`."""
     return StringBackend(owner)

@@ -102,10 +102,12 @@ def parse_target(name: str) -> DeviceTarget:
     kind, _, sizes_text = name.partition(":")
     sizes = sizes_text.split("x")
     if kind not in TPU_KINDS and kind not in GPU_KINDS:
-        raise ValueError(f"target {name!r}: unknown kind of devices {kind!r}. {_find_target()}")
+        raise ValueError(
+            f"target {name!r}: unknown kind of devices {kind!r}. {_describe_targets()}"
+        )
     if not all(size.isdecimal() and int(size) > 0 for size in sizes):
         raise ValueError(
-            f"target {name!r}: {sizes_text!r} is not a number of devices. {_find_target()}"
+            f"target {name!r}: {sizes_text!r} is not a number of devices. {_describe_targets()}"
         )
     counts = [*map(int, sizes)]
     if kind in GPU_KINDS:
@@ -120,7 +122,7 @@ def parse_target(name: str) -> DeviceTarget:
     return DeviceTarget(name, "tpu", name, TPU_KINDS[kind].options)
 
 
-def _find_target() -> str:
+def _describe_targets() -> str:
     tpus = [f"{kind}:{'x'.join('XYZ'[: spec.dims])}" for kind, spec in TPU_KINDS.items()]
     return f"Targets are {', '.join([*tpus, *[f'{kind}:N' for kind in GPU_KINDS]])}."
 

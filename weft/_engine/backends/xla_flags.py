@@ -42,10 +42,10 @@ def known_flags() -> dict[str, str]:
         return dict(line.split() for line in file)
 
 
-def given_flags(text: str) -> dict[str, str]:
+def parse_flags(text: str) -> dict[str, str]:
     """Return the flags in the text of `XLA_FLAGS`; a flag without a value is true.
 
-    >>> given_flags("--xla_dump_to=dumps --xla_dump_hlo_as_text")
+    >>> parse_flags("--xla_dump_to=dumps --xla_dump_hlo_as_text")
     {'xla_dump_to': 'dumps', 'xla_dump_hlo_as_text': 'true'}
     """
     flags: dict[str, str] = {}
@@ -65,7 +65,7 @@ def given_flags(text: str) -> dict[str, str]:
 
 def check_environment() -> None:
     """Check `XLA_FLAGS`: raise ValueError for an invalid value of an implemented flag; warn of all others, which are ignored."""
-    flags = given_flags(os.environ.get("XLA_FLAGS", ""))
+    flags = parse_flags(os.environ.get("XLA_FLAGS", ""))
     for name in IMPLEMENTED & set(flags):
         if not _is_valid(known_flags()[name], flags[name]) or (
             name == "xla_dump_to" and flags[name] in ("", "true")

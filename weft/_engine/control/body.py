@@ -27,11 +27,11 @@ from weft._engine.core.annotations import cast
 from weft._engine.core.context import TraceContext, current_context
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import Primitive
-from weft._engine.core.stage import StageTrace, UsesRefs, stage
+from weft._engine.core.stage import ClosedOverRefsError, StageTrace, stage
 from weft._engine.core.trace import (
     EvalTrace,
     Tracer,
-    allow_unspecified_shardings,
+    allow_open_shardings,
     any_tracers,
     axis_env,
     current_trace,
@@ -44,7 +44,7 @@ from weft._engine.ir.rewrite import atom_key, inline_calls, is_transparent
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.casting import convert_element_type
 from weft._engine.ops.layout import broadcast_in_dim
-from weft._engine.ops.placement import laid_out_as
+from weft._engine.ops.placement import reshard_like
 from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
 from weft._engine.util.errors import describe
@@ -76,7 +76,7 @@ def runs_in_python() -> bool:
     return config.disable_jit and type(current_trace()) is EvalTrace
 
 
-def freeze_arrays(values: Any) -> Any:
+def freeze_numpy_arrays(values: Any) -> Any:
     """Return the tree with its NumPy arrays as immutable arrays: `x += 1` in a function then makes
     a new array, as under staging."""
 
@@ -86,16 +86,16 @@ def freeze_arrays(values: Any) -> Any:
     )
 
 
-def find_passed_through(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
+def unchanged_carries(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
     """Return, for each of the `count` carries from input `first` of `jaxpr`, whether the program
     returns it unchanged."""
     return [a is b for a, b in zip(jaxpr.invars[first : first + count], jaxpr.outvars)]
 
 
-def replace_unchanged_carries(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
+def restore_unchanged_carries(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
     """Return the results of a loop, with the initial value in place of each traced carry that no
     step changes."""
-    kept = find_passed_through(jaxpr, first, len(given))
+    kept = unchanged_carries(jaxpr, first, len(given))
     return [
         x if keep and isinstance(x, Tracer) else out for keep, x, out in zip(kept, given, results)
     ]
@@ -154,14 +154,14 @@ def stage_body(
             typeof(out)
         return outs
 
-    with allow_unspecified_shardings(False):
+    with allow_open_shardings(False):
         try:
             jaxpr = stage(flat_fun, avals, name)
-        except UsesRefs as used:
+        except ClosedOverRefsError as used:
             used.fun, used.out_tree = fun, out_tree[0] if out_tree else None
             raise
     consts = list(jaxpr.consts)
-    body = StagedBody(deduplicate(without_consts(jaxpr)), consts, out_tree[0])
+    body = StagedBody(deduplicate_program(without_consts(jaxpr)), consts, out_tree[0])
     if not any_tracers(consts):
         known[key] = (captured, body)
     return body
@@ -216,7 +216,7 @@ def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
     )[0]
 
 
-class Adapted:
+class AdaptedFunction:
     """The function `how(fun, *args)` of `args`: one object per pair, which is staged once, as `fun`
     itself is."""
 
@@ -231,24 +231,26 @@ class Adapted:
     __name__ = property(lambda self: function_name(self.fun()))
 
 
-_adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, Adapted]] = weakref.WeakKeyDictionary()
+_adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, AdaptedFunction]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
-def adapt_function(fun: Callable, how: Callable) -> Adapted:
+def adapt_function(fun: Callable, how: Callable) -> AdaptedFunction:
     """Return `how(fun, *args)` as a function of `args`, cached as long as `fun` lives."""
     try:
         known = _adapted.setdefault(fun, {})
         if how not in known:
-            known[how] = Adapted(weakref.ref(fun), how)
+            known[how] = AdaptedFunction(weakref.ref(fun), how)
         return known[how]
     except TypeError:  # no hash or no weak reference
-        return Adapted(lambda: fun, how)
+        return AdaptedFunction(lambda: fun, how)
 
 
 def _capture(fun: Callable) -> tuple | None:
     """Return the objects that a function closes over, to compare by identity; None if their state
     may change unnoticed."""
-    if isinstance(fun, Adapted):
+    if isinstance(fun, AdaptedFunction):
         return _capture(fun.fun())
     if isinstance(fun, functools.partial):
         inner = _capture(fun.func)
@@ -330,7 +332,7 @@ def _holds_arrays(jaxpr: Jaxpr) -> bool:
     )
 
 
-def deduplicate(jaxpr: Jaxpr) -> Jaxpr:
+def deduplicate_program(jaxpr: Jaxpr) -> Jaxpr:
     """Return `jaxpr` or an equal program that was staged before, so that its derived programs and
     executables are reused.
 
@@ -355,7 +357,7 @@ def deduplicate(jaxpr: Jaxpr) -> Jaxpr:
 
 
 @on_clear_caches
-def _forget() -> None:
+def _clear_caches() -> None:
     """Drop all staged functions."""
     _staged.clear()
     _first.cache_clear()
@@ -501,7 +503,7 @@ def leaf_names(root: str, structure: Any) -> list[str]:
 VARYING = "the varying manual axes do not match"
 
 
-def mismatch(one: ShapedArray, other: ShapedArray) -> str:
+def describe_type_mismatch(one: ShapedArray, other: ShapedArray) -> str:
     """Return why two types differ; '' if they agree up to weak types."""
     if one.shape != other.shape:
         return "ranks differ" if one.ndim != other.ndim else "shapes differ"
@@ -568,7 +570,7 @@ def check_carry(
     )
     rows, fixes = [], []
     for path, given, made in zip(leaf_names("carry", in_tree), in_avals, out_avals):
-        why = mismatch(given, made) or layout_mismatch(given, made)
+        why = describe_type_mismatch(given, made) or layout_mismatch(given, made)
         if why:
             rows.append(
                 (path, f"taken as {given.str_short()}", f"returned as {made.str_short()}", why)
@@ -627,10 +629,10 @@ def keep_axes(body: StagedBody, in_avals: Sequence[ShapedArray]) -> StagedBody:
         b.vma - a.vma for a, b in zip(in_avals, made)
     ):
         return body
-    return replace(body, jaxpr=with_axes(body.jaxpr, tuple(a.vma for a in in_avals)))
+    return replace(body, jaxpr=cast_results_to_vary(body.jaxpr, tuple(a.vma for a in in_avals)))
 
 
-def with_axes(jaxpr: Jaxpr, axes: Sequence[frozenset]) -> Jaxpr:
+def cast_results_to_vary(jaxpr: Jaxpr, axes: Sequence[frozenset]) -> Jaxpr:
     """Return `jaxpr` with its first results cast to vary over these axes too."""
     if all(mine <= a.vma for a, mine in zip(jaxpr.out_avals, axes)):
         return jaxpr
@@ -657,13 +659,13 @@ def promote_weak(
         if given.weak_type and given.dtype != made.dtype:
             dtype, _ = dtypes.join_dtypes(((given.dtype, True), (made.dtype, made.weak_type)))
             if dtype != given.dtype:
-                result[i], changed = strong(x, dtype), True
+                result[i], changed = to_strong_type(x, dtype), True
         if given.explicit is None and made.explicit is not None and given.shape == made.shape:
-            result[i], changed = laid_out_as(result[i], made), True
+            result[i], changed = reshard_like(result[i], made), True
     return result if changed else None
 
 
-def strong(x: Any, dtype: Any) -> Any:
+def to_strong_type(x: Any, dtype: Any) -> Any:
     """Return `x` with exactly the dtype `dtype`."""
     if isinstance(x, (bool, int, float, complex)):
         return np.asarray(x).astype(dtype)[()]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._engine.control.custom_values import to_front
-from weft._engine.control.guarded import guard_effects
+from weft._engine.control.guarded import add_guard_input
 from weft._engine.control.ref import call_on_values
 from weft._engine.core.interpret import evaluate, run_reference
 from weft._engine.core.primitive import CallLike, declare_unsupported, registry
@@ -189,7 +189,7 @@ class ProgramCallOp(CallLike):
         if known_outs or computed or partial.known.effects:
             known = called(eqn, partial.known, known_ins, [*known_outs, *computed])
             if kept is not None:
-                known = _inline_equations(known)
+                known = _inline_forwarding_call(known)
         if unknown_outs or partial.unknown.effects:
             operands = [*residuals, *_pick(eqn.invars, mask)]
             if kept is not None and not all(mask):
@@ -206,7 +206,7 @@ class ProgramCallOp(CallLike):
             counts["num_consts"] = params["num_consts"] + 1
         if isinstance(barred := params.get("prevent_cse"), tuple):
             counts["prevent_cse"] = (False, *barred)
-        return self.call(guard_effects(params["jaxpr"]), [on, *operands], {**params, **counts})
+        return self.call(add_guard_input(params["jaxpr"]), [on, *operands], {**params, **counts})
 
 
 class WholeCall(ProgramCallOp):
@@ -251,7 +251,7 @@ def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[boo
     return inner if all(keep) else inner.replace(invars=_pick(inner.invars, keep)), keep
 
 
-def _inline_equations(call: Eqn) -> list[Eqn]:
+def _inline_forwarding_call(call: Eqn) -> list[Eqn]:
     """Return the equations of the called program if each result of the call is computed by one of
     them, otherwise the call."""
     program = call.params["jaxpr"]

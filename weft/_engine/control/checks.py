@@ -15,7 +15,7 @@ Laws: the results are those of the program without checks. A site costs a compar
 
 `check_p` takes `(code, *values)`, each with one leading dim per enclosing vmap. Code k means that
 `sites[k - 1]` failed; its values are in the slot of that site. The op can be evaluated,
-differentiated and batched, but not compiled: `add_checks` removes it.
+differentiated and batched, but not compiled: `functionalize_checks` removes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from weft._engine.control.scan import scan_p
 from weft._engine.control.shard_map import manual_scope, shard_map_p
 from weft._engine.control.while_loop import while_p
 from weft._engine.core.annotations import cast
-from weft._engine.core.interpret import evaluate, evaluate_by
+from weft._engine.core.interpret import evaluate, evaluate_with
 from weft._engine.core.pass_rules import PassRules
 from weft._engine.core.primitive import (
     BarrierOp,
@@ -359,7 +359,9 @@ class Sites:
         return [cast(x, axes) for x in state] if axes else state
 
 
-def add_checks(jaxpr: Jaxpr, errors: frozenset) -> tuple[Sites, Callable[..., tuple[list, list]]]:
+def functionalize_checks(
+    jaxpr: Jaxpr, errors: frozenset
+) -> tuple[Sites, Callable[..., tuple[list, list]]]:
     """Return the sites of a program, and a function from its operands to the final state and the
     results."""
     sites = Sites(jaxpr, errors)
@@ -381,7 +383,7 @@ def _evaluate(sites: Sites, jaxpr: Jaxpr, state: list, args: Sequence) -> tuple[
         now[:], outs = _step(sites, eqn, now, operands)
         return outs
 
-    outs = evaluate_by(bind, jaxpr, args)
+    outs = evaluate_with(bind, jaxpr, args)
     return now, outs
 
 
@@ -578,7 +580,7 @@ def _custom_jvp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[li
     program, after, consts, args = _custom(sites, params, n, operands)
 
     def jvp(primals: Sequence, tangents: Sequence) -> tuple[list, list]:
-        outs, tangent_outs = _quietly(lambda: rule(primals[n:], tangents[n:]))
+        outs, tangent_outs = _run_rule_without_checks(lambda: rule(primals[n:], tangents[n:]))
         state = after(primals)
         return [*state, *outs], [*[Zero(typeof(x).to_tangent_aval()) for x in state], *tangent_outs]
 
@@ -594,7 +596,7 @@ def _custom_vjp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[li
     program, after, consts, args = _custom(sites, params, n, operands)
 
     def fwd(args: Sequence, perturbed: Sequence) -> tuple[list, list]:
-        outs, residuals = _quietly(lambda: rules.fwd(args[n:], perturbed[n:]))
+        outs, residuals = _run_rule_without_checks(lambda: rules.fwd(args[n:], perturbed[n:]))
         return [*after(args), *outs], residuals
 
     def bwd(residuals: Sequence, cts: Sequence) -> list:
@@ -606,7 +608,7 @@ def _custom_vjp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[li
     return _split_state(sites, outs)
 
 
-def _quietly(rule: Callable[[], tuple[Sequence, Sequence]]) -> tuple[list, list]:
+def _run_rule_without_checks(rule: Callable[[], tuple[Sequence, Sequence]]) -> tuple[list, list]:
     """Return the results of a rule without its checks."""
     zeros_of: list[list] = []  # for each half, its symbolic zeros; None for other values
 
@@ -615,7 +617,7 @@ def _quietly(rule: Callable[[], tuple[Sequence, Sequence]]) -> tuple[list, list]
         zeros_of[:] = [[x if type(x) is Zero else None for x in half] for half in halves]
         return [x for half in halves for x in half if type(x) is not Zero]
 
-    values = iter(evaluate_by(_evaluate_without_checks, stage(flat, ()), ()))
+    values = iter(evaluate_with(_evaluate_without_checks, stage(flat, ()), ()))
     first, second = [[next(values) if zero is None else zero for zero in half] for half in zeros_of]
     return first, second
 
@@ -661,7 +663,7 @@ def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, l
     n, checks_cond = len(state), sites.visit(cond)
 
     def ask(*args: Any) -> list:
-        return evaluate_by(_evaluate_without_checks, cond, [*args[:n_cond], *args[n_cond + n :]])
+        return evaluate_with(_evaluate_without_checks, cond, [*args[:n_cond], *args[n_cond + n :]])
 
     def step(*args: Any) -> list:
         for_cond, for_body, now, xs = (
@@ -723,7 +725,7 @@ def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[lis
         none = np.int32(np.iinfo(np.int32).max)
         first = pmin(select_n(ne(now[0], np.int32(0)), none, here), axes)
         mine = eq(here, first)
-        shared = [_value_of_any_device(select_n(mine, zeros(typeof(x)), x), axes) for x in now]
+        shared = [_broadcast_nonzero(select_n(mine, zeros(typeof(x)), x), axes) for x in now]
         return [*shared, *outs]
 
     def make() -> Jaxpr:
@@ -744,7 +746,7 @@ def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[lis
     return [select_n(first, old, new) for old, new in zip(state, inside)], outs
 
 
-def _value_of_any_device(x: Any, axes: Sequence) -> Any:
+def _broadcast_nonzero(x: Any, axes: Sequence) -> Any:
     """Return the value of the only device whose value is not zero."""
     if typeof(x).dtype == np.bool_:
         return ne(psum(convert_element_type(x, np.int32), axes), np.int32(0))

@@ -14,24 +14,24 @@ import numpy as np
 
 from weft._engine.control.body import (
     StagedBody,
+    cast_results_to_vary,
     check_same_tree,
-    deduplicate,
+    deduplicate_program,
     define_partial_eval,
+    describe_type_mismatch,
     layout_mismatch,
     leaf_names,
-    mismatch,
     pick,
     runs_in_python,
     stage_body,
-    with_axes,
 )
-from weft._engine.control.diverging import check_no_collective, vary_over_axes
-from weft._engine.control.guarded import guard_effects
+from weft._engine.control.diverging import cast_program_to_vary, check_no_collective
+from weft._engine.control.guarded import add_guard_input
 from weft._engine.control.hitypes import flatten
-from weft._engine.control.ref import Ref, call_on_values, lift_refs, threads_refs
+from weft._engine.control.ref import Ref, call_on_values, lift_refs, thread_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
 from weft._engine.core.primitive import BranchLike, declare_unsupported
-from weft._engine.core.stage import UsesRefs, stage
+from weft._engine.core.stage import ClosedOverRefsError, stage
 from weft._engine.core.trace import Tracer, Zero, is_undef, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
@@ -64,7 +64,7 @@ def _memo(branches: Branches, key: tuple, make: Callable):
     return branches[0].memo((*key, branches[1:]), make)
 
 
-def blank(aval: ShapedArray) -> Any:
+def zeros_of_type(aval: ShapedArray) -> Any:
     """Return a value of type `aval` that is never read: zeros, for keys too."""
     impl = getattr(aval.dtype, "impl", None)  # of key dtypes
     if impl is not None:
@@ -82,7 +82,7 @@ def _type(index, *avals, branches):
     if index.shape or index.dtype != np.int32:
         raise TypeError(f"cond: the index must be an int32 scalar, got {index.str_short()}.")
     first = branches[0].in_avals
-    if len(first) != len(avals) or any(mismatch(a, b) for a, b in zip(first, avals)):
+    if len(first) != len(avals) or any(describe_type_mismatch(a, b) for a, b in zip(first, avals)):
         raise TypeError(
             f"cond: the branches take {[a.str_short() for a in first]}, got {[a.str_short() for a in avals]}."
         )
@@ -164,7 +164,7 @@ def _batch_select(axis, index, operands, batched, branches):
         if branch.effects:
             cases.append(
                 evaluate(
-                    batch_jaxpr(guard_effects(branch), axis, (True, *batched), True)[0],
+                    batch_jaxpr(add_guard_input(branch), axis, (True, *batched), True)[0],
                     chosen,
                     *given,
                 )
@@ -173,7 +173,7 @@ def _batch_select(axis, index, operands, batched, branches):
             cases.append(evaluate(batch_jaxpr(branch, axis, batched, True)[0], *given))
     which = index if len(branches) != 2 else _is_nonzero(index)
     outs, dims = [], []
-    for same, operand in zip(zip(*cases), _find_passed_through(branches)):
+    for same, operand in zip(zip(*cases), _forwarded_operands(branches)):
         if operand is not None:
             outs.append(operands[operand])
             dims.append(0 if batched[operand] else None)
@@ -194,7 +194,7 @@ def _mask_cotangent(chosen, x):
     return select_n(broadcast_in_dim(chosen, aval.shape, (0,)), stop_gradient(x), x)
 
 
-def _find_passed_through(branches) -> list[int | None]:
+def _forwarded_operands(branches) -> list[int | None]:
     """Return, for each result, the number of the operand that every branch returns unchanged, or
     None."""
     operands = [{v: i for i, v in enumerate(b.invars)} for b in branches]
@@ -252,7 +252,7 @@ define_partial_eval(cond_p, _split, sees_policy=True)
 class _BranchSplit:
     """Branches split for partial evaluation. Residuals that branches compute use `n_slots` slots,
     which equal types of different branches share; residuals that are known operands (numbers in
-    `deduplicate`) are passed on directly."""
+    `deduplicate_program`) are passed on directly."""
 
     __slots__ = ("known", "unknown", "out_unknown", "n_slots", "shared")
 
@@ -283,7 +283,7 @@ def _find_slots(avals: Sequence[ShapedArray], slots: list[ShapedArray]) -> list[
     """Return a slot for each value of one branch, and append new slots to `slots`."""
     free, found = list(range(len(slots))), []
     for aval in avals:
-        slot = next((s for s in free if not mismatch(slots[s], aval)), None)
+        slot = next((s for s in free if not describe_type_mismatch(slots[s], aval)), None)
         if slot is None:
             slot = len(slots)
             slots.append(aval)
@@ -301,7 +301,7 @@ def _fill_slots(
         values = dict(zip(own_slots, outs[n_known:]))
         return [
             *outs[:n_known],
-            *(values[s] if s in values else blank(aval) for s, aval in enumerate(slots)),
+            *(values[s] if s in values else zeros_of_type(aval) for s, aval in enumerate(slots)),
         ]
 
     return stage(run, known.in_avals, known.name)
@@ -334,7 +334,8 @@ def _transpose(cts, index, *args, branches):
         refs = list({id(r): r for *_, refs in parts for r in refs}.values())
         return (
             tuple(
-                _pad_branch(part, flags, wanted, avals, mine, refs) for part, flags, mine in parts
+                _add_zero_results(part, flags, wanted, avals, mine, refs)
+                for part, flags, mine in parts
             ),
             wanted,
             refs,
@@ -355,7 +356,7 @@ def _transpose(cts, index, *args, branches):
     return [None, *((next(outs) if next(flags) else None) if lin else None for lin in linear)]
 
 
-def _pad_branch(
+def _add_zero_results(
     jaxpr: Jaxpr,
     have: Sequence[bool],
     wanted: Sequence[bool],
@@ -422,7 +423,7 @@ cond_p.define(
     links=_links,
 )
 cond_p.guard = lambda on, operands, params: cond_p.bind(
-    operands[0], on, *operands[1:], branches=tuple(guard_effects(b) for b in params["branches"])
+    operands[0], on, *operands[1:], branches=tuple(add_guard_input(b) for b in params["branches"])
 )
 cond_p.ref_effects = lambda params: frozenset().union(*(b.effects for b in params["branches"]))
 
@@ -434,7 +435,7 @@ _absent = object()
 
 def _cond_with_refs(
     plain: Callable,
-    first: UsesRefs | None,
+    first: ClosedOverRefsError | None,
     pred: Any,
     true_fun: Callable,
     false_fun: Callable,
@@ -463,7 +464,7 @@ def _cond_with_refs(
 
 
 @api_boundary
-@threads_refs(_cond_with_refs)
+@thread_refs(_cond_with_refs)
 def cond(
     pred: Any,
     true_fun: Callable,
@@ -563,7 +564,7 @@ def _as_int32(x):
 
 def _switch_with_refs(
     plain: Callable,
-    first: UsesRefs | None,
+    first: ClosedOverRefsError | None,
     index: Any,
     branches: Sequence[Callable],
     *operands: Any,
@@ -583,7 +584,7 @@ def _switch_with_refs(
 
 
 @api_boundary
-@threads_refs(_switch_with_refs)
+@thread_refs(_switch_with_refs)
 def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _absent) -> Any:
     """Return `branches[index](*operands)` with `index` clamped to the valid range; only the
     selected branch runs.
@@ -654,7 +655,7 @@ def _choose(
     if axes:
         check_no_collective(api, branches, axes)
         branches = tuple(
-            with_axes(vary_over_axes(b, axes), [a.vma | axes for a in b.out_avals])
+            cast_results_to_vary(cast_program_to_vary(b, axes), [a.vma | axes for a in b.out_avals])
             for b in branches
         )
     outs = cond_p.bind(index, *consts, *flat, branches=branches)
@@ -680,7 +681,7 @@ def common_consts(bodies: Sequence[StagedBody]) -> tuple[Branches, list]:
         leading = [Var(a) for a in avals]
         for var, c in zip(body.jaxpr.invars, body.consts):
             leading[numbers[id(c)]] = var
-        return deduplicate(body.jaxpr.replace(invars=[*leading, *body.jaxpr.invars[n:]]))
+        return deduplicate_program(body.jaxpr.replace(invars=[*leading, *body.jaxpr.invars[n:]]))
 
     places = tuple(tuple(numbers[id(c)] for c in b.consts) for b in bodies)
     return tuple(
@@ -707,7 +708,7 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[StagedBody]) -
         for path, a, b in zip(
             leaf_names("result", first.out_tree), first.out_avals, body.out_avals
         ):
-            why = mismatch(a, b) or layout_mismatch(a, b)
+            why = describe_type_mismatch(a, b) or layout_mismatch(a, b)
             if why:
                 rows.append(
                     (

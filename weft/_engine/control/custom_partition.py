@@ -252,7 +252,9 @@ def without_partitions(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.memo("without partitions", make) if has_partitions(jaxpr) else jaxpr
 
 
-def misfit(rule: PartitionRule, fact: str, rows: Sequence[Any], eqn: Eqn) -> ValueError:
+def partition_rule_error(
+    rule: PartitionRule, fact: str, rows: Sequence[Any], eqn: Eqn
+) -> ValueError:
     """Return the error for a rule that does not fit its operation."""
     return ValueError(
         describe(

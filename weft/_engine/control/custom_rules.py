@@ -17,7 +17,7 @@ from weft._engine.control.body import bind_positions
 from weft._engine.control.call_rules import WholeCall, remat_opt_p
 from weft._engine.control.custom_values import (
     CustomVJPPrimal,
-    DifferentiableSplit,
+    DifferentiableArguments,
     SymbolicZero,
     VjpRules,
     batch_jvp,
@@ -33,27 +33,27 @@ from weft._engine.control.custom_values import (
 from weft._engine.control.hitypes import flatten, flatten_linear, of_tangents
 from weft._engine.control.ref import (
     any_refs,
-    bound,
+    bind_ref_values,
     call_with_refs,
     check_aliases,
     check_returned,
     is_ref,
     names_of,
-    trace_with_lifted_refs,
+    trace_with_refs,
 )
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import BatchAxis, Primitive, RegionOp, declare_unsupported
-from weft._engine.core.scalars import with_type
-from weft._engine.core.stage import UsesRefs, hoist_shared_constants, hoist_tracers, stage
+from weft._engine.core.scalars import with_array_attributes
+from weft._engine.core.stage import ClosedOverRefsError, hoist_shared_tracers, hoist_tracers, stage
 from weft._engine.core.trace import (
     EvalTrace,
     Zero,
     any_tracers,
     is_undef,
-    own_lines,
     set_trace,
     trace_state,
     typeof,
+    use_stack_lines,
 )
 from weft._engine.ops.casting import in_dtype
 from weft._engine.ops.elementwise import add
@@ -89,7 +89,9 @@ class _RuledCall(WholeCall):
             subfuns, args = args[: self.n_functions], args[self.n_functions :]
         if not subfuns:
             return super().bind(*args, **params)
-        return self.apply(trace_state.trace, subfuns, [with_type(x) for x in args], params["name"])
+        return self.apply(
+            trace_state.trace, subfuns, [with_array_attributes(x) for x in args], params["name"]
+        )
 
     def split_functions(self, params: dict) -> tuple[list, dict]:
         jaxpr = params["jaxpr"]
@@ -179,7 +181,7 @@ custom_vjp_call_p = _VjpCall("custom_vjp_call", multiple_results=True)
 custom_lin_p = RegionOp("custom_lin", multiple_results=True)
 
 
-def _flat_call(fun: Callable, split: DifferentiableSplit, out_tree: list, api: str) -> Callable:
+def _flat_call(fun: Callable, split: DifferentiableArguments, out_tree: list, api: str) -> Callable:
     def flat_fun(*flat):
         outs, structure = flatten_linear(fun(*split.rebuild(flat)))
         check_returned(fun, api, outs)
@@ -300,7 +302,7 @@ class custom_jvp(_CustomFunction):
         args = bind_positions("custom_jvp", self.fun, args, kwargs)
         if type(trace_state.trace) is EvalTrace:
             return self.fun(*args)
-        split = DifferentiableSplit(args, self.nondiff_argnums, self.symbolic_zeros)
+        split = DifferentiableArguments(args, self.nondiff_argnums, self.symbolic_zeros)
         out_tree: list = []
 
         def flat_jvp(primals, tangents):
@@ -311,7 +313,7 @@ class custom_jvp(_CustomFunction):
                 tree.tree_unflatten(split.tree, primals),
                 tree.tree_unflatten(of_tangents(split.tree), tangents),
             )
-            with own_lines():
+            with use_stack_lines():
                 pair = jvp(*split.nondiff_values(), primals_in, tangents_in)
             rule = f"Custom JVP rule {function_name(jvp)}"
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -403,7 +405,7 @@ def apply_ruled(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
         return apply_ruled(serving, ruled, args)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
-        primals, tangents = [with_type(p) for p, _ in pairs], [t for _, t in pairs]
+        primals, tangents = [with_array_attributes(p) for p, _ in pairs], [t for _, t in pairs]
         with set_trace(trace.parent):
             if all(type(t) is Zero for t in tangents):
                 return apply_ruled(trace.parent, ruled, primals)
@@ -424,7 +426,7 @@ def _record(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
     """Record an application in the program of `trace`."""
     try:
         jaxpr, consts = hoist_tracers(stage(ruled.fun, [typeof(x) for x in args], ruled.name))
-    except UsesRefs as used:
+    except ClosedOverRefsError as used:
         apply = lambda fun, xs: apply_ruled(trace, ruled.with_refusing_rule(fun), xs)
         return _with_refs(used.refs, ruled.fun, args, apply)
     primitive, rule = ruled.equation()
@@ -439,13 +441,13 @@ def _with_refs(refs: Sequence, fun: Callable, args: Sequence, apply: Callable) -
         n = len(known)
 
         def on_values(*xs):
-            with bound(known, xs[:n]) as state:
+            with bind_ref_values(known, xs[:n]) as state:
                 outs = fun(*xs[n:])
             return [*outs, *state.values]
 
         return [*known], apply(on_values, [*(r[...] for r in known), *args])
 
-    met, outs = trace_with_lifted_refs(attempt, refs)
+    met, outs = trace_with_refs(attempt, refs)
     n = len(outs) - len(met)
     for r, value in zip(met, outs[n:]):
         r._write(value)
@@ -540,7 +542,7 @@ class custom_vjp(_CustomFunction):
         args = bind_positions("custom_vjp", self.fun, args, kwargs)
         if type(trace_state.trace) is EvalTrace:
             return call_with_refs(self.fun, "custom_vjp", args)
-        split = DifferentiableSplit(args, self.nondiff_argnums, self.symbolic_zeros)
+        split = DifferentiableArguments(args, self.nondiff_argnums, self.symbolic_zeros)
         if any_tracers(tree.tree_leaves(split.nondiff)):
             raise UnexpectedTracerError(
                 f"custom_vjp: an argument of {name} in nondiff_argnums holds a traced value: {split.nondiff}. Take "
@@ -563,7 +565,7 @@ class custom_vjp(_CustomFunction):
             outs = apply_ruled(trace, FunctionWithVjp(fun, rules, name), flat)
         return tree.tree_unflatten(rule.out_tree[0], outs)
 
-    def _check_refs(self, split: DifferentiableSplit, args: Sequence) -> None:
+    def _check_refs(self, split: DifferentiableArguments, args: Sequence) -> None:
         """Check that references among the arguments differ, and read them."""
         if self.nondiff_argnums:
             names = list(map(str, range(split.tree.num_leaves)))
@@ -583,7 +585,7 @@ class _AppliedVjp:
         fwd: Callable,
         bwd: Callable,
         symbolic_zeros: bool,
-        split: DifferentiableSplit,
+        split: DifferentiableArguments,
         name: str,
     ):
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
@@ -610,7 +612,7 @@ class _AppliedVjp:
         name = self.name
         if self.symbolic_zeros:
             flat = list(map(CustomVJPPrimal, flat, perturbed))
-        with own_lines():
+        with use_stack_lines():
             pair = self.fwd(*self.split.rebuild(flat))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(
@@ -633,7 +635,7 @@ class _AppliedVjp:
             residuals = [kept[i] if i in kept else next(rest) for i in range(count)]
         res = tree.tree_unflatten(self.res_tree, residuals)
         cts = to_user_tangents(cts, self.symbolic_zeros)
-        with own_lines():
+        with use_stack_lines():
             result = self.bwd(
                 *split.nondiff_values(),
                 res,
@@ -653,7 +655,7 @@ class _AppliedVjp:
         return [ct for i, ct in enumerate(flat) if i not in refs] if refs else flat
 
 
-def _keep_refs(name: str, residuals: Sequence, split: DifferentiableSplit, kept: dict) -> list:
+def _keep_refs(name: str, residuals: Sequence, split: DifferentiableArguments, kept: dict) -> list:
     """Return the residuals except references, which must be arguments; `kept` records these."""
     kept.clear()
     kept.update({i: x for i, x in enumerate(residuals) if is_ref(x)})
@@ -696,7 +698,7 @@ def _fwd_or_fun(fwd: Callable, fun: Callable, name: str) -> Callable:
             return [*outs, *residuals]
 
         avals = [typeof(x) for x in primals]
-        (whole, plain), consts = hoist_shared_constants(
+        (whole, plain), consts = hoist_shared_tracers(
             [stage(both, avals, name), stage(fun, avals, name)]
         )
         outs = remat_opt_p.bind(*consts, *primals, jaxpr=whole, fun=plain, name=name)

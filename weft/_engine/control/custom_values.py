@@ -11,7 +11,7 @@ import numpy as np
 from weft._engine.control.hitypes import flatten_linear, linear_parts, of_tangents
 from weft._engine.control.ref import any_refs, is_ref
 from weft._engine.core.primitive import BatchAxis
-from weft._engine.core.scalars import with_type
+from weft._engine.core.scalars import with_array_attributes
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import broadcast_in_dim
@@ -106,7 +106,7 @@ def from_user_tangent(tangent: Any) -> Any:
     return Zero(tangent.aval) if type(tangent) is SymbolicZero else tangent
 
 
-class DifferentiableSplit:
+class DifferentiableArguments:
     """The flattened differentiable arguments of a call, and the structure from which all arguments
     are rebuilt."""
 
@@ -116,7 +116,9 @@ class DifferentiableSplit:
         self.positions = [i for i in range(n) if i not in self.nondiff]
         self.n = n
         flat, self.tree = flatten_linear(tuple(args[i] for i in self.positions), symbolic_zeros)
-        self.flat = [with_type(x) for x in flat]  # rules read the shapes and dtypes of numbers
+        self.flat = [
+            with_array_attributes(x) for x in flat
+        ]  # rules read the shapes and dtypes of numbers
         #: references to mutable arrays among the flat arguments: passed along, but not
         #: differentiated
         self.refs = (
@@ -240,7 +242,9 @@ def leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callable
     return [t for t, z in zip(values, zeros) if z is None], fill
 
 
-def settle(once: list[bool], dims: Sequence, flags: Sequence[bool], axis: BatchAxis) -> bool:
+def check_unbatched_agree(
+    once: list[bool], dims: Sequence, flags: Sequence[bool], axis: BatchAxis
+) -> bool:
     """Return True if the results of a mapped call are equal for all examples: neither an argument
     (`flags`) nor a result (`dims`) is mapped. A function and its rules share the list `once`, which
     records the first answer. Raise ValueError if a later one differs."""
@@ -258,7 +262,7 @@ def map_over_axis(
     fun: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool] | None = None
 ) -> Callable:
     """Return flat `fun` mapped over dim 0 of the flagged arguments. Either all results are batched
-    at dim 0, or none is (see `settle`)."""
+    at dim 0, or none is (see `check_unbatched_agree`)."""
 
     def mapped(*args):
         outs, dims = batch_flat(
@@ -267,7 +271,7 @@ def map_over_axis(
             args,
             [0 if f else None for f in flags],
         )
-        if once is not None and settle(once, dims, flags, axis):
+        if once is not None and check_unbatched_agree(once, dims, flags, axis):
             return outs
         return [to_dim(o, d, axis, 0) for o, d in zip(outs, dims)]
 
@@ -338,7 +342,7 @@ def batch_vjp(
         results, dims = batch_flat(both, axis, args, [0 if f else None for f in flags])
         n = split_at[0]
         differ[:] = [d is not None for d in dims[n:]]
-        whole = 0 if settle(once, dims[:n], flags, axis) else n
+        whole = 0 if check_unbatched_agree(once, dims[:n], flags, axis) else n
         results = [
             x if k >= whole and d is None else to_dim(x, d, axis, 0)
             for k, (x, d) in enumerate(zip(results, dims))

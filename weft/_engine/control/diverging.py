@@ -20,7 +20,7 @@ from weft._engine.ops.collective_rules import pvary_p
 from weft._engine.util.errors import ShardingError, describe
 
 
-def vary_over_axes(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
+def cast_program_to_vary(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
     """Return `jaxpr` with all values varying over `axes`, along which only some devices run it."""
     return jaxpr.memo(("diverging", axes), lambda: _retype(jaxpr, axes))
 
@@ -56,7 +56,7 @@ def _params(eqn: Eqn, axes: frozenset) -> dict:
     if not isinstance(eqn.primitive, RegionOp) or eqn.primitive.per_device:
         return eqn.params
     inside = lambda v: (
-        vary_over_axes(v, axes)
+        cast_program_to_vary(v, axes)
         if isinstance(v, Jaxpr)
         else tuple(map(inside, v))
         if type(v) is tuple and any(isinstance(x, Jaxpr) for x in v)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.interpret import evaluate_with
 from weft._engine.core.primitive import CallbackOp
 from weft._engine.core.stage import stage
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
@@ -18,13 +18,13 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.callback import guard_calls
 
 
-def guard_effects(jaxpr: Jaxpr) -> Jaxpr:
+def add_guard_input(jaxpr: Jaxpr) -> Jaxpr:
     """Return `jaxpr` with a leading boolean scalar input; if it is false, the program has no
     effects."""
 
     def make() -> Jaxpr:
         def run(on, *args):
-            return evaluate_by(lambda eqn, operands: _bind(eqn, on, operands), jaxpr, args)
+            return evaluate_with(lambda eqn, operands: _bind(eqn, on, operands), jaxpr, args)
 
         return stage(run, [ShapedArray((), np.dtype(np.bool_)), *jaxpr.in_avals], jaxpr.name)
 

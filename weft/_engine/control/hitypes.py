@@ -370,10 +370,10 @@ def arrays_of(x: Any) -> Sequence:
 def flatten(x: Any, where: str) -> tuple[list, Any]:
     """Return the arrays in a tree, and the structure from which `tree_unflatten` raises the values
     of hi types again."""
-    return tree.tree_flatten(in_parts(x, where))
+    return tree.tree_flatten(replace_hi_values(x, where))
 
 
-def in_parts(x: Any, where: str) -> Any:
+def replace_hi_values(x: Any, where: str) -> Any:
     """Return `x` with values of hi types as nodes of arrays; rebuilding the tree restores them."""
     if not hi_types:
         return x
@@ -556,7 +556,7 @@ tree.register_pytree_node(ValueRef, lambda ref: (ref.parts, ref.type.inner_aval)
 # ---- mutable values inside of traced programs
 
 
-class _HiValueRef(Ref):
+class _MutableValueRef(Ref):
     """A reference to one array of a mutable value: writes to it change the value."""
 
     __slots__ = ("owner",)
@@ -582,9 +582,9 @@ class _TracedMutableValue:
         self.is_busy = (
             False  # True while methods of the type run, which may apply operations to the value
         )
-        self.parts: list[_HiValueRef] = []
+        self.parts: list[_MutableValueRef] = []
 
-    def references(self) -> list[_HiValueRef]:
+    def references(self) -> list[_MutableValueRef]:
         """Return references to the arrays of the value."""
         state = self.value.cur_qdd()
         if self.state is None:
@@ -595,7 +595,7 @@ class _TracedMutableValue:
                     else broadcast_in_dim(x, np.shape(x), tuple(range(np.ndim(x))))
                     for x in _mutable_type(self.value).read_loval(state, self.value)
                 ]
-                self.parts = [_HiValueRef.make(x, self) for x in arrays]
+                self.parts = [_MutableValueRef.make(x, self) for x in arrays]
             self.state = state
         return self.parts
 
@@ -646,7 +646,7 @@ def _tracked_of(value: Any) -> _TracedMutableValue:
     return tracked
 
 
-def is_from_current_trace(value: Any) -> Any:
+def register_created_value(value: Any) -> Any:
     """Return a mutable value created by the program that is being traced."""
     if type(trace_state.trace) is not EvalTrace:
         if len(_inner_tracked) >= 256:
@@ -702,7 +702,10 @@ def on_contents(fun: Callable, args: Sequence) -> Any:
     copies = {}
     for key, x in foreign.items():
         state, arrays = contents(x)
-        copies[key] = is_from_current_trace(_mutable_type(x).new_from_loval(state, *arrays)), arrays
+        copies[key] = (
+            register_created_value(_mutable_type(x).new_from_loval(state, *arrays)),
+            arrays,
+        )
     out = fun(*[copies[id(x)][0] if id(x) in copies else x for x in args])
     for key, x in foreign.items():
         copy, before = copies[key]
@@ -728,12 +731,12 @@ class Contents:
 
 tree.register_pytree_node(
     Contents,
-    lambda x: (x.arrays, (x.number, _HashableType(x.aval), x.state)),
+    lambda x: (x.arrays, (x.number, _AvalKey(x.aval), x.state)),
     lambda aux, arrays: Contents(aux[0], aux[1].aval, aux[2], arrays),
 )
 
 
-class _HashableType:
+class _AvalKey:
     """A type as part of a cache key, even if its class does not define equality."""
 
     __slots__ = ("aval",)
@@ -746,7 +749,7 @@ class _HashableType:
 
     def __eq__(self, other: object) -> bool:
         return (
-            type(other) is _HashableType
+            type(other) is _AvalKey
             and type(self.aval) is type(other.aval)
             and repr(self.aval) == repr(other.aval)
         )
@@ -778,7 +781,7 @@ def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
         if type(x) is not Contents:
             return x
         if x.number not in values:
-            values[x.number] = is_from_current_trace(x.aval.new_from_loval(x.state, *x.arrays))
+            values[x.number] = register_created_value(x.aval.new_from_loval(x.state, *x.arrays))
         return values[x.number]
 
     args, kwargs = tree.tree_map(
@@ -794,7 +797,7 @@ def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
     return out, [Contents(i, typeof(x), *contents(x)) for i, x in sorted(values.items())]
 
 
-def restore_mutable_values(values: Sequence, found: Sequence[Contents]) -> None:
+def write_back_contents(values: Sequence, found: Sequence[Contents]) -> None:
     """Update mutable values with the final contents from `on_copies`."""
     for x, new in zip(values, found):
         set_contents(x, new.state, new.arrays)

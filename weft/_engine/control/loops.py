@@ -10,12 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.body import adapt_function, freeze_arrays, runs_in_python, strong
-from weft._engine.control.ref import lift_refs, threads_refs
+from weft._engine.control.body import (
+    adapt_function,
+    freeze_numpy_arrays,
+    runs_in_python,
+    to_strong_type,
+)
+from weft._engine.control.ref import lift_refs, thread_refs
 from weft._engine.control.scan import bind_scan, check_unroll, scan
 from weft._engine.control.while_loop import bind_while
 from weft._engine.core.primitive import BatchAxis
-from weft._engine.core.stage import UsesRefs
+from weft._engine.core.stage import ClosedOverRefsError
 from weft._engine.core.trace import EvalTrace, Tracer, current_trace, typeof
 from weft._engine.ir.symbolic import SymbolicDim, max_dim
 from weft._engine.ops.arithmetic import add
@@ -30,7 +35,7 @@ from weft._engine.util.source import api_boundary, user_frame
 
 def _fori_with_refs(
     plain: Callable,
-    first: UsesRefs | None,
+    first: ClosedOverRefsError | None,
     lower: Any,
     upper: Any,
     body_fun: Callable,
@@ -54,7 +59,7 @@ def _fori_with_refs(
 
 
 @api_boundary
-@threads_refs(_fori_with_refs)
+@thread_refs(_fori_with_refs)
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
@@ -76,7 +81,7 @@ def fori_loop(
     lower, upper = _bounds(lower, upper)
     known = [_concrete_number(x) for x in (lower, upper)]
     if runs_in_python():
-        init_val = freeze_arrays(init_val)
+        init_val = freeze_numpy_arrays(init_val)
         for i in range(_steps(*known)):
             init_val = body_fun(known[0] + i, init_val)
         return init_val
@@ -138,8 +143,8 @@ def _bounds(lower: Any, upper: Any) -> tuple:
             )
 
         if avals[0].weak_type and avals[0].dtype.kind == avals[1].dtype.kind:
-            return strong(lower, avals[1].dtype), upper
-        return lower, strong(upper, avals[0].dtype)
+            return to_strong_type(lower, avals[1].dtype), upper
+        return lower, to_strong_type(upper, avals[0].dtype)
     return lower, upper
 
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.ref_index import has_slices, is_basic, read, write_at
+from weft._engine.control.ref_index import has_slices, is_basic, read, write
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.sealed import Sealed
-from weft._engine.core.stage import StageTrace, StageTracer, UsesRefs
+from weft._engine.core.stage import ClosedOverRefsError, StageTrace, StageTracer
 from weft._engine.core.trace import EvalTrace, Trace, Tracer, trace_state, typeof
 from weft._engine.ir.jaxpr import Var
 from weft._engine.ir.types import ShapedArray
@@ -237,7 +237,7 @@ class Ref(_Writable, metaclass=Sealed):
         if how == "set" and _is_whole(index) and not isinstance(value, (np.ndarray, np.generic)):
             self._write(value)
         else:
-            self._write(write_at(now, index, value, how))
+            self._write(write(now, index, value, how))
 
     def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
         """Return `value` with the array's dtype and the given shape. Raise ValueError if it does
@@ -389,7 +389,7 @@ class TransformedRef(_Writable):
         )
         for part, i in zip(reversed(parts), reversed(indices)):
             value, how = (
-                (value if _is_whole(i) and how == "set" else write_at(part, i, value, how)),
+                (value if _is_whole(i) and how == "set" else write(part, i, value, how)),
                 "set",
             )
         self.ref._write(value)
@@ -499,7 +499,7 @@ def any_refs(leaves: Iterable) -> bool:
     return Ref in map(type, leaves)
 
 
-class bound:
+class bind_ref_values:
     """Context manager that gives `refs` these values in the traced program; on exit, `values` holds
     the last writes."""
 
@@ -508,7 +508,7 @@ class bound:
     def __init__(self, refs: Sequence[Ref], values: Sequence):
         self.refs, self.values = refs, list(values)
 
-    def __enter__(self) -> bound:
+    def __enter__(self) -> bind_ref_values:
         self.cells = []
         if not self.refs:
             return self
@@ -533,7 +533,7 @@ def call_on_values(refs: Sequence[Ref], call: Callable, operands: Sequence) -> l
     return outs[:n]
 
 
-def trace_with_lifted_refs(
+def trace_with_refs(
     run: Callable[[list[Ref]], Any],
     refs: Sequence[Ref] = (),
     passed: Sequence[Ref] = (),
@@ -557,7 +557,7 @@ def trace_with_lifted_refs(
         known += new
         try:
             return run(known)
-        except UsesRefs as used:
+        except ClosedOverRefsError as used:
             new = [r for r in used.refs if not any(r is k for k in known)]
             if not new:
                 raise
@@ -644,7 +644,7 @@ class LiftedRefs:
         refs: Sequence[Ref],
         positions: Sequence[int],
         names: Sequence[str],
-        first: UsesRefs | None = None,
+        first: ClosedOverRefsError | None = None,
         passed: Sequence[Ref] = (),
     ):
         """`first` is an earlier trace of the function, used once. `passed` are the references among
@@ -667,14 +667,18 @@ class LiftedRefs:
             for i, r in self.passed.items()
         }
         leaves = [lent.get(i, x) for i, x in enumerate(leaves)]
-        with bound(self.refs, values) as state:
+        with bind_ref_values(self.refs, values) as state:
             out = self.fun(*tree.tree_unflatten(structure, leaves))
         check_returned(self.fun, self.api, tree.tree_leaves(out))
         return out, state.values, [lent[i]._read() for i in sorted(lent)]
 
 
 def lift_refs(
-    first: UsesRefs | None, api: str, args: Sequence, funs: Sequence[Callable], run: Callable
+    first: ClosedOverRefsError | None,
+    api: str,
+    args: Sequence,
+    funs: Sequence[Callable],
+    run: Callable,
 ) -> Any:
     """Call `run(functions, values, args)` with references replaced by values in `funs` and `args`,
     and write them back.
@@ -707,7 +711,7 @@ def lift_refs(
             r._write(value)
         return result
 
-    return trace_with_lifted_refs(
+    return trace_with_refs(
         attempt,
         () if first is None else first.refs,
         passed,
@@ -717,7 +721,7 @@ def lift_refs(
     )
 
 
-def threads_refs(how: Callable) -> Callable:
+def thread_refs(how: Callable) -> Callable:
     """Return a decorator for functions that trace user functions. If these or the arguments contain
     references, `how(fun, first, *args, **kwargs)` is called instead, which threads their values
     through; `first` is the trace of a first attempt."""
@@ -730,7 +734,7 @@ def threads_refs(how: Callable) -> Callable:
             if in_python or not any_refs(tree.tree_leaves((args, kwargs))):
                 try:
                     return fun(*args, **kwargs)
-                except UsesRefs as used:
+                except ClosedOverRefsError as used:
                     first = used
             return how(fun, first, *args, **kwargs)
 

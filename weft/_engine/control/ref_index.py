@@ -2,9 +2,9 @@
 
 In:   an array or the value of a reference, and one index into it.
 Out:  the part that the index selects (`read`), and the value with that part replaced or increased
-      (`write_at`).
+      (`write`).
 Laws: a `Slice` of a reference with a known start must be in bounds, else ValueError; a traced start
-      is clamped, as in `dynamic_slice`. For arrays (`normalize_index`), a negative start counts from the
+      is clamped, as in `dynamic_slice`. For arrays (`clamp_index`), a negative start counts from the
       end, and reads clamp every `Slice`. Other indices have the same meaning as for arrays.
 """
 
@@ -92,7 +92,7 @@ def is_basic(index: Any) -> bool:
     )
 
 
-def normalize_index(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
+def clamp_index(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
     """Return an index into an array with the known starts of slices clamped, and whether all slices
     were in bounds.
 
@@ -148,7 +148,7 @@ def read(value: Any, index: Any) -> Any:
     return value if _selects_all(rest) else value[rest]
 
 
-def write_at(value: Any, index: Any, new: Any, how: str) -> Any:
+def write(value: Any, index: Any, new: Any, how: str) -> Any:
     """Return `value` with `new` set ("set") or added ("add") at the index."""
     if not has_slices(index):
         return getattr(value.at[index], how)(new)

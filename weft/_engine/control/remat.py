@@ -30,7 +30,7 @@ from weft._engine.util.record import record
 #: differentiated (True for the recomputation in a derivative)
 
 
-class _PolicyAnswer:
+class _PolicyDecision:
     """A result of a policy other than a bool."""
 
     __slots__ = ("_name",)
@@ -42,7 +42,7 @@ class _PolicyAnswer:
         return self._name
 
 
-Saveable, Recompute = _PolicyAnswer("Saveable"), _PolicyAnswer("Recompute")
+Saveable, Recompute = _PolicyDecision("Saveable"), _PolicyDecision("Recompute")
 
 
 @record
@@ -112,7 +112,7 @@ def _each(prevent_cse: bool | tuple[bool, ...], n: int) -> tuple[bool, ...]:
     return (any(prevent_cse) if isinstance(prevent_cse, tuple) else bool(prevent_cse),) * n
 
 
-def _in_place(eqn: Eqn) -> Jaxpr:
+def _program_behind_barrier(eqn: Eqn) -> Jaxpr:
     """Return the program that replaces a call when calls are inlined.
 
     A recomputation takes its barred inputs through a barrier if it computes any value from them
@@ -167,7 +167,7 @@ class Remat(ProgramCallOp):
     """A call whose unknown part is recomputed."""
 
     only_derivatives = ("policy",)
-    in_place = staticmethod(_in_place)
+    in_place = staticmethod(_program_behind_barrier)
 
     def divide(self, jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> PartialEvalResult:
         """Evaluate partially under the policy: the unknown part recomputes the values that the

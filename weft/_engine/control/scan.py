@@ -19,12 +19,12 @@ import numpy as np
 from weft._engine.control import body as bodies
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import plain_params
-from weft._engine.control.guarded import guard_effects
+from weft._engine.control.guarded import add_guard_input
 from weft._engine.control.hitypes import check_slices, flatten
-from weft._engine.control.ref import lift_refs, threads_refs
+from weft._engine.control.ref import lift_refs, thread_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
 from weft._engine.core.primitive import LoopLike, declare_unsupported
-from weft._engine.core.stage import UsesRefs, stage
+from weft._engine.core.stage import ClosedOverRefsError, stage
 from weft._engine.core.trace import Tracer, Zero, is_undef, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
@@ -549,7 +549,7 @@ scan_p.guard = lambda on, operands, params: scan_p.bind(
     on,
     *operands,
     **_params(
-        guard_effects(params["jaxpr"]), params, params["num_consts"] + 1, params["num_carry"]
+        add_guard_input(params["jaxpr"]), params, params["num_consts"] + 1, params["num_carry"]
     ),
 )
 scan_p.ref_effects = lambda params: params["jaxpr"].effects
@@ -560,7 +560,7 @@ scan_p.ref_effects = lambda params: params["jaxpr"].effects
 
 def _scan_with_refs(
     plain: Callable,
-    first: UsesRefs | None,
+    first: ClosedOverRefsError | None,
     f: Callable,
     init: Any,
     xs: Any = None,
@@ -588,7 +588,7 @@ def _scan_with_refs(
 
 
 @api_boundary
-@threads_refs(_scan_with_refs)
+@thread_refs(_scan_with_refs)
 def scan(
     f: Callable,
     init: Any,
@@ -617,7 +617,7 @@ def scan(
     check_slices(xs, n)
     check_unroll("scan", unroll)
     if bodies.runs_in_python() and n:
-        return _in_python(f, bodies.freeze_arrays(init), xs_flat, xs_tree, n, reverse)
+        return _in_python(f, bodies.freeze_numpy_arrays(init), xs_flat, xs_tree, n, reverse)
     return bind_scan("scan", f, init, xs_flat, xs_tree, n, bool(reverse), unroll)
 
 
@@ -675,7 +675,7 @@ def bind_scan(
         unroll=unroll,
     )
     carried, rest = (
-        bodies.replace_unchanged_carries(jaxpr, len(body.consts), init_flat, outs[:nk]),
+        bodies.restore_unchanged_carries(jaxpr, len(body.consts), init_flat, outs[:nk]),
         iter(outs[nk:]),
     )
     return tree.tree_unflatten(init_tree, carried), tree.tree_unflatten(

@@ -23,14 +23,14 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from weft._engine.control.body import define_partial_eval, pick
-from weft._engine.control.guarded import guard_effects
+from weft._engine.control.guarded import add_guard_input
 from weft._engine.core.interpret import evaluate, run_reference
 from weft._engine.core.primitive import BatchAxis, RegionOp, declare_unsupported
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Zero, extend_axis_env, is_undef, typeof
 from weft._engine.ir.explicit import type_sharding, typed_axes
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
-from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, entered, use_mesh
+from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, enter_mesh, use_mesh
 from weft._engine.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import PartitionSpec, spec_of_dims
@@ -67,7 +67,7 @@ def mesh_inside(mesh: Mesh | AbstractMesh, manual: tuple) -> AbstractContextMana
             AxisType.Manual if n in manual else t for n, t in zip(mesh.axis_names, mesh.axis_types)
         )
     )
-    return entered(inside) if isinstance(inside, Mesh) else use_mesh(inside)
+    return enter_mesh(inside) if isinstance(inside, Mesh) else use_mesh(inside)
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def whole_sharding(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh) -> NamedS
     return NamedSharding(mesh, spec)
 
 
-def find_replicated_axes(spec: PartitionSpec, params: dict) -> tuple:
+def replicated_axes(spec: PartitionSpec, params: dict) -> tuple:
     """Return the manual axes along which a value with this spec is replicated."""
     return tuple(a for a in params["manual_axes"] if a not in spec.axes)
 
@@ -406,7 +406,7 @@ def _transpose(cts, *args, **params):
         given, wanted = pick(outs, ct_nonzero), pick(pick(ins, linear), nonzero)
         if not params["check_vma"]:
             backward = stage(
-                _divide_cotangents(backward, given, wanted, params),
+                _divide_copied_cotangents(backward, given, wanted, params),
                 backward.in_avals,
                 backward.name,
             )
@@ -424,14 +424,14 @@ def _transpose(cts, *args, **params):
     return [(next(results) if next(flags) else None) if lin else None for lin in linear]
 
 
-def _divide_cotangents(
+def _divide_copied_cotangents(
     backward: Jaxpr, given: Sequence, wanted: Sequence, params: dict
 ) -> Callable:
     """Return an adjoint program for types that do not track copies: a cotangent is divided among
     the copies of its result, and the cotangents of the copies of an operand are summed."""
 
     def share(ct, spec):
-        n = math.prod(params["mesh"].shape[a] for a in find_replicated_axes(spec, params))
+        n = math.prod(params["mesh"].shape[a] for a in replicated_axes(spec, params))
         return ct if n == 1 else div(ct, np.asarray(n).astype(typeof(ct).dtype)[()])
 
     def run(*operands):
@@ -439,7 +439,7 @@ def _divide_cotangents(
         cts = [share(ct, spec) for ct, spec in zip(operands[n:], given)]
         results = evaluate(backward, *operands[:n], *cts)
         return [
-            psum(ct, axes) if (axes := find_replicated_axes(spec, params)) else ct
+            psum(ct, axes) if (axes := replicated_axes(spec, params)) else ct
             for ct, spec in zip(results, wanted)
         ]
 
@@ -465,7 +465,7 @@ def _dce(eqn: Eqn, used: Sequence[bool]) -> Eqn:
 
 def _guard(on, operands, params):
     with manual_scope(params):
-        inner = guard_effects(params["jaxpr"])
+        inner = add_guard_input(params["jaxpr"])
     return _bind(
         inner, [on, *operands], params, [PartitionSpec(), *params["in_specs"]], params["out_specs"]
     )

@@ -17,7 +17,7 @@ from weft._engine.control.custom_rules import FunctionWithJvp, apply_ruled
 from weft._engine.control.custom_values import to_front
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import CallLike, declare_unsupported
-from weft._engine.core.stage import hoist_shared_constants, stage
+from weft._engine.core.stage import hoist_shared_tracers, stage
 from weft._engine.core.trace import EvalTrace, UndefPrimal, Zero, is_undef, trace_state, typeof
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ops.arithmetic import neg
@@ -40,7 +40,7 @@ linear_solve_p = CallLike(
 )
 
 
-class _FlatOperator:
+class _TreeFunctionStager:
     """Staging for functions of trees with one structure; their results must have the same
     structure."""
 
@@ -107,7 +107,7 @@ def custom_root(
     >>> print(f"{root(4.0):.3f} {weft.grad(root)(4.0):.3f}")
     2.000 0.250
     """
-    guess = _FlatOperator("custom_root", initial_guess, "initial_guess")
+    guess = _TreeFunctionStager("custom_root", initial_guess, "initial_guess")
     name = function_name(f)
 
     def tangents(x, y):
@@ -128,8 +128,8 @@ def custom_root(
     f_program, _ = guess.stage(f, "f")
     solver, aux_tree = guess.stage(lambda x: solve(f, x), "solve", has_aux)
     tangent_solver, _ = guess.stage(tangents, "tangent_solve", times=2)
-    (f_program, solver), consts = hoist_shared_constants([f_program, solver])
-    (tangent_solver,), more = hoist_shared_constants([tangent_solver])
+    (f_program, solver), consts = hoist_shared_tracers([f_program, solver])
+    (tangent_solver,), more = hoist_shared_tracers([tangent_solver])
     n, m = len(consts), len(more)
 
     def run(*args):
@@ -170,7 +170,7 @@ def custom_linear_solve(
     >>> bool(wnp.allclose(a @ x, wnp.array([1., 2.])))
     True
     """
-    rhs = _FlatOperator("custom_linear_solve", b, "b")
+    rhs = _TreeFunctionStager("custom_linear_solve", b, "b")
     matvec_program, _ = rhs.stage(matvec, "matvec")
     solver, aux_tree = rhs.stage(lambda y: solve(matvec, y), "solve", has_aux)
     programs = [matvec_program, solver]
@@ -191,7 +191,7 @@ def custom_linear_solve(
             lambda y: transpose_solve(vecmat, y), "transpose_solve", has_aux
         )
         programs += [vecmat_program, transpose_solver]
-    hoisted, consts = hoist_shared_constants(programs)
+    hoisted, consts = hoist_shared_tracers(programs)
     matvec_jaxpr, solve_jaxpr, *transposed = hoisted
     vecmat_jaxpr, transpose_jaxpr = transposed or (None, None)
     if (

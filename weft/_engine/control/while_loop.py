@@ -19,13 +19,13 @@ from weft._engine.control import body as bodies
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import plain_params
 from weft._engine.control.diverging import check_no_collective
-from weft._engine.control.guarded import guard_effects
+from weft._engine.control.guarded import add_guard_input
 from weft._engine.control.hitypes import flatten
-from weft._engine.control.ref import lift_refs, threads_refs
+from weft._engine.control.ref import lift_refs, thread_refs
 from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import evaluate, lockstep_rule
 from weft._engine.core.primitive import LoopLike, declare_unsupported
-from weft._engine.core.stage import UsesRefs, stage
+from weft._engine.core.stage import ClosedOverRefsError, stage
 from weft._engine.core.trace import Zero, trace_state, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, map_jaxprs, used_vars
@@ -198,8 +198,7 @@ def _batch_programs(
     effects, the parameters are None: see `_carry_condition`.
     """
     changed = [
-        not kept
-        for kept in bodies.find_passed_through(body, n_body, len(batched) - n_cond - n_body)
+        not kept for kept in bodies.unchanged_carries(body, n_body, len(batched) - n_cond - n_body)
     ]
     cond_b, body_b, carry_b = (tuple(part) for part in bodies.split_list(batched, n_cond, n_body))
     while True:
@@ -211,7 +210,7 @@ def _batch_programs(
         carry_b = wider
     if not flag_b:
         return _params(flag, step, n_cond, n_body), carry_b
-    apart = draw_per_example(cond), draw_per_example(body)
+    apart = without_shared_draws(cond), without_shared_draws(body)
     if apart[0] is not cond or apart[1] is not body:
         return _batch_programs(axis, *apart, batched, n_cond, n_body)
     if cond.effects - {
@@ -219,13 +218,13 @@ def _batch_programs(
     }:  # prints may be repeated: the whole batch prints at both evaluations of the flags
         return None, carry_b
     if body.effects:
-        step, _ = batch_jaxpr(guard_effects(body), axis, (True, *body_b, *carry_b), carry_b)
+        step, _ = batch_jaxpr(add_guard_input(body), axis, (True, *body_b, *carry_b), carry_b)
     return _params(
         *_mask_finished_examples(flag, step, n_cond, n_body, carry_b), n_cond, n_cond + n_body
     ), carry_b
 
 
-def draw_per_example(jaxpr: Jaxpr) -> Jaxpr:
+def without_shared_draws(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program without the rules by which a batch of keys draws from its first key: the
     key of a finished example would not change, and the other examples would draw the same numbers
     in every step."""
@@ -233,7 +232,7 @@ def draw_per_example(jaxpr: Jaxpr) -> Jaxpr:
     def make():
         eqns = []
         for eqn in jaxpr.eqns:
-            params = map_jaxprs(eqn.params, draw_per_example)
+            params = map_jaxprs(eqn.params, without_shared_draws)
             if getattr(params.get("rule"), "draws_together", False):
                 eqns.append(
                     Eqn(
@@ -442,7 +441,7 @@ def _guard(on, operands, params):
         *of_cond,
         on,
         *rest,
-        **_params(guard_effects(cond), guard_effects(body), n_cond + 1, n_body + 1),
+        **_params(add_guard_input(cond), add_guard_input(body), n_cond + 1, n_body + 1),
     )
 
 
@@ -454,7 +453,11 @@ while_p.ref_effects = lambda params: params["cond_jaxpr"].effects | params["body
 
 
 def _while_with_refs(
-    plain: Callable, first: UsesRefs | None, cond_fun: Callable, body_fun: Callable, init_val: Any
+    plain: Callable,
+    first: ClosedOverRefsError | None,
+    cond_fun: Callable,
+    body_fun: Callable,
+    init_val: Any,
 ) -> Any:
     """Apply `while_loop` with references in its functions: their values are carried."""
 
@@ -478,7 +481,7 @@ def _while_with_refs(
 
 
 @api_boundary
-@threads_refs(_while_with_refs)
+@thread_refs(_while_with_refs)
 def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     """Repeat `val = body_fun(val)` while `cond_fun(val)` holds, and return the last value.
 
@@ -494,7 +497,7 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
             f"while_loop: cond_fun and body_fun must be callable, got {cond_fun!r} and {body_fun!r}."
         )
     if bodies.runs_in_python():
-        init_val = bodies.freeze_arrays(init_val)
+        init_val = bodies.freeze_numpy_arrays(init_val)
         while cond_fun(init_val):
             init_val = body_fun(init_val)
         return init_val
@@ -533,7 +536,7 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
         **_params(cond.jaxpr, body.jaxpr, len(cond.consts), len(body.consts)),
     )
     return tree.tree_unflatten(
-        structure, bodies.replace_unchanged_carries(body.jaxpr, len(body.consts), flat, outs)
+        structure, bodies.restore_unchanged_carries(body.jaxpr, len(body.consts), flat, outs)
     )
 
 

@@ -58,11 +58,11 @@ def _own_types(
         [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, in_axes)], params
     )
     if isinstance(primitive, CollectiveOp) and not primitive.casts:
-        outs = tuple([_after_exchange(a, params) for a in outs])
+        outs = tuple([_drop_exchanged_axes(a, params) for a in outs])
     return outs, in_axes
 
 
-def _after_exchange(aval: ShapedArray, params: dict[str, Any]) -> ShapedArray:
+def _drop_exchanged_axes(aval: ShapedArray, params: dict[str, Any]) -> ShapedArray:
     """Return the type of a collective's result, which is neither unreduced nor reduced over the axes of the collective."""
     if not (aval.vma_unreduced or aval.vma_reduced):
         return aval

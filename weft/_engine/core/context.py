@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft._engine.core.trace import AxisEnv, trace_state
-from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh, spec_mesh
+from weft._engine.ir.mesh import Mesh, current_mesh, placement_mesh, spec_mesh
 from weft._engine.util.config import config
 from weft._engine.util.state import on_clear_caches
 
@@ -110,7 +110,7 @@ def current_context(is_lenient: bool | None = None) -> TraceContext:
     values = (
         current_mesh(),
         spec_mesh(),
-        device_mesh(),
+        placement_mesh(),
         state.axis_env,
         state.lenient if is_lenient is None else is_lenient,
         state.terms,

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from weft._engine.core.interpret import run_reference
 from weft._engine.core.primitive import OPTIONAL_SLOTS, Primitive, UnsupportedRule
-from weft._engine.core.scalars import with_type
+from weft._engine.core.scalars import with_array_attributes
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import derived_trace, eval_trace, implementations, typeof
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
@@ -155,11 +155,13 @@ class ExtensionPrimitive(Primitive):
         return None if slot in OPTIONAL_SLOTS else _MissingRule("", self.name, slot)
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        return self.bind_with_trace(trace_state.trace, [with_type(x) for x in args], params)
+        return self.bind_with_trace(
+            trace_state.trace, [with_array_attributes(x) for x in args], params
+        )
 
     def _reference(self, *args: Any, **params: Any) -> Any:
 
-        out = run_reference(expansion(self, tuple(map(typeof, args)), params), *args)
+        out = run_reference(expand_primitive(self, tuple(map(typeof, args)), params), *args)
         return out if self.multiple_results else out[0]
 
     def __reduce__(self) -> NoReturn:
@@ -171,7 +173,7 @@ class ExtensionPrimitive(Primitive):
         return self
 
 
-def expansion(
+def expand_primitive(
     primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], params: dict[str, Any]
 ) -> Jaxpr:
     """Trace the lowering rule of a library's primitive on operands of types `avals`, and return the program.

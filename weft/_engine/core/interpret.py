@@ -1,6 +1,6 @@
 """Interpreters of jaxprs: `evaluate` binds each equation under the current trace; `run_reference` computes on NumPy.
 
-Transformations apply to a program by `evaluate`, or by `evaluate_by`, which takes a function for the results of each equation.
+Transformations apply to a program by `evaluate`, or by `evaluate_with`, which takes a function for the results of each equation.
 `run_reference` needs no compiler. Tests of every stage compare with it.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.primitive import CallbackOp
-from weft._engine.core.scalars import exact
+from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import trace_state, with_source
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal
 from weft._engine.ir.types import ShapedArray
@@ -44,7 +44,7 @@ def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     return [literal_value(a) if type(a) is Literal else env[a] for a in jaxpr.outvars]
 
 
-def evaluate_by(
+def evaluate_with(
     bind: Callable[[Eqn, list[Any]], Sequence[Any]], jaxpr: Jaxpr, args: Sequence[Any]
 ) -> list[Any]:
     """Do the same as `evaluate`, with `bind(eqn, operands)` as the function that returns the results of each equation."""
@@ -63,7 +63,7 @@ def evaluate_by(
 
 def literal_value(atom: Literal) -> Any:
     """Return the value of a literal with exactly its type: a Python scalar if it is weakly typed, else a NumPy scalar of its dtype."""
-    return exact(atom.val, atom.aval.dtype, atom.aval.weak_type or type(atom.val) is bool)
+    return scalar_of_dtype(atom.val, atom.aval.dtype, atom.aval.weak_type or type(atom.val) is bool)
 
 
 def run_reference(jaxpr: Jaxpr, *args: Any) -> list[np.ndarray]:
@@ -104,7 +104,7 @@ def _checked_type(eqn: Eqn, value: np.ndarray, aval: ShapedArray) -> np.ndarray:
 
 
 def reference_results(eqn: Eqn, ins: Sequence[Any]) -> Sequence[Any]:
-    """Return the results of one equation by its `reference` rule, or by the function passed to `override_evaluation`."""
+    """Return the results of one equation by its `reference` rule, or by the function passed to `override_results`."""
     compute = _watch.compute
     return rule_results(eqn, ins) if compute is None else compute(eqn, ins)
 
@@ -117,7 +117,7 @@ def rule_results(eqn: Eqn, ins: Sequence[Any]) -> Sequence[Any]:
 
 
 @contextlib.contextmanager
-def override_evaluation(compute: Callable[[Eqn, Sequence[Any]], Sequence[Any]]) -> Generator[None]:
+def override_results(compute: Callable[[Eqn, Sequence[Any]], Sequence[Any]]) -> Generator[None]:
     """Context manager: `compute(eqn, operands)` returns the results of every equation that `run_reference` runs in this thread.
 
     This includes equations inside loops, branches and calls. `compute` may call `rule_results` for the default results.
@@ -167,14 +167,14 @@ def lockstep_rule(primitive: Any) -> Callable[..., Any]:
 _one = _OneDevice()
 
 
-class _ThreadObserver(threading.local):
-    """The hooks of `run_reference` in this thread: `current` is the observer set by `run_until`, `compute` is set by `override_evaluation`."""
+class _InterpreterHooks(threading.local):
+    """The hooks of `run_reference` in this thread: `current` is the observer set by `run_until`, `compute` is set by `override_results`."""
 
     current: Callable[..., Any] | None = None
     compute: Callable[..., Any] | None = None
 
 
-_watch = _ThreadObserver()
+_watch = _InterpreterHooks()
 
 
 class StopInterpretation(Exception):

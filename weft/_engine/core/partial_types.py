@@ -39,7 +39,7 @@ def result_specs(
 ) -> list[PartitionSpec]:
     """Return the specs `outs` of the results with their unreduced and reduced axes."""
     specs = [None if a.explicit is None else a.explicit.spec for a in avals]
-    operands = _Operands(
+    operands = _PartialOperands(
         primitive,
         rule,
         avals,
@@ -79,9 +79,9 @@ def manual_terms(
     if not has_rule(primitive.factors):
         what = f"{primitive.name} has no rule for unreduced operands."
         if any(unreduced):
-            _refuse(primitive, avals, NotImplementedError, what, "")
+            _raise_unless_lenient(primitive, avals, NotImplementedError, what, "")
         return NO_AXES, NO_AXES
-    operands = _Operands(
+    operands = _PartialOperands(
         primitive,
         primitive.factors(avals, outs, **params),
         avals,
@@ -104,7 +104,7 @@ def manual_terms(
     return terms, reduced - terms - NO_AXES.union(*[v for v in varying if v is not None])
 
 
-class _Operands:
+class _PartialOperands:
     """The operands of one operation with their mesh axes.
 
     unreduced   per operand, the axes over which it is unreduced
@@ -131,7 +131,7 @@ class _Operands:
         self, kind: type[Exception], what: str, rule: str, remedy: str = _ADD_UP
     ) -> frozenset[Any]:
         """Raise `kind`, or return no axes for a derived operation."""
-        return _refuse(self.primitive, self.avals, kind, what, rule, remedy)
+        return _raise_unless_lenient(self.primitive, self.avals, kind, what, rule, remedy)
 
     def terms(self) -> frozenset[Any]:
         """Return the axes over which the results are unreduced."""
@@ -176,7 +176,7 @@ class _Operands:
         return self.refuse(
             ShardingTypeError,
             f"operand {first} is unreduced over {_text(axes)}, and operand {plain[0]} "
-            f"{_describe_operands(self.unreduced[plain[0]])}.",
+            f"{_unreduced_text(self.unreduced[plain[0]])}.",
             "All operands of a sum must be unreduced over the same axes.",
         )
 
@@ -245,7 +245,7 @@ def find_summed_axes(
     )
 
 
-def _refuse(
+def _raise_unless_lenient(
     primitive: Primitive,
     avals: Sequence[ShapedArray],
     kind: type[Exception],
@@ -260,7 +260,7 @@ def _refuse(
     raise kind(describe(primitive.name, what, rows, user_frame(), rule, remedy))
 
 
-def _describe_operands(axes: frozenset[Any]) -> str:
+def _unreduced_text(axes: frozenset[Any]) -> str:
     return f"over {_text(axes)}" if axes else "is not"
 
 

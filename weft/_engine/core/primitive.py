@@ -147,7 +147,7 @@ def has_rule(rule: Callable[..., Any] | None) -> bool:
 
 
 @dataclass_transform(eq_default=False)
-class _Declared(OpRules):
+class _PrimitiveBase(OpRules):
     """The constructor of primitives. Keyword arguments set attributes that the class declares."""
 
     def __init__(
@@ -169,7 +169,7 @@ class _Declared(OpRules):
             registry[name] = self
 
 
-class Primitive(_Declared):
+class Primitive(_PrimitiveBase):
     """An operation. `bind` applies it under the current trace."""
 
     name: str
@@ -268,11 +268,11 @@ class Primitive(_Declared):
         >>> registry["sin"].impl(wnp.float32(0.0))
         Array(0., dtype=float32)
         """
-        return implementation(self)
+        return get_implementation(self)
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: replace `impl`. Compiled programs do not use it."""
-        implement(self, impl)
+        set_implementation(self, impl)
         return impl
 
     def get_bind_params(
@@ -556,7 +556,7 @@ class CustomOp(Primitive):
     """Calls a function with a user-defined partitioning (`custom_partitioning`)."""
 
 
-class TermsOp(Primitive):
+class PartialTermsOp(Primitive):
     """Returns the terms of a partial sum along a new first dim, one entry per device."""
 
     kind = "terms"
@@ -574,4 +574,4 @@ class BarrierOp(Primitive):
     kind = "barrier"
 
 
-from weft._engine.core.trace import implement, implementation, trace_state  # noqa: E402  (bind is the hottest line of tracing: no indirection)
+from weft._engine.core.trace import get_implementation, set_implementation, trace_state  # noqa: E402  (bind is the hottest line of tracing: no indirection)

@@ -57,23 +57,23 @@ _TYPED: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def with_type(x: Any) -> Any:
+def with_array_attributes(x: Any) -> Any:
     """Return a Python number as a number with the attributes of an array. Return other values unchanged.
 
-    >>> y = with_type(2.0)
-    >>> y + 1, y.shape, y.dtype, with_type("text")
+    >>> y = with_array_attributes(2.0)
+    >>> y + 1, y.shape, y.dtype, with_array_attributes("text")
     (3.0, (), dtype('float32'), 'text')
     """
     make = _TYPED.get(class_of(x))
     return x if make is None else make(x)
 
 
-def exact(value: Any, dtype: np.dtype, weak_type: bool = False) -> Any:
+def scalar_of_dtype(value: Any, dtype: np.dtype, weak_type: bool = False) -> Any:
     """Return a number as a value of exactly `dtype`.
 
     The value is a scalar, or an array if the current `enable_x64` setting would give a scalar another dtype.
 
-    >>> exact(2, np.dtype("float64")), exact(2, np.dtype("float32"))
+    >>> scalar_of_dtype(2, np.dtype("float64")), scalar_of_dtype(2, np.dtype("float32"))
     (Array(2., dtype=float64), np.float32(2.0))
     """
     scalar = value if weak_type else np.asarray(value, dtype)[()]

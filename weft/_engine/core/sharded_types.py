@@ -19,10 +19,10 @@ from weft._engine.core.primitive import (
     ConstraintOp,
     ElementwiseOp,
     LayoutOp,
+    PartialTermsOp,
     Primitive,
     ProductOp,
     RegionOp,
-    TermsOp,
     has_rule,
 )
 from weft._engine.core.trace import trace_state, typeof
@@ -35,7 +35,7 @@ from weft._engine.util.errors import ShardingTypeError, describe
 from weft._engine.util.source import user_frame
 
 #: families whose type rules state the shardings of their results
-_OWN_RULES = (RegionOp, ConstraintOp, CollectiveOp, TermsOp)
+_OWN_RULES = (RegionOp, ConstraintOp, CollectiveOp, PartialTermsOp)
 
 
 def infer_sharded_types(
@@ -87,7 +87,7 @@ def _dims_of(aval: ShapedArray) -> Spec:
 
 
 def _with_terms(spec: PartitionSpec) -> PartitionSpec:
-    """Return the spec of a sum that is left unreduced over the axes of the enclosing `unreduced_scope` context."""
+    """Return the spec of a sum that is left unreduced over the axes of the enclosing `leave_unreduced` context."""
     axes = trace_state.terms
     if axes & set(spec.axes):
         return spec
@@ -104,7 +104,7 @@ def _check_meshes(
             describe(
                 title,
                 "the operands are on different meshes.",
-                _describe_sharded_operands(in_avals),
+                _operand_rows(in_avals),
                 user_frame(),
                 "All operands of an operation with explicit shardings must be on one mesh.",
                 "Move an operand with weft.sharding.reshard(x, NamedSharding(mesh, spec)).",
@@ -123,7 +123,7 @@ def _check_meshes(
         describe(
             title,
             "the operands are on a mesh that is not the context mesh.",
-            [("context", context.abstract_mesh), *_describe_sharded_operands(in_avals)],
+            [("context", context.abstract_mesh), *_operand_rows(in_avals)],
             user_frame(),
             "Explicit shardings must be on the context mesh, with its axis types.",
             "Move the operands with weft.sharding.reshard, or set their mesh with weft.set_mesh for this call.",
@@ -167,7 +167,7 @@ def check(
             )
 
 
-def _describe_sharded_operands(in_avals: Sequence[ShapedArray]) -> list[tuple[Any, ...]]:
+def _operand_rows(in_avals: Sequence[ShapedArray]) -> list[tuple[Any, ...]]:
     """Return the rows of a message that describe the operands with explicit shardings."""
     return [
         (_operand(i), a.str_short(), a.explicit.mesh)

@@ -23,12 +23,12 @@ from weft._engine.core.trace import (
     Trace,
     Tracer,
     any_tracers,
+    array_converter,
     check_leaks,
-    conversion,
-    escaped_tracer,
+    escaped_tracer_error,
+    misplaced_tracer_error,
     set_trace,
     trace_state,
-    tracer_out_of_place,
     typeof,
 )
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
@@ -44,7 +44,7 @@ NO_EFFECTS: frozenset[Any] = frozenset()
 _PYTHON_SCALARS = frozenset({bool, int, float, complex})
 
 
-class UsesRefs(NotImplementedError):
+class ClosedOverRefsError(NotImplementedError):
     """The error for a traced program that uses mutable arrays from outside of it.
 
     refs       the references to these arrays
@@ -93,7 +93,7 @@ def _check_numbers(aval: ShapedArray) -> None:
         )
 
 
-def find_staging_trace(trace: Trace | None) -> StageTrace | None:
+def innermost_stage_trace(trace: Trace | None) -> StageTrace | None:
     """Return the innermost StageTrace among `trace` and its parents, or None."""
     while trace is not None and not isinstance(trace, StageTrace):
         trace = trace.parent
@@ -102,10 +102,10 @@ def find_staging_trace(trace: Trace | None) -> StageTrace | None:
 
 def is_staged(trace: Trace | None) -> bool:
     """Return whether `trace` or one of its parents records operations on constants instead of evaluating them."""
-    return _recorder(trace) is not None
+    return _recording_trace(trace) is not None
 
 
-def _recorder(trace: Trace | None) -> StageTrace | None:
+def _recording_trace(trace: Trace | None) -> StageTrace | None:
     """Return the innermost trace among `trace` and its parents that records operations on constants, or None."""
     while trace is not None and not trace.evaluates_constants:
         if isinstance(trace, StageTrace) and trace.records_constants:
@@ -116,7 +116,7 @@ def _recorder(trace: Trace | None) -> StageTrace | None:
 
 def record_constant(x: Any) -> Any:
     """Return `x` as a value of the program that is being recorded, or `x` itself if operations on constants are evaluated."""
-    recorder = _recorder(trace_state.trace)
+    recorder = _recording_trace(trace_state.trace)
     return x if recorder is None else recorder.constant(x)
 
 
@@ -165,7 +165,7 @@ class StageTrace(Trace):
         atoms = [self.atom(x) for x in args]
         avals = [a.aval for a in atoms]
         if [a for a in avals if a.vma or a.explicit is not None]:
-            out_avals, atoms = self.annotate_results(primitive, atoms, params)
+            out_avals, atoms = self.annotate_types(primitive, atoms, params)
         else:
             out_avals = primitive.abstract(avals, params)
         source = trace_state.source or user_frame()
@@ -176,7 +176,7 @@ class StageTrace(Trace):
         self.eqns.append(Eqn(primitive, atoms, [t.variable for t in outs], params, source, effects))
         return outs if primitive.multiple_results else outs[0]
 
-    def annotate_results(
+    def annotate_types(
         self, primitive: Primitive, atoms: list[Any], params: dict[str, Any]
     ) -> tuple[Sequence[ShapedArray], list[Any]]:
         """Return the types of the results and the operands, cast if needed, for operands with varying axes or explicit shardings."""
@@ -204,11 +204,15 @@ class StageTrace(Trace):
             return x.variable
         if isinstance(x, Tracer):
             if id(x) not in self._const_ids and not self.within(x.owning_trace):
-                raise escaped_tracer(x) if x.owning_trace.finished else tracer_out_of_place(x)
+                raise (
+                    escaped_tracer_error(x)
+                    if x.owning_trace.finished
+                    else misplaced_tracer_error(x)
+                )
             return self.const(x, x.aval)
         if type(x) in _PYTHON_SCALARS:
             return Literal(x, typeof(x))
-        convert = conversion(x)
+        convert = array_converter(x)
         if convert is not None:
             return self.atom(convert())
         aval = typeof(x)
@@ -293,7 +297,7 @@ class StageTrace(Trace):
                 self.eqns,
                 name=self.name,
             )
-            raise UsesRefs([cell.ref for cell in cells], self.name, program)
+            raise ClosedOverRefsError([cell.ref for cell in cells], self.name, program)
         out_atoms = [self.atom(x) for x in outs]
         self.finished = True
         return Jaxpr(
@@ -356,7 +360,7 @@ def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Any]]:
     return hoisted, [c for _, c in outer]
 
 
-def hoist_shared_constants(jaxprs: Sequence[Jaxpr]) -> tuple[list[Jaxpr], list[Any]]:
+def hoist_shared_tracers(jaxprs: Sequence[Jaxpr]) -> tuple[list[Jaxpr], list[Any]]:
     """Apply `hoist_tracers` to programs with the same inputs so that they have the same leading inputs; return them and the values.
 
     The leading inputs are the tracers among the constants of all programs.

@@ -104,14 +104,18 @@ class Trace:
 
 
 class EvalTrace(Trace):
-    """The outermost trace: it computes immediately, by the implementation set with `implement` or else by a compiled program."""
+    """The outermost trace: it computes immediately, by the implementation set with `set_implementation` or else by a compiled program."""
 
     __slots__ = ()
 
     def process(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for x in args:
             if isinstance(x, Tracer):
-                raise escaped_tracer(x) if x.owning_trace.finished else tracer_out_of_place(x)
+                raise (
+                    escaped_tracer_error(x)
+                    if x.owning_trace.finished
+                    else misplaced_tracer_error(x)
+                )
         if implementations and primitive in implementations:
             return implementations[primitive](*args, **params)
         return hooks.evaluate(primitive, args, params)
@@ -219,7 +223,7 @@ class Tracer(ArrayMethods):
     def __bool__(self) -> bool:
         check_number(self.aval, "bool")
         return bool(
-            _need_value(
+            _concrete_value(
                 self,
                 errors.TracerBoolConversionError,
                 "as a boolean (if, while, and, or, not)",
@@ -230,7 +234,7 @@ class Tracer(ArrayMethods):
     def __int__(self) -> int:
         check_number(self.aval, "int")
         return int(
-            _need_value(
+            _concrete_value(
                 self,
                 errors.ConcretizationTypeError,
                 "with int(...)",
@@ -243,7 +247,7 @@ class Tracer(ArrayMethods):
     def __float__(self) -> float:
         check_number(self.aval, "float")
         return float(
-            _need_value(
+            _concrete_value(
                 self,
                 errors.ConcretizationTypeError,
                 "with float(...)",
@@ -254,7 +258,7 @@ class Tracer(ArrayMethods):
     def __complex__(self) -> complex:
         check_number(self.aval, "complex")
         return complex(
-            _need_value(
+            _concrete_value(
                 self,
                 errors.ConcretizationTypeError,
                 "with complex(...)",
@@ -265,7 +269,7 @@ class Tracer(ArrayMethods):
     def __index__(self) -> int:
         check_number(self.aval, "index")
         return int(
-            _need_value(
+            _concrete_value(
                 self,
                 errors.TracerIntegerConversionError,
                 "as a Python integer index or size",
@@ -275,19 +279,19 @@ class Tracer(ArrayMethods):
 
     def item(self, *args: Any) -> Any:
         return np.asarray(
-            _need_value(
+            _concrete_value(
                 self, errors.ConcretizationTypeError, "by the item() method", loses_derivative=False
             )
         ).item(*args)
 
     def tolist(self) -> Any:
-        return np.asarray(_value_for(self, "tolist")).tolist()
+        return np.asarray(_concrete_value_for_method(self, "tolist")).tolist()
 
     def tobytes(self, order: Literal["C", "F", "A"] = "C") -> bytes:
-        return np.asarray(_value_for(self, "tobytes")).tobytes(order)
+        return np.asarray(_concrete_value_for_method(self, "tobytes")).tobytes(order)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        value = _need_value(
+        value = _concrete_value(
             self,
             errors.ConcretizationTypeError,
             "by pickling, or by another function that serializes objects",
@@ -295,7 +299,7 @@ class Tracer(ArrayMethods):
         return value.__reduce_ex__(protocol)
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray[Any, np.dtype[Any]]:
-        value = _need_value(
+        value = _concrete_value(
             self,
             errors.TracerArrayConversionError,
             "as a NumPy array (numpy.asarray or a numpy function)",
@@ -339,7 +343,7 @@ _HEADS: dict[type[Exception], str] = {
 }
 
 
-def _need_value(
+def _concrete_value(
     tracer: Tracer,
     error: type[Exception],
     use: str,
@@ -361,9 +365,9 @@ def _need_value(
     )
 
 
-def _value_for(tracer: Tracer, method: str) -> Any:
+def _concrete_value_for_method(tracer: Tracer, method: str) -> Any:
     """Return the concrete value for an array method that returns Python objects; raise ConcretizationTypeError if there is none."""
-    return _need_value(
+    return _concrete_value(
         tracer,
         errors.ConcretizationTypeError,
         f"by the {method}() method",
@@ -408,12 +412,12 @@ class _CompiledImplementation:
         return hooks.evaluate(self.primitive, args, params)
 
 
-def implementation(primitive: Any) -> Callable[..., Any]:
+def get_implementation(primitive: Any) -> Callable[..., Any]:
     """Return the function `impl(*values, **params)` that computes a primitive on concrete values."""
     return implementations.get(primitive) or _CompiledImplementation(primitive)
 
 
-def implement(primitive: Any, impl: Callable[..., Any]) -> None:
+def set_implementation(primitive: Any, impl: Callable[..., Any]) -> None:
     """Make `impl(*values, **params)` the function that computes a primitive on concrete values."""
     if isinstance(impl, _CompiledImplementation) and impl.primitive is primitive:
         implementations.pop(primitive, None)
@@ -449,7 +453,7 @@ class set_trace:
             _release_collections()
 
 
-class OwnContext:
+class UntracedContext:
     """Context manager for code that interrupts a trace of this thread, such as a signal handler. The code is not traced."""
 
     __slots__ = ("saved",)
@@ -462,12 +466,12 @@ class OwnContext:
         trace_state.__dict__.update(self.saved)
 
 
-#: `current`: the `OwnContext` of the garbage collection that runs in this thread
+#: `current`: the `UntracedContext` of the garbage collection that runs in this thread
 _collections = threading.local()
 
 
 def _enclose_finalizers(
-    phase: str, info: dict[Any, Any], context: Any = _collections, make: type = OwnContext
+    phase: str, info: dict[Any, Any], context: Any = _collections, make: type = UntracedContext
 ) -> None:
     """Run the finalizers that the garbage collector calls in their own context. A collection may start at any statement of a trace."""
     if phase == "start":
@@ -498,7 +502,7 @@ def _release_collections() -> None:
             gc.callbacks.append(_enclose_finalizers)
 
 
-class unreduced_scope:
+class leave_unreduced:
     """Context manager: sums over dims that are sharded over `axes` have types that are unreduced over `axes`."""
 
     __slots__ = ("axes", "saved")
@@ -514,7 +518,7 @@ class unreduced_scope:
         trace_state.terms = self.saved
 
 
-class allow_unspecified_shardings:
+class allow_open_shardings:
     """Context manager for operations that were checked before or are derived by a rule.
 
     Result shardings that the operands' types do not determine are left open. With `flag=False` they are errors again, for the trace
@@ -535,7 +539,7 @@ class allow_unspecified_shardings:
 
 
 class derived_trace(set_trace):
-    """Context manager: make `trace` current for operations that a rule derives, with `allow_unspecified_shardings` on."""
+    """Context manager: make `trace` current for operations that a rule derives, with `allow_open_shardings` on."""
 
     __slots__ = ("was_lenient",)
 
@@ -566,7 +570,7 @@ class with_source:
         trace_state.source = self.saved
 
 
-class own_lines:
+class use_stack_lines:
     """Context manager for the call of a user's function by a transformation.
 
     Operations get the lines of that function from the Python stack, not the line of the equation that is being evaluated.
@@ -643,7 +647,7 @@ def check_leaks(trace: Trace) -> None:
         t for t in gc.get_referrers(trace) if isinstance(t, Tracer) and t.owning_trace is trace
     ]
     if leaked:
-        rows = [(tracer.describe(), _holder(tracer, leaked)) for tracer in leaked[:4]]
+        rows = [(tracer.describe(), _describe_referrers(tracer, leaked)) for tracer in leaked[:4]]
         origin = getattr(leaked[0], "source", None)
         raise errors.UnexpectedTracerError(
             errors.describe(
@@ -657,7 +661,7 @@ def check_leaks(trace: Trace) -> None:
         )
 
 
-def _holder(tracer: Tracer, leaked: list[Tracer]) -> str:
+def _describe_referrers(tracer: Tracer, leaked: list[Tracer]) -> str:
     """Return a text that names the types of the objects that refer to `tracer`."""
     kinds = {
         type(x).__name__
@@ -667,7 +671,7 @@ def _holder(tracer: Tracer, leaked: list[Tracer]) -> str:
     return f"held by: {', '.join(sorted(kinds)) or 'a running function'}"
 
 
-def escaped_tracer(tracer: Tracer) -> errors.UnexpectedTracerError:
+def escaped_tracer_error(tracer: Tracer) -> errors.UnexpectedTracerError:
     """Return the error for a tracer that is used after its trace has finished."""
     origin, line = getattr(tracer, "source", None), user_frame()
     used = f"\n  at {line}" if line is not None else ""
@@ -679,7 +683,7 @@ def escaped_tracer(tracer: Tracer) -> errors.UnexpectedTracerError:
     )
 
 
-def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
+def misplaced_tracer_error(tracer: Tracer) -> errors.UnexpectedTracerError:
     """Return the error for a tracer that is used outside of its transformation, which has not ended."""
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
@@ -718,7 +722,7 @@ def typeof(x: Any) -> ShapedArray:
         return _scalar_aval(next(t for t in kind.__mro__ if t in _SCALARS), config.enable_x64)
     if type(x) in hooks.type_makers:
         return hooks.type_makers[type(x)](x)
-    convert = conversion(x)
+    convert = array_converter(x)
     if convert is not None:
         return typeof(convert())
     if getattr(x, "_is_ref", False):
@@ -739,7 +743,7 @@ def check_unmasked(x: np.ndarray | np.generic) -> None:
         )
 
 
-def conversion(x: Any) -> Callable[[], Any] | None:
+def array_converter(x: Any) -> Callable[[], Any] | None:
     """Return the function that converts `x` to an array: its method `__weft_array__` or `__jax_array__`, or the one in
     `hooks.array_makers` for its type. Return None if there is none."""
     method = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)

@@ -63,7 +63,9 @@ def breakpoint(
     if kwargs:
         raise TypeError(f"debug.breakpoint: unknown arguments {sorted(kwargs)}.")
     frames = _frames(sys._getframe(1), filter_frames)[:num_frames]
-    session = _Stop([f.place for f in frames], [f.globals for f in frames], stdin, stdout)
+    session = _BreakpointCallback(
+        [f.place for f in frames], [f.globals for f in frames], stdin, stdout
+    )
     leaves, in_tree = tree.tree_flatten((([f.variables for f in frames],), {}))
     bind_observer(
         debug_callback_p,
@@ -123,7 +125,7 @@ class _OpaqueValue:
         return repr(self.value)
 
 
-def _capture(x: Any) -> Any:
+def _hide_untraced(x: Any) -> Any:
     """Return a variable with all untraced parts opaque; the whole variable is one part if no part
     is traced."""
     try:
@@ -148,7 +150,9 @@ def _frames(frame: FrameType | None, filter_frames: bool) -> list[_DebuggerFrame
             )  # variables of a module frame are globals
             found.append(
                 _DebuggerFrame(
-                    _place(frame), {k: _capture(v) for k, v in variables.items()}, frame.f_globals
+                    _place(frame),
+                    {k: _hide_untraced(v) for k, v in variables.items()},
+                    frame.f_globals,
                 )
             )
         frame = frame.f_back
@@ -174,7 +178,7 @@ def _place(frame: FrameType) -> FrameLocation:
 # --- the prompt -------------------------------------------------------------------------------------------------------
 
 
-class _Stop:
+class _BreakpointCallback:
     """The callback of a breakpoint, which runs a prompt over its frames."""
 
     __name__ = "breakpoint"

@@ -23,14 +23,16 @@ from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.compiler.rewrite.decompose import expand
 from weft._engine.hlo.lowering import HloLowering
 from weft._engine.hlo.ops import HloBlock, HloOp, HloValue, array_type
-from weft._engine.hlo.text.computation import FUNCTIONS, StoredValue, find_captured_values
+from weft._engine.hlo.text.computation import FUNCTIONS, StoredValue, captured_values
 from weft._engine.hlo.text.hlo_text import module_text
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 
 
-def build_compiled_module(stages: Any) -> HloLowering:
+def fused_module(stages: Any) -> HloLowering:
     """Return the program of one device of `pipeline.Stages` as a module."""
-    module = _Fused(stages.name, stages.partition.axes if stages.partition is not None else ())
+    module = _FusedLowering(
+        stages.name, stages.partition.axes if stages.partition is not None else ()
+    )
     module.function(
         expand(stages.local if stages.local is not None else stages.simplified), "main", public=True
     )
@@ -46,11 +48,11 @@ def compiled_text(executable: Any, keep_unused: bool = False) -> str:
     optimized = executable.loaded.text()
     if optimized is not None:
         return optimized
-    module = build_compiled_module(executable.stages)
+    module = fused_module(executable.stages)
     main = module.functions["main"].body
-    read = {
-        x for op in main.ops for x in (*op.operands, *find_captured_values(op.regions, ()))
-    }.union(main.results)
+    read = {x for op in main.ops for x in (*op.operands, *captured_values(op.regions, ()))}.union(
+        main.results
+    )
     used = [keep_unused or x in read for x in main.args]
     numbers = np.cumsum(used) - 1
     main.args = [x for x, keep in zip(main.args, used) if keep]
@@ -90,7 +92,7 @@ def _show_orders(
             main.ops.append(bitcast(inner, main.results[i]))
 
 
-class _Fused(HloLowering):
+class _FusedLowering(HloLowering):
     """A module that is written kernel by kernel."""
 
     def __init__(self, name: str, axes: Sequence[tuple[Any, int]]):
@@ -107,13 +109,13 @@ class _Fused(HloLowering):
             if not isinstance(item, Eqn):
                 self._kernel(b, graph, item, env)
                 continue
-            views, leaves = _find_needed_equations(graph, item.invars, env.__contains__)
+            views, leaves = _producers_and_leaves(graph, item.invars, env.__contains__)
             # a contraction reads views by their strides
             if views and lowering_kind(item) is LoweringKind.CONTRACT:
                 self._fusion(b, [*views, item], leaves, item.outvars, "kOutput", env)
             else:
                 self._write(b, [*views, item], env)
-        self._write(b, _find_needed_equations(graph, jaxpr.outvars, env.__contains__)[0], env)
+        self._write(b, _producers_and_leaves(graph, jaxpr.outvars, env.__contains__)[0], env)
         return [self.read(b, a, env) for a in jaxpr.outvars]
 
     def _write(self, b: HloBlock, eqns: Sequence[Eqn], env: dict) -> None:
@@ -124,13 +126,13 @@ class _Fused(HloLowering):
         """Write the equations of a kernel; a single equation is written without a fusion."""
         roots = [v for v in group.roots if v in graph.stored]
         own = {*roots, *(group.dot.outvars if group.dot is not None else ())}
-        eqns, leaves = _find_needed_equations(
+        eqns, leaves = _producers_and_leaves(
             graph,
             roots,
             lambda v: v not in own and (graph.loads(v, group.depth) or v in env),
             group.dot,
         )
-        self._write(b, _find_needed_equations(graph, leaves, env.__contains__)[0], env)
+        self._write(b, _producers_and_leaves(graph, leaves, env.__contains__)[0], env)
         reduces = any(lowering_kind(eqn) is LoweringKind.REDUCE for eqn in eqns)
         self._fusion(
             b,
@@ -181,7 +183,7 @@ class _Fused(HloLowering):
         self.in_kernel = False
 
 
-def _find_needed_equations(
+def _producers_and_leaves(
     graph: Fusion, atoms: Sequence[Any], loaded: Callable[[Var], bool], dot: Eqn | None = None
 ) -> tuple[list[Eqn], list[Var]]:
     """Return the equations that compute `atoms`, in order, and the loaded values that they read."""

@@ -52,9 +52,9 @@ def mark_meetings(
     if not calls_host(jaxpr):
         return jaxpr
     jaxpr, names = _without_calls(jaxpr), Axes([name for name, _ in mesh])
-    values = _Differing(names)
+    values = _DeviceVariance(names)
     values.follow(jaxpr, differing)
-    jaxpr = _mark(jaxpr, values, Axes())
+    jaxpr = _mark_callbacks(jaxpr, values, Axes())
     if math.prod(size for _, size in mesh) == 1:
         return jaxpr
     ends = [
@@ -71,7 +71,7 @@ def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.replace(eqns=eqns)
 
 
-def _mark(jaxpr: Jaxpr, values: _Differing, around: Axes) -> Jaxpr:
+def _mark_callbacks(jaxpr: Jaxpr, values: _DeviceVariance, around: Axes) -> Jaxpr:
     """Mark callbacks of a program where devices differ along `around` in whether they run it."""
     eqns = []
     for eqn in jaxpr.eqns:
@@ -84,7 +84,9 @@ def _mark(jaxpr: Jaxpr, values: _Differing, around: Axes) -> Jaxpr:
                 inside = around | values.axes_of(eqn.invars[0])
             elif isinstance(primitive, LoopLike) and not primitive.counted:
                 inside = around | values.axes_of(params["cond_jaxpr"].outvars[0])
-            params = map_jaxprs(params, lambda body, inside=inside: _mark(body, values, inside))
+            params = map_jaxprs(
+                params, lambda body, inside=inside: _mark_callbacks(body, values, inside)
+            )
         eqns.append(eqn.replace(params=params))
     return jaxpr.replace(eqns=eqns)
 
@@ -95,7 +97,7 @@ def _automatic(eqn: Eqn) -> Axes:
     return Axes() if layout is None else layout.axes
 
 
-class _Differing:
+class _DeviceVariance:
     """The axes, among `names`, along which the values of a program may differ between devices."""
 
     def __init__(self, names: Axes) -> None:

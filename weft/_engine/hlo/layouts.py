@@ -34,7 +34,7 @@ def _mesh_text(mesh: Any) -> str:
     return text + (f", device_ids={ids}" if ids != list(range(len(ids))) else "")
 
 
-def format_sharding(
+def sharding_text(
     context: HloContext,
     mesh: Any,
     dims: Sequence,
@@ -58,7 +58,7 @@ def format_sharding(
 
 def _format_placement(context: HloContext, sharding: NamedSharding, ndim: int) -> str:
     spec = sharding.spec
-    return format_sharding(
+    return sharding_text(
         context,
         sharding.mesh,
         sharding.spec_dims(ndim),
@@ -82,7 +82,7 @@ def _format_type_placement(
     """Return the sharding that a type implies; automatic axes may split its open dims."""
     spec, explicit = sharding.spec, sharding.mesh.explicit_axes
     unused = [a for a in explicit if a not in spec.axes and a not in spec.unreduced]
-    return format_sharding(
+    return sharding_text(
         context, sharding.mesh, sharding.spec_dims(ndim), open_dims, unused, spec.unreduced
     )
 
@@ -102,7 +102,7 @@ def type_attribute(
     }
 
 
-def write_constraint(b: HloBlock, x: HloValue, sharding: Sharding | None) -> HloValue:
+def constrain(b: HloBlock, x: HloValue, sharding: Sharding | None) -> HloValue:
     """Return `x`, constrained to `sharding`."""
     if sharding is None:
         return x
@@ -123,10 +123,10 @@ def write_constraint(b: HloBlock, x: HloValue, sharding: Sharding | None) -> Hlo
     )
 
 
-def write_type_constraint(b: HloBlock, x: HloValue, sharding: NamedSharding | None) -> HloValue:
+def constrain_to_type(b: HloBlock, x: HloValue, sharding: NamedSharding | None) -> HloValue:
     """Return `x`, constrained to the sharding in its type, which leaves automatic axes open."""
     if sharding is None or not sharding.mesh.auto_axes:
-        return write_constraint(b, x, sharding)
+        return constrain(b, x, sharding)
     text = _format_type_placement(b.context, sharding, x.ndim, range(x.ndim))
     return b.op("sdy.sharding_constraint", x, sharding=text, tiles=tiles_text(sharding, x.ndim))
 
@@ -159,7 +159,7 @@ def tiles_text(sharding: Sharding, ndim: int) -> str:
     return f"{{devices=[{','.join(map(str, dims))}]{','.join(map(str, order))}{last}}}"
 
 
-def usable(
+def donation_aliases(
     main: HloBlock, donated: Sequence[bool], ins: Sequence, outs: Sequence
 ) -> dict[int, int | None]:
     """Return the result that takes the memory of each donated argument.

@@ -22,7 +22,7 @@ from weft._engine.core.pass_rules import PassRules
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import with_source
-from weft._engine.hlo.layouts import write_type_constraint
+from weft._engine.hlo.layouts import constrain_to_type
 from weft._engine.hlo.ops import HloBlock, HloContext, HloFunction, HloValue, array_type
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.ir.rewrite import dce
@@ -105,7 +105,7 @@ class HloLowering(HloContext):
             path, self.path = self.path, f"jit({name})/"
             self._named[key] = self.function(jaxpr, name).name
             self.path = path
-        return self._write_call(b, self._named[key], args)
+        return self._emit_call(b, self._named[key], args)
 
     def shared(
         self,
@@ -120,9 +120,9 @@ class HloLowering(HloContext):
         key = (name, key, tuple([x.type for x in args]))
         if key not in self._named:
             self._named[key] = self.add_function(name, [x.type for x in args], fill).name
-        return self._write_call(b, self._named[key], args)
+        return self._emit_call(b, self._named[key], args)
 
-    def _write_call(self, b: HloBlock, name: str, args: Sequence[HloValue]) -> list[HloValue]:
+    def _emit_call(self, b: HloBlock, name: str, args: Sequence[HloValue]) -> list[HloValue]:
         return b.emit(
             "func.call", args, [v.type for v in self.functions[name].body.results], callee=name
         )
@@ -157,7 +157,7 @@ class HloLowering(HloContext):
             b, eqn, self.split_alike(b, eqn, [self.read(b, a, env) for a in eqn.invars])
         )
         env.update(
-            (v, write_type_constraint(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, results)
+            (v, constrain_to_type(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, results)
         )
         self.place, self.path, self.metadata = place, path, metadata
 
@@ -175,7 +175,7 @@ class HloLowering(HloContext):
         return [
             x
             if a.aval.explicit == sharding
-            else write_type_constraint(b, b.broadcast(x, aval.shape), sharding)
+            else constrain_to_type(b, b.broadcast(x, aval.shape), sharding)
             for x, a in zip(operands, eqn.invars)
         ]
 

@@ -18,7 +18,7 @@ from weft._engine.hlo.host_meetings import mark_meetings
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type
 from weft._engine.hlo.replicas import HostNumber, ReplicaLowering
 from weft._engine.hlo.rules import beta_functions, plugins  # noqa: F401  (fill the tables of rules)
-from weft._engine.hlo.text.stablehlo import quote, write_module
+from weft._engine.hlo.text.stablehlo import module_text, quote
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.types import ShapedArray
 
@@ -86,7 +86,7 @@ def replica_program_text(
         main.arg_attrs[i].update(_donation(result))
     replicas = math.prod(size for _, size in program.mesh)
     shown = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
-    return write_module(program.name.rstrip(")"), shown, lowering)
+    return module_text(program.name.rstrip(")"), shown, lowering)
 
 
 def _donation(result: int | None) -> dict[str, str]:

@@ -121,10 +121,10 @@ class _KernelDtypes(dict[Any, bool]):
 KERNEL_DTYPES = _KernelDtypes()
 
 
-class Builder:
+class LoopsBuilder:
     """A factory of expressions. Loop variables are declared with their extents, so that `idiv` and `irem` can be folded.
 
-    >>> b = Builder()
+    >>> b = LoopsBuilder()
     >>> i, j = b.index("i", 4), b.index("j", 8)
     >>> flat = b.iadd(b.imul(i, 8), j)
     >>> b.idiv(flat, 8) is i, b.irem(flat, 8) is j
@@ -198,7 +198,7 @@ class Builder:
             variable = self._made[key] = Index(name)
             self._range[id(variable)] = (0, GREATEST if extent is None else max(extent - 1, 0))
             self.levels[id(variable)] = level
-            self._base(variable)
+            self._register_base(variable)
         return variable
 
     def ref(self, name: str, type: str) -> Expr:
@@ -207,7 +207,7 @@ class Builder:
 
     def load(self, buf: str, index: IndexLike, type: str, guard: Expr | None = None) -> Expr:
         """Return an element of a buffer, which is zero if `guard` is false."""
-        index = self._i(index)
+        index = self._as_index(index)
         if isinstance(guard, Const):
             if not guard.value:
                 return self.const(0, type)
@@ -232,7 +232,7 @@ class Builder:
         if name == "bitcast":
             return self.bitcast(args[0], type or args[0].type)
         if not HALVES.isdisjoint([a.type for a in args]):
-            args = tuple([self._wide(a) for a in args])
+            args = tuple([self._widen(a) for a in args])
         return self._simplify(name, args, _result_type(name, args[0].type, type))
 
     def _simplify(self, name: str, args: tuple[Expr, ...], type: str) -> Expr:
@@ -260,7 +260,7 @@ class Builder:
 
     def op_of_type(self, name: str, *args: Expr, type: str) -> Expr:
         """Return operation `name` in `type` itself, for operations whose result in a half type is not the rounded result in f32."""
-        return self._wide(self._op(name, tuple([self.stored(a, type) for a in args]), type))
+        return self._widen(self._op(name, tuple([self.stored(a, type) for a in args]), type))
 
     def cast(self, x: Expr, type: str) -> Expr:
         """Convert `x` to `type`. A conversion to bf16 or f16 rounds and returns an f32 value."""
@@ -269,8 +269,8 @@ class Builder:
         if type in HALVES:
             if isinstance(x, Const) and x.type in ("bool", "f32", *INTEGERS):
                 return self.const(x.value, type)
-            return self._wide(self._op("cast", (self._wide(x),), type))
-        x = self._wide(x)
+            return self._widen(self._op("cast", (self._widen(x),), type))
+        x = self._widen(x)
         if x.type == type:
             return x
         if isinstance(x, Const):
@@ -318,7 +318,7 @@ class Builder:
         if x.type == type:
             return x
         result = self._op("bitcast", (x,), type)
-        return self._wide(result) if type in HALVES else result
+        return self._widen(result) if type in HALVES else result
 
     def select(self, cond: Expr, then: Expr, other: Expr) -> Expr:
         """Return `then` if `cond` is true, else `other`."""
@@ -326,7 +326,7 @@ class Builder:
             return then
         if isinstance(cond, Const):
             return then if cond.value else other
-        then, other = self._wide(then), self._wide(other)
+        then, other = self._widen(then), self._widen(other)
         if (
             isinstance(then, Load)
             and isinstance(other, Const)
@@ -348,7 +348,7 @@ class Builder:
     def linear(self, terms: Iterable[tuple[IndexLike, int]], const: int = 0) -> Expr:
         """Return the sum of products (index, coefficient) and of a constant.
 
-        >>> b = Builder()
+        >>> b = LoopsBuilder()
         >>> i, j = b.index("i", 4), b.index("j", 8)
         >>> b.linear([(i, 8), (j, 1)], 3) is b.iadd(b.iadd(b.imul(i, 8), j), 3)
         True
@@ -372,9 +372,9 @@ class Builder:
         """Return the sum of two indices."""
         (ta, ca), (tb, cb) = self._form(a), self._form(b)
         if not tb:
-            return self._i(a) if cb == 0 else self._build(ta, ca + cb)
+            return self._as_index(a) if cb == 0 else self._build(ta, ca + cb)
         if not ta and ca == 0:
-            return self._i(b)
+            return self._as_index(b)
         terms = dict(ta)
         for key, k in tb.items():
             terms[key] = terms.get(key, 0) + k
@@ -388,7 +388,9 @@ class Builder:
         """Return the product of two indices. It is affine if one of them is constant."""
         (ta, ca), (tb, cb) = self._form(a), self._form(b)
         if ta and tb:
-            return self._base(self._op("mul", (self._i(a), self._i(b)), "i64"))
+            return self._register_base(
+                self._op("mul", (self._as_index(a), self._as_index(b)), "i64")
+            )
         if ta:
             a, ta, ca, tb, cb = b, tb, cb, ta, ca  # now `ca` is the constant factor
             b = a
@@ -408,16 +410,16 @@ class Builder:
         terms, const = self._form(a)
         by, divisor = self._form(b)
         if by or divisor <= 0:
-            a, b = self._i(a), self._i(b)
-            quotient = self._base(self._op("div", (a, b), "i64"))
-            return quotient, self._base(self._op("rem", (a, b), "i64"))
+            a, b = self._as_index(a), self._as_index(b)
+            quotient = self._register_base(self._op("div", (a, b), "i64"))
+            return quotient, self._register_base(self._op("rem", (a, b), "i64"))
         if divisor == 1:
-            return self._i(a), self.const(0, "i64")
+            return self._as_index(a), self.const(0, "i64")
         return (
             self._divide_multiples(terms, const, divisor)
             or self._divide_by_common_factor(terms, const, divisor)
             or self._divide_by_factor(terms, const, divisor)
-            or self._divide_opaque(self._i(a), divisor)
+            or self._divide_opaque(self._as_index(a), divisor)
         )
 
     def _divide_multiples(self, terms: _Terms, const: int, divisor: int) -> _Division | None:
@@ -476,11 +478,11 @@ class Builder:
         else:
             quotient = self._index_op("div", dividend, divisor)
             self._range.setdefault(id(quotient), (max(low, 0) // divisor, high // divisor))
-            self._base(quotient)
+            self._register_base(quotient)
         decompositions = self._quotients.setdefault(id(quotient), [])
         if (id(remainder), divisor, dividend) not in decompositions:
             decompositions.append((id(remainder), divisor, dividend))
-        return quotient, self._base(remainder)
+        return quotient, self._register_base(remainder)
 
     def _index_op(self, name: str, dividend: Expr, divisor: int) -> Expr:
         return self._cons(
@@ -497,7 +499,7 @@ class Builder:
         return self._extreme("max", a, b)
 
     def _extreme(self, name: str, a: IndexLike, b: IndexLike) -> Expr:
-        a, b = self._i(a), self._i(b)
+        a, b = self._as_index(a), self._as_index(b)
         (la, ha), (lb, hb) = self.range(a), self.range(b)
         if ha <= lb:
             return a if name == "min" else b
@@ -506,11 +508,11 @@ class Builder:
         result = self._op(name, (a, b), "i64")
         pick = min if name == "min" else max
         self._range[id(result)] = (pick(la, lb), pick(ha, hb))
-        return self._base(result)
+        return self._register_base(result)
 
     def icmp(self, name: str, a: IndexLike, b: IndexLike) -> Expr:
         """Return the comparison of two indices (eq ne lt le gt ge), folded if their ranges determine it."""
-        a, b = self._i(a), self._i(b)
+        a, b = self._as_index(a), self._as_index(b)
         if isinstance(a, Const) and isinstance(b, Const):
             return self.const(_COMPARE[name](a.value, b.value), "bool")
         if name in _MIRRORED:
@@ -574,7 +576,7 @@ class Builder:
         """Return the base expression of a key of an affine form."""
         return self._terms[key]
 
-    def same(self, x: ScalarOp, args: tuple[Expr, ...], maker: "Builder") -> Expr:
+    def same(self, x: ScalarOp, args: tuple[Expr, ...], maker: "LoopsBuilder") -> Expr:
         """Return the operation of `x`, which builder `maker` created, on other arguments; copy the known range of its result."""
         if id(x) in maker._quotients:
             return self.idiv(*args)
@@ -616,13 +618,13 @@ class Builder:
             expr = self._made[key] = ScalarOp(name, args, type)
         return expr
 
-    def _base(self, x: Expr) -> Expr:
+    def _register_base(self, x: Expr) -> Expr:
         if id(x) not in self._affine:
             self._affine[id(x)] = ({id(x): 1}, 0)
             self._terms[id(x)] = x
         return x
 
-    def _i(self, x: IndexLike) -> Expr:
+    def _as_index(self, x: IndexLike) -> Expr:
         return x if isinstance(x, EXPRESSIONS) else self.const(int(x), "i64")
 
     def _form(self, x: IndexLike) -> tuple[dict[int, int], int]:
@@ -630,8 +632,8 @@ class Builder:
             return {}, x
         form = self._affine.get(id(x))
         if form is None:
-            x = self._i(x)
-            self._base(x)
+            x = self._as_index(x)
+            self._register_base(x)
             form = self._affine[id(x)]
         return form
 
@@ -676,7 +678,7 @@ class Builder:
                     return self._rejoin({k: v for k, v in terms.items() if v}, const + c * extra)
         return terms, const
 
-    def _wide(self, x: Expr) -> Expr:
+    def _widen(self, x: Expr) -> Expr:
         return self._op("cast", (x,), "f32") if x.type in HALVES else x
 
 
@@ -711,7 +713,7 @@ def _compare_ranges(name: str, a: tuple[int, int], b: tuple[int, int]) -> bool |
 
 
 #: operations on i64 whose results are in affine normal form
-_INDEX_ARITHMETIC = {"add": Builder.iadd, "sub": Builder.isub, "mul": Builder.imul}
+_INDEX_ARITHMETIC = {"add": LoopsBuilder.iadd, "sub": LoopsBuilder.isub, "mul": LoopsBuilder.imul}
 
 
 def _zero(type: str):

@@ -2,7 +2,7 @@
 
 In:   a `CollectiveSpec` per collective, from `ops.collective_rules` and `ops.ragged_exchange`.
 Out:  the rules of the collective's primitive, and data for the partitioner (bytes, completed reductions), the HLO and StableHLO
-      printers, `explain`, and backends that compute collectives on NumPy (`carry_out`).
+      printers, `explain`, and backends that compute collectives on NumPy (`evaluate_collective`).
 Laws: several axes are treated as one axis, with the first axis as the major one. `axis_index_groups` are lists of positions along it; only
       positions of one group exchange values. No other module has a table of collectives.
 Next: `ops.collective_rules`; `docs/adding-a-collective.md` adds one.
@@ -106,7 +106,7 @@ def collective_bytes(kind: str, nbytes: int, n: int) -> int:
     return 0 if spec.bytes is None or n <= 1 else spec.bytes(nbytes, n)
 
 
-def carry_out(
+def evaluate_collective(
     primitive: Any, operands: Sequence[Sequence[np.ndarray]], params: Mapping[str, Any]
 ) -> list[list[np.ndarray]]:
     """Compute a collective on NumPy: return the results of all positions along its axes, given the operands of each position.
@@ -114,7 +114,7 @@ def carry_out(
     Several axes are treated as one axis. A collective that reduces several values at once returns a result for each.
 
     >>> x = [[np.float32(i)] for i in range(4)]
-    >>> [float(y) for (y,) in carry_out(lax.psum_p, x, dict(axes=("i",), axis_index_groups=((0, 3), (1, 2))))]
+    >>> [float(y) for (y,) in evaluate_collective(lax.psum_p, x, dict(axes=("i",), axis_index_groups=((0, 3), (1, 2))))]
     [3.0, 3.0, 3.0, 3.0]
     """
     spec = spec_of(primitive)

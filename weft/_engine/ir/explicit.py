@@ -147,7 +147,7 @@ def has_explicit_axes(sharding: Sharding) -> bool:
     return isinstance(sharding, NamedSharding) and bool(sharding.mesh.explicit_axes)
 
 
-def is_fully_specified(sharding: NamedSharding | None) -> bool:
+def determines_placement(sharding: NamedSharding | None) -> bool:
     """Return whether all axes of the mesh are explicit, so that the type determines the placement."""
     return sharding is not None and sharding.mesh.are_all_axes_explicit
 
@@ -171,7 +171,7 @@ class Conflict:
     verb: str = ""  # the text between the name of the operation and the fact
 
 
-class _Inference:
+class _ShardingInference:
     """The result shardings by one factor rule, and the first conflict."""
 
     def __init__(
@@ -187,7 +187,7 @@ class _Inference:
         self.axes: dict[int, DimSpec] = {}  # factor -> axes
         self.carriers: dict[int, list[tuple[int, DimSpec]]] = {}
 
-    def blame(
+    def record_conflict(
         self,
         what: str,
         notes: Mapping[int, str],
@@ -222,7 +222,7 @@ class _Inference:
                     and not self.result_follows(i)
                     and not all(f in self.rule.reduced for f in fs)
                 ):
-                    self.blame(
+                    self.record_conflict(
                         f"the split of dim {d} cannot be carried over to the result.",
                         {i: f"dim {d} is split by {_text(axes)}"},
                         "Each shard of an operand must become one shard of the result.",
@@ -244,7 +244,7 @@ class _Inference:
             (first, axes), *others = operand_axes
             for i, other_axes in others:
                 if other_axes != axes:
-                    self.blame(
+                    self.record_conflict(
                         "the operands are split differently.",
                         {
                             first: f"dim {self.place(f, first)} is split by {_text(axes)}",
@@ -252,7 +252,7 @@ class _Inference:
                         },
                         "Corresponding dims of operands must be split by the same axes or not at all.",
                         i,
-                        self.split_factor(i, f, axes),
+                        self.resharded_operand(i, f, axes),
                         " got incompatible shardings for broadcasting"
                         if self.op.is_elementwise
                         else "",
@@ -263,7 +263,7 @@ class _Inference:
                 and f not in self.in_results
                 and self.op.is_product
             ):
-                self.blame(
+                self.record_conflict(
                     "the contracted dims are split, so the result could be sharded in more than one way.",
                     {
                         i: f"contracts dim {self.place(f, i)}, split by {_text(other_axes)}"
@@ -274,7 +274,7 @@ class _Inference:
             self.axes[f] = axes
         self.check_special()
 
-    def split_factor(self, i: int, f: int, axes: DimSpec) -> Spec:
+    def resharded_operand(self, i: int, f: int, axes: DimSpec) -> Spec:
         """Return the dims of operand i with the dim of factor f sharded over `axes`, and these axes removed from other dims."""
         dim = self.place(f, i)
         return tuple(
@@ -289,7 +289,7 @@ class _Inference:
             i, d = self.carriers[f][0][0], self.place(f, self.carriers[f][0][0])
             if f in self.in_results:
                 if mark == "replicate" and not self.op.is_layout and not self.is_whole(axes):
-                    self.blame(
+                    self.record_conflict(
                         f"dim {d} is split, but it is needed whole.",
                         {i: f"dim {d} is split by {_text(axes)}"},
                         "Every device needs all elements along this dim.",
@@ -300,11 +300,11 @@ class _Inference:
             elif (
                 f not in self.rule.reduced
                 and not self.result_follows(i)
-                and not self.extended(f, i, d, axes)
+                and not self.infer_extended_dim(f, i, d, axes)
             ):
                 if self.is_whole(axes):
                     continue
-                self.blame(
+                self.record_conflict(
                     f"dim {d} is split, and the sharding of the result is not given.",
                     {i: f"dim {d} is split by {_text(axes)}"},
                     "The result of a lookup or slice along a split dim can be sharded in more than one way.",
@@ -312,7 +312,7 @@ class _Inference:
                     self.without(i, d),
                 )
 
-    def extended(self, f: int, i: int, d: int, axes: DimSpec) -> bool:
+    def infer_extended_dim(self, f: int, i: int, d: int, axes: DimSpec) -> bool:
         """Return whether dim d of the result is a part or an extension of the operand's dim d, as for slice, pad and conv.
 
         Shard it over the operand's axes if these divide its size. A result dim that is at most one shard long is not sharded.
@@ -352,14 +352,14 @@ class _Inference:
                 f, axis = lost[0]
                 i = next((i for i, _ in self.carriers.get(f, ())), 0)
                 d = self.place(f, i)
-                self.blame(
+                self.record_conflict(
                     f"the split of dim {d} cannot be carried over to the result.",
                     {i: f"dim {d} is split by {_text((axis,))}"},
                     "Each shard of an operand must become one shard of the result.",
                     i,
                     self.without(i, d),
                 )
-            result_dims.append(self.distinct(dims))
+            result_dims.append(self.remove_duplicate_axes(dims))
         return result_dims
 
     def merge_axes(self, factors: Sequence[int], axes: DimSpec) -> DimSpec:
@@ -376,13 +376,13 @@ class _Inference:
         )
         return all_axes if leading and len(all_axes) > len(axes) and size % parts == 0 else axes
 
-    def distinct(self, dims: Spec) -> Spec:
+    def remove_duplicate_axes(self, dims: Spec) -> Spec:
         """Return `dims` with each axis used by one dim; record a conflict if two dims have the same axis."""
         seen: set[Any] = set()
         distinct_dims: list[DimSpec] = []
         for axes in dims:
             if seen & set(axes):
-                self.blame(
+                self.record_conflict(
                     f"dims of the result would both be split by {_text(tuple(seen & set(axes)))}: {_text_of(dims)}.",
                     {i: "" for i in range(len(self.ins)) if any(self.ins[i])},
                     "A mesh axis splits at most one dim of a value.",
@@ -403,7 +403,7 @@ def result_dims(
 
     With a conflict, the dims are a proposal.
     """
-    inference = _Inference(rule, op, ins, sizes)
+    inference = _ShardingInference(rule, op, ins, sizes)
     inference.read()
     inference.agree()
     return inference.results(), inference.conflict

@@ -1,7 +1,7 @@
 """Plans and tables of fast Fourier transforms: the passes of a transform, and the factors that it reads.
 
 In:   a kind (see `ir.program.Fft`), and a length.
-Out:  `Passes`, the number of complex numbers and the radix of each pass; `tables`, all factors of a transform in one array, at
+Out:  `FftPlan`, the number of complex numbers and the radix of each pass; `tables`, all factors of a transform in one array, at
       `offsets`.
 Laws: every angle is reduced as an integer before its conversion to a float. Passes use Stockham's order (Van Loan, Computational
       Frameworks for the FFT, 1.7). A pass (r, m, s) reads, for p < m and q < s, the elements q + s*(p + m*j) for j < r. It
@@ -37,7 +37,7 @@ WRITTEN_OUT = 11
 #: the largest radix into which the smallest large prime factor and all small factors of an odd length are joined, to save a pass
 _MOST_JOINED = 35
 _COMPOSITE = (10, 9, 8, 6, 4)
-#: transforms of tables of more numbers use `numpy.fft`; for fewer numbers, importing it takes longer than `_transform`
+#: transforms of tables of more numbers use `numpy.fft`; for fewer numbers, importing it takes longer than `_fft_small`
 _BY_NUMPY = 1 << 13
 #: numbers that are computed together, so that temporary arrays are small
 _BLOCK = 1 << 11
@@ -55,7 +55,7 @@ def is_crossed(kind: str) -> bool:
     return kind in CROSSED
 
 
-class Factors(NamedTuple):
+class FftFactors(NamedTuple):
     """Factors of a transform. `array` is complete after the background computation `made_by`, if any, has finished."""
 
     array: np.ndarray
@@ -77,7 +77,7 @@ class Convolution(NamedTuple):
 
 
 @record
-class Passes:
+class FftPlan:
     """The plan of a transform.
 
     points        the number of complex numbers
@@ -141,12 +141,12 @@ def _split(n: int, most: int) -> tuple[tuple[int, int], tuple[int, ...]]:
 
 
 @functools.cache
-def choose_padded_radices(n: int) -> tuple[int, ...]:
+def convolution_radices(n: int) -> tuple[int, ...]:
     """Return the radices of a convolution of at least n numbers.
 
     At most two different radices are used, because LLVM takes milliseconds to compile each.
 
-    >>> choose_padded_radices(1041), choose_padded_radices(2017)
+    >>> convolution_radices(1041), convolution_radices(2017)
     ((5, 6, 6, 6), (5, 5, 9, 9))
     """
     candidates: list[tuple[int, ...]] = []
@@ -158,13 +158,13 @@ def choose_padded_radices(n: int) -> tuple[int, ...]:
     return min(candidates, key=lambda choice: (math.prod(choice) * len(choice), sum(choice)))
 
 
-def longest(n: int) -> int:
+def max_points(n: int) -> int:
     """Return the maximal number of complex numbers in the passes of a transform of n numbers."""
-    return n if n == 1 or can_pass(n) else math.prod(choose_padded_radices(2 * n - 1))
+    return n if n == 1 or can_pass(n) else math.prod(convolution_radices(2 * n - 1))
 
 
 @functools.cache
-def passes(kind: str, n: int) -> Passes:
+def plan_fft(kind: str, n: int) -> FftPlan:
     """Return the plan of a transform of the given kind and length."""
     real = kind in ("half", "all", "real")
     halves = real and n % 2 == 0
@@ -177,18 +177,20 @@ def passes(kind: str, n: int) -> Passes:
             n // 2 + 1 if half and kind == "real" else points,
             n // 2 + 1 if half and kind != "real" else points,
         )
-        chosen = choose_padded_radices(taken + given - 1)
+        chosen = convolution_radices(taken + given - 1)
         m = math.prod(chosen)
-        return Passes(points, _build_passes(m, chosen), False, halves, Convolution(taken, m, given))
+        return FftPlan(
+            points, _passes_of_radices(m, chosen), False, halves, Convolution(taken, m, given)
+        )
     real_first = kind in ("half", "all") and not halves
     chosen = radices(points)
     if real_first:
         first = max(prime_factors(points))
         chosen = (first, *(radices(points // first) if points > first else ()))
-    return Passes(points, _build_passes(points, chosen, real_first), real_first, halves)
+    return FftPlan(points, _passes_of_radices(points, chosen, real_first), real_first, halves)
 
 
-def _build_passes(
+def _passes_of_radices(
     n: int, chosen: tuple[int, ...], real_first: bool = False
 ) -> tuple[tuple[int, int, int], ...]:
     """Return the passes (radix, m, s) of the radices `chosen`, whose product is n."""
@@ -238,9 +240,9 @@ def twiddle(k: int, n: int) -> tuple[float, float]:
 
 
 @functools.lru_cache(64)
-def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
+def _table_parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     """Return the parts of `tables` without the factors of crossed rows."""
-    plan = passes(kind, n)
+    plan = plan_fft(kind, n)
     result: list[np.ndarray] = []
     for r, m, _ in plan.passes:
         if r >= WRITTEN_OUT:
@@ -317,14 +319,14 @@ def _frequencies(
     x = np.zeros(m, np.complex128)
     for part, values in zip((x.real, x.imag), chirp):
         part[:written], part[m - taken + 1 :] = values[:written], values[taken - 1 : 0 : -1]
-    spectrum = _transform(x)
+    spectrum = _fft_small(x)
     return (np.imag(spectrum) / -m).astype(dtype), (np.real(spectrum) / m).astype(dtype)
 
 
-def products(
+def convolution_factors(
     n: int, sizes: Convolution, column: int, scale: float, dtype: np.dtype
-) -> list[Factors]:
-    """Return the factors of a convolution whose numbers are a matrix with columns of length `column` (see `ir.program.FftPart`).
+) -> list[FftFactors]:
+    """Return the factors of a convolution whose numbers are a matrix with columns of length `column` (see `ir.program.FftConvolutionPart`).
 
     They are the factors of the operand after the exchange of its real and imaginary parts, of the frequencies before this
     exchange, and of the results, multiplied by `scale`.
@@ -350,8 +352,8 @@ def products(
                 table[full:, part, :remaining] = numbers[full * inner : count] * factor
                 table[full:, part, remaining:] = 0
 
-    made_by = _build_factors(fill, sum([table.size for table in tables]))
-    return [Factors(table.ravel(), made_by) for table in tables]
+    made_by = _start_fill(fill, sum([table.size for table in tables]))
+    return [FftFactors(table.ravel(), made_by) for table in tables]
 
 
 def _align(count: int, dtype: np.dtype) -> np.ndarray:
@@ -360,7 +362,7 @@ def _align(count: int, dtype: np.dtype) -> np.ndarray:
     return memory[-memory.ctypes.data % _ALIGNMENT // dtype.itemsize :][:count]
 
 
-def _build_factors(fill: Callable[[], object], count: int) -> Background | None:
+def _start_fill(fill: Callable[[], object], count: int) -> Background | None:
     """Call `fill`, which computes `count` factors: in a thread, which is returned, if there are many; else immediately."""
     if count >= _WORTH_A_THREAD:
         return Background(fill)
@@ -368,34 +370,37 @@ def _build_factors(fill: Callable[[], object], count: int) -> Background | None:
     return None
 
 
-def _transform(x: np.ndarray) -> np.ndarray:
+def _fft_small(x: np.ndarray) -> np.ndarray:
     """Return the transform of complex numbers. Small transforms do not use `numpy.fft`, because importing it takes longer."""
     if x.size > _BY_NUMPY:
         return np.fft.fft(x)
-    for r, m, _ in _build_passes(x.size, radices(x.size)):
+    for r, m, _ in _passes_of_radices(x.size, radices(x.size)):
         roots, k = twiddles(r * m, np.dtype(np.float64)), np.arange(r)
         x = np.einsum("kj,jpq->pkq", roots[m * np.outer(k, k) % (r * m)], x.reshape(r, m, -1))
         x = (x * roots[np.outer(np.arange(m), k)][:, :, None]).ravel()
     return x
 
 
-def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> Factors:
+def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> FftFactors:
     """Return all factors of a transform in one array.
 
     For each pass these are the cosines and sines of its radix if the pass is a loop (j by k), then, if m > 1, the twiddle factors of its
     results (p by k >= 1). The factors of a convolution and the factors that separate two halves follow. For crossed kinds, the
     twiddle factors of the rows follow: for each number of a row the real parts for all rows, then the imaginary parts.
     """
-    plan, crossed = passes(kind, n), 2 * n * inner * (kind in CROSSED)
+    plan, crossed = plan_fft(kind, n), 2 * n * inner * (kind in CROSSED)
     size = offsets(kind, n)[-1] + plan.halves * 2 * (plan.points // 2 + 1)
     factors = _align(size + crossed + 1, dtype)
 
     def fill() -> None:
-        factors[:size], factors[-1] = np.concatenate([*_parts(kind, n, dtype), factors[:0]]), 0
+        factors[:size], factors[-1] = (
+            np.concatenate([*_table_parts(kind, n, dtype), factors[:0]]),
+            0,
+        )
         if crossed:
             _fill_crossed(factors[size:-1].reshape(n, 2, inner))
 
-    return Factors(factors, _build_factors(fill, factors.size))
+    return FftFactors(factors, _start_fill(fill, factors.size))
 
 
 def _fill_crossed(crossed: np.ndarray) -> None:
@@ -430,7 +435,7 @@ def _fill_by_products(crossed: np.ndarray) -> None:
 
 def offsets(kind: str, n: int) -> list[int]:
     """Return the offsets in `tables` of the factors of each pass, of the three products of a convolution, and of the last factors."""
-    plan, at = passes(kind, n), 0
+    plan, at = plan_fft(kind, n), 0
     result: list[int] = []
     sizes = [
         2 * (r // 2) ** 2 * (r >= WRITTEN_OUT) + (2 * m * (r - 1) if m > 1 else 0)

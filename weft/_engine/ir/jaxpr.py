@@ -301,11 +301,11 @@ class Jaxpr:
         **_options: Any,
     ) -> str:
         """Return the program as text in JAX's format; without `custom_pp_eqn_rules`, in the exact format that `ir.text.parse` reads."""
-        from weft._engine.ir.text.jaxpr import jaxpr_text, shown_text
+        from weft._engine.ir.text.jaxpr import jax_style_text, jaxpr_text
 
         if not custom_pp_eqn_rules:
             return jaxpr_text(self)
-        return shown_text(
+        return jax_style_text(
             self,
             source_info=source_info,
             print_shapes=print_shapes,

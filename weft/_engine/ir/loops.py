@@ -351,10 +351,10 @@ def check(kernel: LoopsKernel) -> None:
     Types must agree, and names must be bound once and before their uses. Vector loops must not contain a `While`, a `set` of an outer
     accumulator, or a condition that varies over the loop.
     """
-    _Checker(kernel).run()
+    _KernelChecker(kernel).run()
 
 
-class _Checker:
+class _KernelChecker:
     """The traversal of a kernel by `check`, with the names in scope.
 
     `varying` contains the names whose values differ between iterations of the enclosing vector loop; None outside of one.
@@ -561,17 +561,17 @@ class _Checker:
 
 
 _STATEMENT_CHECKS: dict[type, Callable[..., None]] = {  # class of a statement -> its check
-    Let: _Checker.let,
-    Init: _Checker.init,
-    Accum: _Checker.accum,
-    PrefixCombine: _Checker.scan,
-    StoreElement: _Checker.store,
-    Interleave: _Checker.interleave,
-    Pack: _Checker.pack,
-    Prefetch: _Checker.prefetch,
-    For: _Checker.loop,
-    While: _Checker.repeat,
-    If: _Checker.branch,
+    Let: _KernelChecker.let,
+    Init: _KernelChecker.init,
+    Accum: _KernelChecker.accum,
+    PrefixCombine: _KernelChecker.scan,
+    StoreElement: _KernelChecker.store,
+    Interleave: _KernelChecker.interleave,
+    Pack: _KernelChecker.pack,
+    Prefetch: _KernelChecker.prefetch,
+    For: _KernelChecker.loop,
+    While: _KernelChecker.repeat,
+    If: _KernelChecker.branch,
 }
 
 

@@ -58,7 +58,7 @@ def evaluate(kernel: L.LoopsKernel, *arrays: np.ndarray) -> None:
             raise ValueError(
                 f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {actual}"
             )
-    machine = _LoopsInterpreter(
+    machine = _KernelInterpreter(
         kernel.scratch, {buf.name: a for buf, a in zip(kernel.bufs, arrays)}
     )
     with np.errstate(all="ignore"):
@@ -71,7 +71,7 @@ def evaluate(kernel: L.LoopsKernel, *arrays: np.ndarray) -> None:
                 machine.run_task(loop.body)
 
 
-class _LoopsInterpreter:
+class _KernelInterpreter:
     """The state of an interpreted kernel: the values of names and the memory. Its methods execute statements."""
 
     def __init__(self, scratch: tuple[L.Buf, ...], memory: dict[str, np.ndarray]):
@@ -179,17 +179,17 @@ class _LoopsInterpreter:
 
 
 _STATEMENTS: dict[type, Callable[..., None]] = {  # class of a statement -> its execution
-    L.Let: _LoopsInterpreter.bind,
-    L.Init: _LoopsInterpreter.bind,
-    L.Accum: _LoopsInterpreter.accum,
-    L.PrefixCombine: _LoopsInterpreter.scan,
-    L.StoreElement: _LoopsInterpreter.store,
-    L.Interleave: _LoopsInterpreter.interleave,
-    L.Pack: _LoopsInterpreter.pack,
-    L.Prefetch: _LoopsInterpreter.prefetch,
-    L.For: _LoopsInterpreter.loop,
-    L.While: _LoopsInterpreter.repeat,
-    L.If: _LoopsInterpreter.branch,
+    L.Let: _KernelInterpreter.bind,
+    L.Init: _KernelInterpreter.bind,
+    L.Accum: _KernelInterpreter.accum,
+    L.PrefixCombine: _KernelInterpreter.scan,
+    L.StoreElement: _KernelInterpreter.store,
+    L.Interleave: _KernelInterpreter.interleave,
+    L.Pack: _KernelInterpreter.pack,
+    L.Prefetch: _KernelInterpreter.prefetch,
+    L.For: _KernelInterpreter.loop,
+    L.While: _KernelInterpreter.repeat,
+    L.If: _KernelInterpreter.branch,
 }
 
 

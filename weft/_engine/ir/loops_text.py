@@ -178,7 +178,7 @@ _UPDATES = ("add", "mul", "min", "max", "and", "or", "xor", "set")
 
 def parse_kernel(text: str) -> L.LoopsKernel:
     """Return the kernel that `print_kernel` printed as `text`. Raise ValueError for other text."""
-    return _LoopsParser(text).kernel()
+    return _KernelParser(text).kernel()
 
 
 @functools.cache
@@ -196,7 +196,7 @@ def _token() -> re.Pattern[str]:
     )
 
 
-class _LoopsParser:
+class _KernelParser:
     """A recursive-descent parser of one kernel."""
 
     def __init__(self, text: str):
@@ -335,16 +335,16 @@ class _LoopsParser:
         return L.Prefetch(buf, index)
 
     def scan(self) -> L.PrefixCombine:
-        names = self.parse_list(self.next)
+        names = self.comma_separated(self.next)
         self.expect("=")
-        values = self.parse_list(self.expr)
+        values = self.comma_separated(self.expr)
         self.names.update({name: value.type for name, value in zip(names, values)})
         self.expect("after")
-        accs = self.parse_list(self.next)
+        accs = self.comma_separated(self.next)
         self.expect("by")
-        return L.PrefixCombine(names, accs, values, self.parse_list(self.expr))
+        return L.PrefixCombine(names, accs, values, self.comma_separated(self.expr))
 
-    def parse_list(self, one: Callable[..., Any]) -> tuple[Any, ...]:
+    def comma_separated(self, one: Callable[..., Any]) -> tuple[Any, ...]:
         """Parse one or more items, separated by commas, with `one`."""
         items = [one()]
         while self.accept(","):
@@ -387,18 +387,18 @@ class _LoopsParser:
         return L.Load(name, index, self.types[name], guard, other)
 
 
-_KEYWORDS: dict[str, Callable[[_LoopsParser], L.Stmt]] = {
+_KEYWORDS: dict[str, Callable[[_KernelParser], L.Stmt]] = {
     "let": lambda parser: parser.parse_binding(L.Let),
     "acc": lambda parser: parser.parse_binding(L.Init),
     "serial": lambda parser: parser.loop(L.LoopKind.SERIAL),
     "vector": lambda parser: parser.loop(L.LoopKind.VECTOR),
     "parallel": lambda parser: parser.loop(L.LoopKind.PARALLEL),
-    "interleave": _LoopsParser.interleave,
-    "pack": _LoopsParser.pack,
-    "prefetch": _LoopsParser.prefetch,
-    "scan": _LoopsParser.scan,
+    "interleave": _KernelParser.interleave,
+    "pack": _KernelParser.pack,
+    "prefetch": _KernelParser.prefetch,
+    "scan": _KernelParser.scan,
     "while": lambda parser: L.While(parser.expr(), parser.body()),
-    "if": _LoopsParser.branch,
+    "if": _KernelParser.branch,
 }
 
 

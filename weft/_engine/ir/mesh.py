@@ -143,7 +143,7 @@ _latest: dict[tuple[Any, ...], Mesh] = {}
 _process_devices: dict[Mesh, tuple[Any, ...]] = {}
 
 
-def follow_processes() -> None:
+def clear_process_cache() -> None:
     """Clear the cached processes of meshes, after devices have moved to other processes."""
     _process_devices.clear()
 
@@ -283,7 +283,7 @@ class Mesh(_MeshBase):
                 "`with mesh:` is deprecated. Write `with weft.set_mesh(mesh):` instead.",
                 DeprecationWarning,
             )
-        return entered(self).__enter__()
+        return enter_mesh(self).__enter__()
 
     def __exit__(self, *exc: Any) -> None:
         _leave()
@@ -436,7 +436,7 @@ def _make_abstract(sizes: Any, names: Any, types: Any, device: AbstractDevice) -
     return AbstractMesh(sizes, names, types, abstract_device=device)
 
 
-class _Current(threading.local):
+class _MeshContext(threading.local):
     """The mesh contexts of a thread."""
 
     def __init__(self) -> None:
@@ -446,11 +446,11 @@ class _Current(threading.local):
         self.base: Mesh | AbstractMesh | None = None
         #: per entry of `stack`, the mesh of the innermost `set_mesh` or `use_mesh` (`with mesh:` does not count)
         self.chosen: list[Any] = []
-        #: per entry of `stack` and per `holding` block, the mesh on which unplaced arrays are put, or None
+        #: per entry of `stack` and per `use_placement_mesh` block, the mesh on which unplaced arrays are put, or None
         self.holders: list[Any] = []
 
 
-_state = _Current()
+_state = _MeshContext()
 
 
 def current_mesh() -> Mesh | AbstractMesh | None:
@@ -466,7 +466,7 @@ def current_mesh() -> Mesh | AbstractMesh | None:
 typed_by_default: set[Mesh] = set()
 
 
-def _choose_mesh() -> Mesh | AbstractMesh | None:
+def _set_mesh_in_context() -> Mesh | AbstractMesh | None:
     return _state.chosen[-1] if _state.chosen else _state.base
 
 
@@ -478,19 +478,19 @@ def spec_mesh() -> Mesh | AbstractMesh | None:
     >>> spec_mesh() is None
     True
     """
-    return _choose_mesh() if jax_behavior().mesh_context_hides_specs else current_mesh()
+    return _set_mesh_in_context() if jax_behavior().mesh_context_hides_specs else current_mesh()
 
 
-def device_mesh() -> Mesh | None:
+def placement_mesh() -> Mesh | None:
     """Return the mesh, set by `set_mesh`, on which unplaced arrays are put; None if they are put on the default device.
 
-    >>> device_mesh() is None
+    >>> placement_mesh() is None
     True
     """
-    return _state.holders[-1] if _state.holders else _holder(_state.base, None)
+    return _state.holders[-1] if _state.holders else _placement_mesh(_state.base, None)
 
 
-def _holder(mesh: Any, outside: Mesh | None) -> Mesh | None:
+def _placement_mesh(mesh: Any, outside: Mesh | None) -> Mesh | None:
     """Return the mesh on which unplaced arrays are put while `mesh` is set.
 
     It is `outside` if `mesh` is abstract, and None if `mesh` has manual axes, because values are shards of one device then.
@@ -500,7 +500,7 @@ def _holder(mesh: Any, outside: Mesh | None) -> Mesh | None:
     return mesh if isinstance(mesh, Mesh) else outside
 
 
-class holding:
+class use_placement_mesh:
     """Context manager: put unplaced arrays on `mesh`, or on the default device if it is None."""
 
     __slots__ = ("mesh",)
@@ -515,9 +515,9 @@ class holding:
         _state.holders.pop()
 
 
-def default_placement() -> holding:
+def use_default_device() -> use_placement_mesh:
     """Return a context manager in which new arrays are put on the default device, whatever the current mesh is."""
-    return holding(None)
+    return use_placement_mesh(None)
 
 
 def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
@@ -544,7 +544,7 @@ def get_abstract_mesh() -> AbstractMesh:
     return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh
 
 
-class entered:
+class enter_mesh:
     """Context manager with the effect of `with mesh:`. Unlike `set_mesh`, it does not affect the placement of arrays."""
 
     __slots__ = ("mesh",)
@@ -553,9 +553,9 @@ class entered:
         self.mesh = mesh
 
     def __enter__(self) -> Mesh:
-        _state.chosen.append(_choose_mesh())
+        _state.chosen.append(_set_mesh_in_context())
         _state.stack.append(self.mesh)
-        _state.holders.append(device_mesh())
+        _state.holders.append(placement_mesh())
         guard[0] += 1
         return self.mesh
 
@@ -604,7 +604,7 @@ class set_mesh:
 
     def __enter__(self) -> Any:
         _state.base = self.previous
-        _state.holders.append(_holder(self.mesh, device_mesh()))
+        _state.holders.append(_placement_mesh(self.mesh, placement_mesh()))
         _state.stack.append(self.mesh)
         _state.chosen.append(self.mesh)
         guard[0] += 1

@@ -35,7 +35,7 @@ class SlotKind(StrEnum):
 
 
 @record
-class Slot:
+class BufferSlot:
     """A buffer of the program.
 
     `offset` is the offset of a temporary in the arena, in bytes. With `own`, it is the offset in the private memory of a task of the
@@ -181,7 +181,7 @@ class Sort:
 
 
 @record
-class FftPart:
+class FftConvolutionPart:
     """The operations of an FFT step that belong to a convolution (Bluestein's algorithm), in addition to its transform.
 
     taken          numbers per row of the source; the rest of the row is zero
@@ -232,7 +232,7 @@ class Fft:
     source: BufRef
     out: BufRef
     tables: BufRef
-    part: FftPart | None = None
+    part: FftConvolutionPart | None = None
 
 
 @record
@@ -381,7 +381,7 @@ Step = Union[
 ]
 
 #: class -> names of its fields, for every class that can hold addresses
-_HOLDERS = {cls: cls.__match_args__ for cls in (*get_args(Step), FftPart)}
+_HOLDERS = {cls: cls.__match_args__ for cls in (*get_args(Step), FftConvolutionPart)}
 
 
 def refs_of(part: object) -> Iterator[BufRef]:
@@ -408,7 +408,7 @@ START_WORD, WAIT_WORD, FIRST_WORD = 0, 1, 2
 class ScheduledProgram:
     """A scheduled program. The order of `slots` is: inputs, outputs, constants, temporaries."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[BufferSlot, ...]
     steps: tuple[Step, ...]
     arena_bytes: int
     name: str = "program"

@@ -22,10 +22,10 @@ from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft._engine.ir.mesh import AbstractMesh, Mesh, concrete_mesh
 from weft._engine.ir.rewrite import map_jaxprs, substitute
 from weft._engine.ir.shardings import (
-    DeviceLayout,
     NamedSharding,
     PositionalSharding,
     Sharding,
+    ShardLayout,
     layout_of,
 )
 from weft._engine.ir.specs import PartitionSpec, Spec, grid_of_dims, spec_of_dims
@@ -37,10 +37,10 @@ Digits = tuple[int, ...]
 
 def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
     """Return every sharding in constraints and calls of the program, including nested programs, once."""
-    return tuple(operations_that_name(jaxpr))
+    return tuple(operations_by_sharding(jaxpr))
 
 
-def operations_that_name(jaxpr: Jaxpr) -> dict[Sharding, str]:
+def operations_by_sharding(jaxpr: Jaxpr) -> dict[Sharding, str]:
     """Return the shardings of `constraint_shardings`, each with the name of the first operation that has it; outer ones come first."""
 
     def make():
@@ -60,14 +60,14 @@ def operations_that_name(jaxpr: Jaxpr) -> dict[Sharding, str]:
                 if isinstance(s, Sharding) and not is_abstract(s):
                     operations.setdefault(s.settled, name)
             for _, inner in subjaxprs(eqn.params):
-                for s, inside in operations_that_name(inner).items():
+                for s, inside in operations_by_sharding(inner).items():
                     operations.setdefault(s, inside)
         return operations
 
     return jaxpr.memo("constraints", make)
 
 
-def find_typed_devices(jaxpr: Jaxpr) -> tuple[Any, ...] | None:
+def devices_of_types(jaxpr: Jaxpr) -> tuple[Any, ...] | None:
     """Return the devices of the mesh in the explicit types of a program's variables, or None."""
     for v in (*jaxpr.invars, *(v for eqn in jaxpr.eqns for v in eqn.outvars)):
         if v.aval.explicit is not None:
@@ -288,14 +288,14 @@ def to_spec(sharding: Sharding, mesh: Mesh, ndim: int) -> Spec | None:
 
 
 @lru_cache(maxsize=4096)
-def _dims_on(layout: DeviceLayout, mesh: Mesh) -> Spec | None:
+def _dims_on(layout: ShardLayout, mesh: Mesh) -> Spec | None:
     if layout.devices != mesh.flat_devices:
         return None
     dims = _digits_of_dims(layout, mesh.axis_sizes)
     return None if dims is None else tuple(tuple(mesh.axis_names[j] for j in dim) for dim in dims)
 
 
-def _digits_of_dims(layout: DeviceLayout, digits: Digits) -> tuple[tuple[int, ...], ...] | None:
+def _digits_of_dims(layout: ShardLayout, digits: Digits) -> tuple[tuple[int, ...], ...] | None:
     """Return for each dim the indices of the digits (major to minor) whose mixed-radix value is the block position, or None.
 
     A dim must use whole digits, and two dims must not use the same digit.
@@ -322,7 +322,7 @@ def _digits_of_dims(layout: DeviceLayout, digits: Digits) -> tuple[tuple[int, ..
     return tuple(dims)
 
 
-def _best_digits(layouts: Sequence[DeviceLayout], n: int, meshes: Sequence[Digits]) -> Digits:
+def _best_digits(layouts: Sequence[ShardLayout], n: int, meshes: Sequence[Digits]) -> Digits:
     """Return the ordered prime factorization of `n` devices that refines most of `meshes`, and then expresses most layouts."""
 
     def score(digits: Digits) -> int:
@@ -349,7 +349,7 @@ def _refines(digits: Digits, sizes: Digits) -> bool:
     return {s for s, size in zip(_strides(sizes), sizes) if size > 1} <= set(_strides(digits)) | {1}
 
 
-def _merge_digits(digits: Digits, layouts: Sequence[DeviceLayout], keep: Digits) -> Digits:
+def _merge_digits(digits: Digits, layouts: Sequence[ShardLayout], keep: Digits) -> Digits:
     """Merge adjacent digits that every layout uses together, but not across the boundaries of axes of the sizes `keep`."""
     expressible = [layout for layout in layouts if _digits_of_dims(layout, digits) is not None]
     boundaries = set(_strides(keep))
@@ -403,7 +403,7 @@ def sharding_of_spec(spec: Spec, mesh: Mesh, known: Sequence[Sharding] = ()) -> 
     return named
 
 
-def _positional(layout: DeviceLayout) -> PositionalSharding:
+def _positional(layout: ShardLayout) -> PositionalSharding:
     ids = np.empty(layout.num_shards, object)
     for shard in range(layout.num_shards):
         ids[shard] = frozenset(i for i, s in enumerate(layout.shard_ids) if s == shard)

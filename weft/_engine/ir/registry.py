@@ -91,7 +91,7 @@ class ScalarFunction:
     points: tuple[float, ...] = ()
 
 
-class _Functions(Registry):
+class _ScalarFunctionTable(Registry):
     """The table of scalar functions by name. Looking up any other name returns None."""
 
     def __missing__(self, name: str) -> ScalarFunction | None:
@@ -101,7 +101,7 @@ class _Functions(Registry):
             return None
 
 
-functions = _Functions()
+functions = _ScalarFunctionTable()
 
 
 class _Heavy:

@@ -99,7 +99,7 @@ def is_call(eqn: Eqn) -> bool:
     return eqn.primitive.is_call and isinstance(eqn.params.get("jaxpr"), Jaxpr)
 
 
-def in_place(eqn: Eqn) -> Jaxpr:
+def inlined_program(eqn: Eqn) -> Jaxpr:
     """Return the program whose equations replace a call when it is inlined."""
     rule = eqn.primitive.in_place
     return eqn.params["jaxpr"] if rule is None else rule(eqn)
@@ -110,7 +110,7 @@ def is_transparent(eqn: Eqn) -> bool:
     return is_call(eqn) and not eqn.primitive.only_derivatives
 
 
-def without_high(jaxpr: Jaxpr) -> Jaxpr:
+def inline_hijax_ops(jaxpr: Jaxpr) -> Jaxpr:
     """Inline the operations of `jaxpr` on user-defined types, and the custom derivative calls that contain such operations."""
     if not jaxpr.is_high:
         return jaxpr
@@ -121,7 +121,7 @@ def without_high(jaxpr: Jaxpr) -> Jaxpr:
         ),
     )
     return flat.replace(
-        eqns=[eqn.replace(params=map_jaxprs(eqn.params, without_high)) for eqn in flat.eqns]
+        eqns=[eqn.replace(params=map_jaxprs(eqn.params, inline_hijax_ops)) for eqn in flat.eqns]
     )
 
 
@@ -187,7 +187,7 @@ class _Inliner:
 
     def inline(self, eqn: Eqn, ins: list[Atom], env: dict[Var, Atom], site: _CallSite) -> None:
         """Add the equations of the callee of `eqn`, and set its results in `env`."""
-        callee = in_place(eqn)
+        callee = inlined_program(eqn)
         inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
         for var, value in zip(callee.constvars, callee.consts):
             inner[var] = self.const(var, value)

@@ -1,6 +1,6 @@
 """Shardings: the placement of the shards of a global array on devices.
 
-For a given rank, every sharding has a `DeviceLayout`: the ordered devices, the number of blocks along each dim, and the number of the shard
+For a given rank, every sharding has a `ShardLayout`: the ordered devices, the number of blocks along each dim, and the number of the shard
 that each device holds. Two shardings with the same layout are equivalent. Laws: shards are blocks of equal shape. Shards are numbered
 in row-major order. A replicated shard is a shard that several devices hold.
 """
@@ -49,7 +49,7 @@ class MemorySpace(enum.Enum):
 
 
 @record
-class DeviceLayout:
+class ShardLayout:
     """The canonical form of a sharding for values of one rank.
 
     There are `splits[d]` blocks along dim d. Device `devices[i]` holds the block with the row-major number `shard_ids[i]`.
@@ -170,7 +170,7 @@ class Sharding:
             raise ShardingError(f"cannot split {what} of shape {list(shape)}: {error}") from None
         bad = [d for d, (size, n) in enumerate(zip(shape, splits)) if size % n]
         if bad:
-            raise ShardingError(_divisibility_text(self, shape, splits, bad, what))
+            raise ShardingError(_divisibility_message(self, shape, splits, bad, what))
 
     def check_value(self, shape: Sequence[int], what: str) -> None:
         """Call `check_shape`, and also raise ShardingError if a spec has more entries than `shape` has dims."""
@@ -256,7 +256,7 @@ def block_index(position: Shape, local: Shape, splits: Shape) -> Index:
 
 
 @lru_cache(maxsize=4096)
-def layout_of(sharding: Sharding, ndim: int) -> DeviceLayout:
+def layout_of(sharding: Sharding, ndim: int) -> ShardLayout:
     """Return the layout of values of rank `ndim` with `sharding`.
 
     >>> from weft._engine.runtime.device import devices
@@ -264,10 +264,10 @@ def layout_of(sharding: Sharding, ndim: int) -> DeviceLayout:
     (1, 1)
     """
     splits, shard_ids = sharding.grid(ndim)
-    return DeviceLayout(sharding.device_assignment, splits, shard_ids)
+    return ShardLayout(sharding.device_assignment, splits, shard_ids)
 
 
-def _divisibility_text(
+def _divisibility_message(
     sharding: Sharding, shape: Shape, splits: Shape, bad: Sequence[int], what: str
 ) -> str:
     lines = [

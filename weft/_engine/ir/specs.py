@@ -30,10 +30,10 @@ def axis_parts(name: Any) -> tuple[str, str]:
     return f"{name}.0", f"{name}.1"
 
 
-def join(axes: Iterable[Any]) -> tuple[Any, ...]:
+def join_axis_parts(axes: Iterable[Any]) -> tuple[Any, ...]:
     """Return `axes` for messages: the major part of an axis followed by its minor part is replaced by the axis.
 
-    >>> join(("b", "a.0", "a.1.0", "a.1.1")), join(("a.1", "a.0"))
+    >>> join_axis_parts(("b", "a.0", "a.1.0", "a.1.1")), join_axis_parts(("a.1", "a.0"))
     (('b', 'a'), ('a.1', 'a.0'))
     """
     names: list[Any] = []
@@ -131,7 +131,7 @@ class PartitionSpec:
                 )
         self = object.__new__(cls)
         self._entries = tuple(map(_canonical_entry, entries))
-        self._key = _strip(self._entries)
+        self._key = _without_trailing_nones(self._entries)
         self.unreduced, self.reduced = (
             _axis_set("unreduced", unreduced),
             _axis_set("reduced", reduced),
@@ -357,7 +357,7 @@ def _canonical_entry(entry: Any) -> Any:
     return entry
 
 
-def _strip(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+def _without_trailing_nones(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     while entries and entries[-1] is None:
         entries = entries[:-1]
     return entries

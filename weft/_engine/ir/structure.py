@@ -38,10 +38,10 @@ class Unserializable(Exception):
     """The error for an object in a program that cannot be identified by bytes."""
 
 
-def structure(*parts: Any) -> bytes:
+def serialize_structure(*parts: Any) -> bytes:
     """Return the bytes of values, parameters, types, shardings and programs.
 
-    >>> structure((1, 2)) == structure((1, 2)), structure(0.0) == structure(-0.0), structure(1) == structure(True)
+    >>> serialize_structure((1, 2)) == serialize_structure((1, 2)), serialize_structure(0.0) == serialize_structure(-0.0), serialize_structure(1) == serialize_structure(True)
     (True, False, False)
     """
     writer = _StructureWriter()
@@ -69,9 +69,9 @@ class _StructureWriter:
         if kind is tuple:
             return [v if type(v) in _PLAIN else self.value(v) for v in x]
         make = _MAKERS.get(kind)
-        return self.rare(x) if make is None else make(self, x)
+        return self.other_value(x) if make is None else make(self, x)
 
-    def rare(self, x: Any) -> Any:
+    def other_value(self, x: Any) -> Any:
         """Return plain data for a value whose class is not in `_MAKERS`."""
         if issubclass(class_of(x), np.dtype):
             return _dtype(x)

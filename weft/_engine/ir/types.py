@@ -81,13 +81,13 @@ def _kind_text(kind: str, axes: frozenset[Any]) -> str:
 
 
 @cache
-def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
+def _replicated(mesh: AbstractMesh, ndim: int) -> NamedSharding:
     """Return the replicated sharding over a mesh."""
     return NamedSharding(mesh, PartitionSpec(*[None] * ndim))
 
 
 @lru_cache(maxsize=4096)
-def _typed_sharding(
+def _explicit_sharding(
     sharding: Any, shape: tuple[int, ...], without_ones: bool
 ) -> NamedSharding | None:
     """Return the explicit part of a sharding for a type of the given shape, or None if there is none.
@@ -182,7 +182,7 @@ class ShapedArray:
             vma = frozenset(vma)
             vma_unreduced, vma_reduced = vma & vma_unreduced, vma & vma_reduced - vma_unreduced
         if sharding is not None and not kept_sharding:
-            sharding = _typed_sharding(
+            sharding = _explicit_sharding(
                 sharding, tuple(shape), config.remove_size_one_mesh_axis_from_type
             )
         # equal shardings may differ in trailing Nones of their specs: P('x') and P('x', None)
@@ -251,7 +251,7 @@ class ShapedArray:
         if self.explicit is not None:
             return self.explicit
         mesh = get_abstract_mesh()
-        return _whole(
+        return _replicated(
             mesh if mesh.auto_axes or hooks.in_program() else AbstractMesh((), ()), self.ndim
         )
 

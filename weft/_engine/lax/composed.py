@@ -16,7 +16,7 @@ from weft._engine.api.layouts import flat_layouts, flat_shardings
 from weft._engine.api.placement.device_put import device_put
 from weft._engine.backends.formats import Layout, is_layout, order_of
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
-from weft._engine.ir.explicit import is_fully_specified, type_sharding
+from weft._engine.ir.explicit import determines_placement, type_sharding
 from weft._engine.ir.mesh import current_mesh, spec_mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import UNCONSTRAINED, spec_of_dims
@@ -376,7 +376,8 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     placed = [leaf if to is None else _constrain(leaf, to) for leaf, to in zip(leaves, targets)]
     if layouts := flat_layouts(shardings, treedef, "with_sharding_constraint"):
         placed = [
-            _stored_as("with_sharding_constraint", y, layout) for y, layout in zip(placed, layouts)
+            _constrain_layout("with_sharding_constraint", y, layout)
+            for y, layout in zip(placed, layouts)
         ]
     return tree.tree_unflatten(treedef, placed)
 
@@ -416,7 +417,7 @@ def _constrain(x: Any, sharding: Any) -> Any:
                 "Use weft.sharding.reshard to change the sharding of the value.",
             )
         )
-    return x if is_fully_specified(aval.explicit) else sharding_constraint(x, sharding)
+    return x if determines_placement(aval.explicit) else sharding_constraint(x, sharding)
 
 
 def _refuse_explicit_axes(sharding: Any) -> None:
@@ -460,7 +461,7 @@ def _agree(said: NamedSharding, aval: Any, free: frozenset) -> bool:
     return all(one == other for d, (one, other) in enumerate(pairs) if d not in free)
 
 
-def _stored_as(name: str, x: Any, layout: Any) -> Any:
+def _constrain_layout(name: str, x: Any, layout: Any) -> Any:
     """Return `x`, stored with `layout` if it is a result of the program."""
     if layout is Layout.AUTO:
         raise ValueError(
@@ -489,7 +490,10 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
         order_of(one, typeof(leaf).ndim, "with_layout_constraint")
     return tree.tree_unflatten(
         structure,
-        [_stored_as("with_layout_constraint", leaf, one) for leaf, one in zip(leaves, layout_tree)],
+        [
+            _constrain_layout("with_layout_constraint", leaf, one)
+            for leaf, one in zip(leaves, layout_tree)
+        ],
     )
 
 

@@ -28,7 +28,7 @@ from weft._engine.ops.contraction import (
 from weft._engine.ops.elementwise import convert_element_type, sub
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
 from weft._engine.ops.placement import reshard, with_out_sharding
-from weft._engine.ops.ragged import mask, ragged_dot as ragged_dot_of_batches
+from weft._engine.ops.ragged import ragged_dot as ragged_dot_of_batches, ragged_dot_by_masks
 from weft._engine.ops.reduce import cumsum, reduce_sum
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError, describe
@@ -137,7 +137,7 @@ def _product(lhs, rhs, contracted: bool, precision: PrecisionLike, preferred: An
             lhs, rhs, starts, ends, rows, contracted, canonical, dtype
         )
     multiply = lambda x, y, numbers: dot_general(x, y, numbers, precision, preferred)
-    return lambda lhs, rhs, starts, ends, rows: mask(
+    return lambda lhs, rhs, starts, ends, rows: ragged_dot_by_masks(
         lhs, rhs, starts, ends, rows, contracted, multiply
     )
 
@@ -159,8 +159,8 @@ def _by_rows(
     (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch, ragged)]
     batch = (*lhs_batch, *free)
-    left = _merge(lhs, batch, (ragged,), lhs_contracted)
-    right = _merge(rhs, (*rhs_batch, group), rhs_contracted, columns)
+    left = _merge_roles(lhs, batch, (ragged,), lhs_contracted)
+    right = _merge_roles(rhs, (*rhs_batch, group), rhs_contracted, columns)
     if free:
         operand_dims = (*range(len(lhs_batch)), *range(len(batch), len(batch) + 3))
         right = broadcast_in_dim(
@@ -169,7 +169,7 @@ def _by_rows(
     out = compute(
         left,
         right,
-        *_places(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)),
+        *_group_bounds(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)),
     )
     out = reshape(out, (*out.shape[:-1], *[rhs.shape[d] for d in columns]))
     have = [*batch, ragged]
@@ -193,8 +193,8 @@ def _by_sums(
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch)]
     pairs = [(i, j) for i, j in zip(lhs_contracted, rhs_contracted) if i != ragged]
     batch = (*lhs_batch, *[i for i, _ in pairs])
-    left = _merge(lhs, batch, (ragged,), free)
-    right = _merge(
+    left = _merge_roles(lhs, batch, (ragged,), free)
+    right = _merge_roles(
         rhs,
         (*rhs_batch, *[j for _, j in pairs]),
         (rhs_contracted[lhs_contracted.index(ragged)],),
@@ -203,7 +203,7 @@ def _by_sums(
     out = compute(
         left,
         right,
-        *_places(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)),
+        *_group_bounds(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)),
     )
     if pairs:
         out = reduce_sum(out, tuple(range(len(lhs_batch), len(batch))))
@@ -214,7 +214,7 @@ def _by_sums(
     return transpose(out, (at, *[d for d in range(out.ndim) if d != at]))
 
 
-def _merge(x, batch: Sequence[int], *roles: Sequence[int]):
+def _merge_roles(x, batch: Sequence[int], *roles: Sequence[int]):
     """Return `x` with its batch dims first, and the dims of each role merged into one."""
     turned = transpose(x, (*batch, *[d for dims in roles for d in dims]))
     return reshape(
@@ -223,7 +223,7 @@ def _merge(x, batch: Sequence[int], *roles: Sequence[int]):
     )
 
 
-def _places(group_sizes, left, batch: Sequence[int], before: Sequence[int]) -> tuple:
+def _group_bounds(group_sizes, left, batch: Sequence[int], before: Sequence[int]) -> tuple:
     """Return start and end of the groups of each batch element, and the row numbers.
 
     Sizes may have dims for the dims in `before`.

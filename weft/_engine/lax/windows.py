@@ -120,7 +120,7 @@ def reduce_by(
         )
     combine = _elementwise(of_scalars)
     for d in reversed(dims):
-        flat = _halve(flat, inits, combine, d)
+        flat = _reduce_by_halving(flat, inits, combine, d)
     wide = [layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)]
     return tree.tree_unflatten(structure, combine(wide, flat))
 
@@ -153,7 +153,7 @@ def _elementwise(of_scalars: Callable) -> Callable:
     return combine
 
 
-def _halve(xs: list, inits: list, combine: Callable, dim: int) -> list:
+def _reduce_by_halving(xs: list, inits: list, combine: Callable, dim: int) -> list:
     """Return `xs` combined along `dim`, which is removed."""
     size = xs[0].shape[dim]
     if isinstance(size, SymbolicDim) or size == 0:
@@ -243,7 +243,7 @@ def reduce_window(
     _check_inits(inits, len(flat))
     of_scalars = _of_scalars(computation, structure, "reduce_window")
     name = monoid(lambda x, y: of_scalars([x], [y]), flat[0].dtype) if len(flat) == 1 else None
-    inits = _typed_inits(name, inits, flat)
+    inits = _cast_inits(name, inits, flat)
     shape, dtype = flat[0].shape, flat[0].dtype
     window, strides, base, spread = _box_sizes(
         shape, window_dimensions, window_strides, base_dilation, window_dilation
@@ -290,7 +290,7 @@ def _reducers(
     return (lambda xs, ys: [one(xs[0], ys[0])]), reduce_along
 
 
-def _typed_inits(name: str | None, inits: list, xs: list) -> list:
+def _cast_inits(name: str | None, inits: list, xs: list) -> list:
     """Return initial values in the dtypes of the operands; -inf becomes the least of all integers."""
     dtype = typeof(inits[0]).dtype
     if name is not None and dtype != xs[0].dtype and _is_neutral(name, inits[0], dtype):

@@ -164,7 +164,7 @@ def take(
             "take: mode='raise' is not supported: programs check no values. Use 'fill', 'clip' or 'wrap'."
         )
     (a, axis), positions = (
-        promote.flatten_or_axis("take", a, axis),
+        promote.flatten_for_axis("take", a, axis),
         promote.array_of("take", indices),
     )
     if not dtypes.issubdtype(positions.dtype, np.integer) and positions.dtype != np.bool_:
@@ -246,7 +246,7 @@ def take_along_axis(
     if wrap_negative_indices and dtypes.issubdtype(positions.dtype, np.signedinteger):
         positions = where(positions < 0, positions + a.shape[axis], positions)
     if compared:
-        return _select_by_comparison(a, positions, axis)
+        return _take_by_comparison(a, positions, axis)
     # the other dims are batch dims, which keeps them split
     batch = tuple(d for d in range(a.ndim) if d != axis)
     return gather(
@@ -264,7 +264,7 @@ def _with_size(x, axis: int, size: int) -> tuple:
     return (*x.shape[:axis], size, *x.shape[axis + 1 :])
 
 
-def _select_by_comparison(a, positions, axis: int):
+def _take_by_comparison(a, positions, axis: int):
     """Return the elements of `a` at `positions` along `axis`, 0 out of bounds.
 
     They are sums with at most one nonzero term.
@@ -374,7 +374,7 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
     Positions are concrete, or a traced integer, or traced distinct ones (`assume_unique_indices`),
     since only then the shape of the result is known.
     """
-    (a, axis), obj = promote.flatten_or_axis("delete", arr, axis), promote.value(obj)
+    (a, axis), obj = promote.flatten_for_axis("delete", arr, axis), promote.value(obj)
     if (
         isinstance(obj, Tracer)
         and dtypes.issubdtype(obj.dtype, np.integer)
@@ -410,7 +410,7 @@ def insert(arr, obj, values, axis: int | None = None):
 
     Raise IndexError for concrete positions out of bounds; traced ones are clipped.
     """
-    (a, axis), obj = promote.flatten_or_axis("insert", arr, axis), promote.value(obj)
+    (a, axis), obj = promote.flatten_for_axis("insert", arr, axis), promote.value(obj)
     n = a.shape[axis]
     if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
         obj = asarray(obj)

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft._engine.api.execute import to_array
 from weft._engine.core.stage import is_staged
-from weft._engine.core.trace import Tracer, check_unmasked, conversion, current_trace, typeof
+from weft._engine.core.trace import Tracer, array_converter, check_unmasked, current_trace, typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.numpy import promote
 from weft._engine.ops import elementwise as ew
@@ -106,7 +106,7 @@ def _is_array(leaf) -> bool:
     """Return whether a leaf is an array of weft or an object that converts itself to one."""
     if isinstance(leaf, (Tracer, Array)):
         return True
-    return type(leaf) not in promote.PYTHON_SCALARS and conversion(leaf) is not None
+    return type(leaf) not in promote.PYTHON_SCALARS and array_converter(leaf) is not None
 
 
 def _check_element(leaf) -> None:
@@ -157,7 +157,7 @@ def _has_parts(leaf) -> bool:
     if (
         isinstance(leaf, (str, bytes, *promote.PYTHON_SCALARS))
         or promote.is_shaped(leaf)
-        or conversion(leaf) is not None
+        or array_converter(leaf) is not None
     ):
         return False
     return hasattr(leaf, "__array__") or (

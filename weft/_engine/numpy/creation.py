@@ -31,7 +31,7 @@ from weft._engine.ops.families import is_narrow
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft._engine.ops.placement import named_sharding, with_out_sharding
 from weft._engine.runtime.array import Array, from_numpy
-from weft._engine.runtime.transfers import NO_TRANSFER, AllowedTransferLevels
+from weft._engine.runtime.transfers import NO_TRANSFER, AllowTransfers
 from weft._engine.util import dtypes
 from weft._engine.util.errors import (
     ConcretizationTypeError,
@@ -472,7 +472,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
 def _arange_on_host(n: int, by, lo, dtype) -> Array:
     wide = np.float64 if np.dtype(dtype).kind in "fV" else np.int64
     numbers = np.arange(n, dtype=wide) * by + lo
-    with AllowedTransferLevels(NO_TRANSFER):  # the numbers do not come from a value of the host
+    with AllowTransfers(NO_TRANSFER):  # the numbers do not come from a value of the host
         return from_numpy(numbers.astype(dtype), ShapedArray((n,), dtype), copy=False)
 
 
@@ -519,7 +519,7 @@ def _count_steps(lo, hi, by) -> Any:
     return max(0, math.ceil((hi - lo) / by))
 
 
-def _between(start, stop, num: int, div: int):
+def _evenly_spaced(start, stop, num: int, div: int):
     """Return start + i (stop - start) / div for i below `num`, along a new first dim.
 
     The division is last, so that integer products round only once. Ends whose products would
@@ -601,7 +601,7 @@ def _linspace_values(start, stop, num: int, endpoint: bool):
             return rows(start)
     except InconclusiveDimensionOperation:
         div = max_dim(div, 1)  # a single value is the first one, with i = 0
-    out = _between(start, stop, num, div)
+    out = _evenly_spaced(start, stop, num, div)
     if not endpoint:
         return out
     i = broadcasted_iota(np.dtype(np.int32), (num, *shape), 0)

@@ -373,7 +373,7 @@ def getitem(
             slice_op(x, (first, *[0] * len(rest)), (first + 1, *rest)), dimensions=(0,)
         )
     if ref_index.has_slices(index):
-        return ref_index.read(x, ref_index.normalize_index(tuple(x.shape), index)[0])
+        return ref_index.read(x, ref_index.clamp_index(tuple(x.shape), index)[0])
     shape, index = lift_scalar_bools(tuple(x.shape), index)
     x = reshape(x, shape) if shape != tuple(x.shape) else x
     plan = make_plan(shape, index)

@@ -85,7 +85,7 @@ def _pad_by_function(a, widths, function, kwargs):
     return padded
 
 
-def _rearrange(a, d: int, source: np.ndarray):
+def _take_positions(a, d: int, source: np.ndarray):
     """Return `a` with element `source[i]` of dim `d` at position i.
 
     A few runs along the last dim become slices, which read whole vectors; along another dim an
@@ -117,7 +117,9 @@ def _places(n: Any, width: tuple[Any, Any]) -> Any:
     return ew.sub(layout.iota(np.int32, n + width[0] + width[1]), size_as(width[0], np.int32))
 
 
-def _continue_edges(n: int | SymbolicDim, width: tuple[Any, Any], mode: _Continuation) -> Any:
+def _continuation_positions(
+    n: int | SymbolicDim, width: tuple[Any, Any], mode: _Continuation
+) -> Any:
     """Return the positions in a dim of symbolic size that its continuation reads."""
     places = _places(n, width)
     if mode == "edge":
@@ -272,8 +274,10 @@ def _pad_from_inside(a, widths: list[tuple[Any, Any]], mode: _Continuation, refl
                 f"can't extend empty axis {d} using modes other than 'constant' or 'empty'"
             )
         if isinstance(n, SymbolicDim) or any(isinstance(w, SymbolicDim) for w in width):
-            inner = indexing.getitem(a, (slice(None),) * d + (_continue_edges(n, width, mode),))
+            inner = indexing.getitem(
+                a, (slice(None),) * d + (_continuation_positions(n, width, mode),)
+            )
         else:
-            inner = _rearrange(a, d, np.pad(np.arange(n), width, mode=mode))
+            inner = _take_positions(a, d, np.pad(np.arange(n), width, mode=mode))
         a = _reflect_oddly(a, d, inner, width, mode) if is_odd else inner
     return a

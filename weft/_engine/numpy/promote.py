@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft._engine.api.execute import to_array
-from weft._engine.core.scalars import exact
-from weft._engine.core.stage import find_staging_trace
-from weft._engine.core.trace import Tracer, conversion, trace_state, typeof
+from weft._engine.core.scalars import scalar_of_dtype
+from weft._engine.core.stage import innermost_stage_trace
+from weft._engine.core.trace import Tracer, array_converter, trace_state, typeof
 from weft._engine.ops.casting import convert_element_type, in_dtype
 from weft._engine.ops.layout import broadcast_in_dim_p, reshape
 from weft._engine.runtime.array import Array
@@ -35,7 +35,7 @@ def is_arraylike(x) -> bool:
     """
     return (
         isinstance(x, (Tracer, Array, np.ndarray, np.generic, *PYTHON_SCALARS))
-        or conversion(x) is not None
+        or array_converter(x) is not None
     )
 
 
@@ -74,7 +74,7 @@ def value(x) -> Any:
     Objects with `__weft_array__` are converted; members of enumerations and other subclasses of
     numbers become Python numbers.
     """
-    convert = conversion(x)
+    convert = array_converter(x)
     if convert is not None:
         return convert()
     if (
@@ -154,7 +154,7 @@ def cast(x, dtype, weak: bool = False) -> Any:
         if weak:
             return _python_type(dtype)(x)
         number = _number_of(dtype, x)
-        return number if dtype.itemsize < 8 or config.enable_x64 else exact(number, dtype)
+        return number if dtype.itemsize < 8 or config.enable_x64 else scalar_of_dtype(number, dtype)
     aval = typeof(x)
     if aval.dtype == dtype and aval.weak_type == weak:
         return x
@@ -294,7 +294,7 @@ def canonical_axis(axis, ndim: int, api: str = "array") -> int:
         raise TypeError(f"{api}: axis must be an integer, got {axis!r:.60}.") from None
 
 
-def flatten_or_axis(api: str, a, axis: int | None) -> tuple[Any, int]:
+def flatten_for_axis(api: str, a, axis: int | None) -> tuple[Any, int]:
     """Return `a` as an array, and `axis` as a non-negative dim.
 
     Without an axis, return the flattened array and its only dim.
@@ -325,7 +325,7 @@ def promote_dtypes_complex(*args) -> list:
     return [concrete(cast(x, dtype, weak)) for x in args]
 
 
-class _Adopting(dict):
+class _AdoptableTypes(dict):
     """A table from dtypes to the Python types of numbers that adopt them."""
 
     def __missing__(self, dtype) -> frozenset:
@@ -341,7 +341,7 @@ class _Adopting(dict):
         return found
 
 
-adopted = _Adopting()
+adopted = _AdoptableTypes()
 
 
 def _ready_pair(x, y):
@@ -390,7 +390,7 @@ def promote_to_inexact(api: str, x, y) -> Sequence:
     return broadcast(api, *promote_dtypes_inexact(value(x), value(y)))
 
 
-def strong_array(x):
+def as_strong(x):
     """Return `x` as an array whose dtype is not weak, even for a Python number."""
     x = concrete(x)
     return in_dtype(x, x.dtype) if x.weak_type else x
@@ -418,7 +418,7 @@ def concrete(x):
     """Return `x` as an Array or tracer: numbers and NumPy values become Arrays."""
     if isinstance(x, Tracer):
         return x
-    program = find_staging_trace(trace_state.trace) if type(x) is np.ndarray and x.size else None
+    program = innermost_stage_trace(trace_state.trace) if type(x) is np.ndarray and x.size else None
     return to_array(x) if program is None else program.array_of(x, to_array)
 
 

@@ -194,7 +194,7 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     Array([False,  True], dtype=bool)
     """
     check_no_out(out, "all")
-    a = promote.strong_array(truth(promote.array_of("all", a)))
+    a = promote.as_strong(truth(promote.array_of("all", a)))
     axes = promote.canonical_axes(axis, a.ndim, "all")
     return _keep(rd.reduce_and(_mask("all", a, where, True), axes), axes, keepdims)
 
@@ -208,7 +208,7 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
     Array([False,  True], dtype=bool)
     """
     check_no_out(out, "any")
-    a = promote.strong_array(truth(promote.array_of("any", a)))
+    a = promote.as_strong(truth(promote.array_of("any", a)))
     axes = promote.canonical_axes(axis, a.ndim, "any")
     return _keep(rd.reduce_or(_mask("any", a, where, False), axes), axes, keepdims)
 

@@ -13,7 +13,7 @@ from weft._engine.ir.symbolic import SymbolicDim, as_int
 from weft._engine.numpy import indexing
 from weft._engine.numpy.creation import arange, zeros
 from weft._engine.numpy.manipulation import broadcast_to, ravel, reshape
-from weft._engine.numpy.promote import array_of, flatten_or_axis, value
+from weft._engine.numpy.promote import array_of, flatten_for_axis, value
 from weft._engine.ops import layout
 from weft._engine.ops.placement import takes_out_sharding
 
@@ -29,7 +29,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
         array_of("repeat", a),
         repeats if isinstance(repeats, SymbolicDim) else value(repeats),
     )
-    a, axis = flatten_or_axis("repeat", a if a.ndim or axis is None else ravel(a), axis)
+    a, axis = flatten_for_axis("repeat", a if a.ndim or axis is None else ravel(a), axis)
     n = a.shape[axis]
     if isinstance(repeats, (int, np.integer, SymbolicDim)) and total_repeat_length is None:
         r = as_int(repeats)

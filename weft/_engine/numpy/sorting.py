@@ -27,7 +27,7 @@ from weft._engine.numpy.promote import (
     cast,
     check_arraylike,
     concrete,
-    flatten_or_axis,
+    flatten_for_axis,
     promote_dtypes,
     value,
 )
@@ -50,7 +50,7 @@ def sort(
 ) -> Any:
     """Return the elements in ascending (or descending) order along `axis`; NaN last."""
     _check_kind("sort", kind, order)
-    a, axis = flatten_or_axis("sort", a, axis)
+    a, axis = flatten_for_axis("sort", a, axis)
     out = sorting.sort(a, dimension=axis, is_stable=stable)
     return layout.rev(out, (axis,)) if descending else out
 
@@ -69,7 +69,7 @@ def argsort(
     given).
     """
     _check_kind("argsort", kind, order)
-    a, axis = flatten_or_axis("argsort", a, axis)
+    a, axis = flatten_for_axis("argsort", a, axis)
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "argsort")
     positions = layout.broadcasted_iota(dtype, tuple(a.shape), axis)
     if (
@@ -117,7 +117,7 @@ def partition(a, kth: int, axis: int = -1):
 
     Raise ValueError for a `kth` out of bounds.
     """
-    a, axis = flatten_or_axis("partition", a, axis)
+    a, axis = flatten_for_axis("partition", a, axis)
     _check_kth("partition", kth, a.shape[axis])
     return sort(a, axis)
 
@@ -127,7 +127,7 @@ def argpartition(a, kth: int, axis: int = -1):
 
     Raise ValueError for a `kth` out of bounds.
     """
-    a, axis = flatten_or_axis("argpartition", a, axis)
+    a, axis = flatten_for_axis("argpartition", a, axis)
     _check_kth("argpartition", kth, a.shape[axis])
     return cast(argsort(a, axis), np.int32)
 
@@ -234,7 +234,7 @@ def compress(
 ):
     """Return the slices of `a` along `axis` where `condition` holds."""
     check_no_out(out, "compress")
-    a, axis = flatten_or_axis("compress", a, axis)
+    a, axis = flatten_for_axis("compress", a, axis)
     positions = choosing.flatnonzero(condition, size=size, fill_value=a.shape[axis])
     if size is None and positions.size and int(positions[-1]) >= a.shape[axis]:
         raise ValueError(

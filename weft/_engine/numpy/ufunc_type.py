@@ -197,7 +197,7 @@ class ufunc(EagerJit):
             raise NotImplementedError(
                 f"{self.name}.{method}: one axis, or None for all elements in a row, got {axis!r}."
             )
-        return promote.flatten_or_axis(f"{self.name}.{method}", a, axis)
+        return promote.flatten_for_axis(f"{self.name}.{method}", a, axis)
 
     @api_boundary
     def reduce(

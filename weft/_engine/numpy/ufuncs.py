@@ -278,7 +278,7 @@ i0 = _by_name(_unary_inexact("i0", _i0, "Return the modified Bessel function of 
 
 def _finite_test(name: str, of_float: Callable, of_other: bool, text: str) -> Callable:
     def test(x):
-        x = promotion.strong_array(x) if name.endswith("inf") else x
+        x = promotion.as_strong(x) if name.endswith("inf") else x
         if is_complex(x):
             if "pos" in name or "neg" in name:
                 raise ValueError(f"{name} is not defined for complex numbers.")
@@ -388,7 +388,7 @@ def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
     """Return whether |a - b| <= atol + rtol * |b|; random keys are compared for equality."""
     if all(dtypes.is_extended(getattr(x, "dtype", np.dtype(bool))) for x in (a, b)):
         return equal(a, b)
-    a, b = map(promotion.strong_array, promotion.promote_to_inexact("isclose", a, b))
+    a, b = map(promotion.as_strong, promotion.promote_to_inexact("isclose", a, b))
     near = ew.le(ew.abs(ew.sub(a, b)), ew.add(ew.mul(ew.abs(b), rtol), atol))
     finite = promotion.broadcast("isclose", isfinite(a), isfinite(b))
     result = select(ew.bitwise_and(*finite), near, ew.eq(a, b))

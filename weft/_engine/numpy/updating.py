@@ -12,7 +12,7 @@ import numpy as np
 
 from weft._engine.api.jit import eager_jit
 from weft._engine.control import ref_index
-from weft._engine.core.scalars import exact
+from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import Tracer, eval_trace, trace_state, typeof
 from weft._engine.numpy import eager_index, indexing
 from weft._engine.numpy.creation import asarray, ones_like, zeros
@@ -312,7 +312,7 @@ def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=
 
 def _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode):
     if type(values) is int and not -1 << 31 <= values < 1 << 31:  # it may fit only the dtype of `x`
-        values = exact(values, typeof(x).dtype)
+        values = scalar_of_dtype(values, typeof(x).dtype)
     if (
         mode is None
         and not indices_are_sorted
@@ -381,7 +381,7 @@ def _write_windows(x, index, values, scatter, mode):
 
     Nothing is written if one of them is not completely inside.
     """
-    index, inside = ref_index.normalize_index(tuple(x.shape), index)
+    index, inside = ref_index.clamp_index(tuple(x.shape), index)
     out = ref_index.replace_window(
         x, index, lambda part, rest: scatter_update(part, rest, values, scatter, mode=mode)
     )

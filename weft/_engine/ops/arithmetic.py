@@ -27,13 +27,13 @@ from weft._engine.ops.families import (
     dtype_in,
     elementwise,
     match,
-    of_one_kind,
     unary,
+    with_matching_kinds,
 )
 from weft._engine.util import dtypes
 
 if TYPE_CHECKING:
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
     from weft._engine.ops.rule_types import Array, ArrayLike, Emit, NumPyArray, Value
@@ -129,7 +129,7 @@ def neg(x: ArrayLike) -> Array:
     return neg_p.bind(x)
 
 
-@of_one_kind
+@with_matching_kinds
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """Return `x + y`, elementwise, for numbers of one dtype.
 
@@ -151,7 +151,7 @@ def add_any(x: Value, y: Value):
 sub = binary(sub_p, "Return `x - y`, elementwise.")
 
 
-@of_one_kind
+@with_matching_kinds
 def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: dtypes.DTypeLike | None = None) -> Array:
     """Return `x * y`, elementwise, for numbers of one dtype.
 
@@ -206,7 +206,7 @@ def _rem_reference(x: NumPyArray, y: NumPyArray):
     return np.fmod(x, y)
 
 
-def _safe_divisor(b: Builder, y: Expr):
+def _safe_divisor(b: LoopsBuilder, y: Expr):
     """Return an integer divisor that cannot trap: 1 in place of 0 and -1, and the tests for both."""
     is_zero = b.op("eq", y, b.const(0, y.type))
     if not _is_signed_int(y.type):
@@ -215,7 +215,7 @@ def _safe_divisor(b: Builder, y: Expr):
     return b.select(b.logical_or(is_zero, is_minus), b.const(1, y.type), y), is_zero, is_minus
 
 
-def _div_emit(b: Builder, x: Expr, y: Expr):
+def _div_emit(b: LoopsBuilder, x: Expr, y: Expr):
     if not _is_int(x.type):
         return b.op("div", x, y)
     safe, is_zero, is_minus = _safe_divisor(b, y)
@@ -225,7 +225,7 @@ def _div_emit(b: Builder, x: Expr, y: Expr):
     return b.select(is_zero, b.op("not", b.const(0, x.type)), out)
 
 
-def _rem_emit(b: Builder, x: Expr, y: Expr):
+def _rem_emit(b: LoopsBuilder, x: Expr, y: Expr):
     if not _is_int(x.type):
         return b.op("rem", x, y)
     safe, is_zero, _ = _safe_divisor(b, y)
@@ -259,7 +259,7 @@ def _truncate(x: NumPyArray):
     return mul(sign(x), registry["floor"].bind(abs(x)))
 
 
-@of_one_kind
+@with_matching_kinds
 def div(x: ArrayLike, y: ArrayLike) -> Array:
     """Return `x / y`, elementwise; integers truncate toward zero.
 
@@ -282,7 +282,7 @@ def _sign_reference(x: NumPyArray):
     return np.where(x == 0, x, np.sign(x))  # keeps the zero's sign
 
 
-def _sign_emit(b: Builder, x: Expr):
+def _sign_emit(b: LoopsBuilder, x: Expr):
     if x.type in ("c64", "c128"):
         part = {"c64": "f32", "c128": "f64"}[x.type]
         re, im, size = (
@@ -320,7 +320,7 @@ def _real_of(dtype: dtypes.DType):
     return dtypes.to_real_dtype(dtype) if dtype_in(dtype, COMPLEX) else dtype
 
 
-def _abs_emit(b: Builder, x: Expr):
+def _abs_emit(b: LoopsBuilder, x: Expr):
     if x.type in ("c64", "c128"):
         return b.op("abs", x, type={"c64": "f32", "c128": "f64"}[x.type])
     return x if x.type[0] == "u" else b.op("abs", x)
@@ -397,7 +397,7 @@ max_p = _extremum("max", np.maximum, "or", gt, np.greater, -np.inf)
 min_p = _extremum("min", np.minimum, "and", lt, np.less, np.inf)
 
 
-@of_one_kind
+@with_matching_kinds
 def max(x: ArrayLike, y: ArrayLike) -> Array:
     """Return the larger of `x` and `y`, elementwise; NaN if either is.
 
@@ -449,13 +449,13 @@ def _integer_pow_reference(x: NumPyArray, *, y: int):
     return np.asarray(_power(x, y, np.multiply, lambda v: np.divide(np.ones((), x.dtype), v)))
 
 
-def _one(b: Builder, scalar_type: str):
+def _one(b: LoopsBuilder, scalar_type: str):
     if scalar_type in ("c64", "c128"):
         return b.const(1 + 0j, scalar_type)
     return b.const(1 if _is_int(scalar_type) else 1.0, scalar_type)
 
 
-def _integer_pow_emit(b: Builder, x: Expr, *, y: int):
+def _integer_pow_emit(b: LoopsBuilder, x: Expr, *, y: int):
     one = _one(b, x.type)
     return (
         one

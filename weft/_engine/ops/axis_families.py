@@ -25,10 +25,10 @@ from weft._engine.ops.families import (
     NOT_LINEAR,
     Group,
     check_dtype,
+    in_float32,
     jvp_of,
     linear_jvp,
     shape_error,
-    widened,
     zero_tangent,
 )
 from weft._engine.ops.lowering_specs import ReduceSpec
@@ -37,7 +37,7 @@ from weft._engine.util import dtypes
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.core.trace import UndefPrimal
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ops.rule_types import (
         Avals,
         BatchDims,
@@ -70,7 +70,7 @@ def reduction(
     """
     selects = combine in ("max", "min")
     p = ReduceOp(name, is_exact=selects, passes_nans=selects)
-    reduce = widened(reference)
+    reduce = in_float32(reference)
 
     @p.def_type
     def type_rule(aval: ShapedArray, *, axes: Ints):
@@ -177,7 +177,7 @@ def cumulative(
         return aval
 
     @p.def_reference
-    @widened
+    @in_float32
     def run(x: NumPyArray, *, axis: int, reverse: bool):
         if not reverse:
             return reference(x, axis)
@@ -231,7 +231,7 @@ def layout(
         )
 
     def pull(
-        b: Builder,
+        b: LoopsBuilder,
         index: ElementIndex,
         x: ElementReader,
         *,

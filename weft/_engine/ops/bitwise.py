@@ -15,7 +15,7 @@ from weft._engine.ops.arithmetic import add, mul
 from weft._engine.ops.families import BOOL_OR_INTEGER, INTEGER, binary, elementwise, match, unary
 
 if TYPE_CHECKING:
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.loops import Expr
     from weft._engine.ops.rule_types import Array, ArrayLike, NumPyArray, Value
 
@@ -73,7 +73,7 @@ def _right_arithmetic(x: NumPyArray, y: NumPyArray):
 
 
 def _shift(name: str, reference: Callable[..., Any], op: str):
-    def emit(b: Builder, x: Expr, y: Expr):
+    def emit(b: LoopsBuilder, x: Expr, y: Expr):
         bits = int(x.type[1:])
         fits = b.op("lt", y, b.const(bits, y.type))
         if y.type[0] == "i":

@@ -65,7 +65,7 @@ class MappedAxis:
 
 
 @record
-class CallbackLayout:
+class CallbackSharding:
     """The sharding of the operands of a callback over the mesh `axes` of the compiler.
 
     `specs` has the mesh axes of each dim of each operand, `shapes` the global shapes; the last
@@ -98,13 +98,13 @@ def run_callback(
     operands: Sequence[np.ndarray],
     result_avals: Avals,
     mapped: tuple[Any, ...] = (),
-    layout: CallbackLayout | None = None,
+    layout: CallbackSharding | None = None,
     guarded: bool = False,
     axes: tuple[Any, ...] = (),
 ) -> list[np.ndarray]:
     """Call `callback` once per example; return its results, stacked like the operands."""
     if layout is not None and not layout.apart:
-        operands, mapped = _assemble(operands, mapped, layout)
+        operands, mapped = _assemble_blocks(operands, mapped, layout)
     sizes = tuple(m.size for m in mapped)
     results = [np.zeros((*sizes, *a.shape), a.dtype) for a in result_avals]
     for at, mine in _examples(operands, mapped, sizes):
@@ -138,7 +138,7 @@ _through = _CallbackRunner()
 
 
 @contextlib.contextmanager
-def override_calls(
+def run_callbacks_by(
     call: Callable[[Any, tuple[Any, ...], Sequence[Any]], Sequence[Any]],
 ) -> Generator[None]:
     """Run the callbacks of this thread by `call(callback, position, operands)` inside the context."""
@@ -222,8 +222,8 @@ def _examples(
         )
 
 
-def _assemble(
-    operands: Sequence[np.ndarray], mapped: tuple[Any, ...], layout: CallbackLayout
+def _assemble_blocks(
+    operands: Sequence[np.ndarray], mapped: tuple[Any, ...], layout: CallbackSharding
 ) -> tuple[list[np.ndarray], tuple[Any, ...]]:
     """Return operands assembled from their blocks along the layout's axes, and the other mapped
     axes.
@@ -269,7 +269,7 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
         *avals: ShapedArray,
         result_avals: Avals = (),
         mapped: tuple[MappedAxis, ...] = (),
-        layout: CallbackLayout | None = None,
+        layout: CallbackSharding | None = None,
         **_: Any,
     ):
         mesh = [False] * len(mapped) if layout is None or layout.apart else layout.of_mesh(mapped)
@@ -283,7 +283,7 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
         callback: Callable[..., Any],
         result_avals: Avals = (),
         mapped: tuple[MappedAxis, ...] = (),
-        layout: CallbackLayout | None = None,
+        layout: CallbackSharding | None = None,
         guarded: bool = False,
         axes: Ints = (),
         **_: Any,
@@ -320,7 +320,7 @@ def map_calls(
     params: dict[str, Any],
 ) -> tuple[list[Any], list[Any]]:
     """Batch a callback by one call per example."""
-    layout: CallbackLayout | None = params.get("layout") if axis.of_mesh else None
+    layout: CallbackSharding | None = params.get("layout") if axis.of_mesh else None
     automatic = layout if layout is not None and axis.name in layout.axes else None
     if automatic is not None and not automatic.splits(axis.name):
         # rows that the compiler knows to be equal: any one of them will do

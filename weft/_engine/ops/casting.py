@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.primitive import registry
-from weft._engine.core.scalars import exact
+from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.ir.types import ShapedArray
@@ -33,7 +33,7 @@ from weft._engine.util.trees.narrowing import class_of
 if TYPE_CHECKING:
     from weft._engine.core.primitive import Primitive
     from weft._engine.core.trace import UndefPrimal
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.shardings import NamedSharding
     from weft._engine.ops.rule_types import (
@@ -88,7 +88,7 @@ def _saturate(x: NumPyArray, new_dtype: np.dtype[Any]):
 
 
 def _convert_emit(
-    b: Builder,
+    b: LoopsBuilder,
     x: Expr,
     *,
     new_dtype: np.dtype[Any],
@@ -243,7 +243,7 @@ bitcast_convert_type_p = elementwise(
 
 @bitcast_convert_type_p.def_lower
 def _bitcast_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     *,
@@ -373,7 +373,7 @@ def _bits_together(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
 def _offsets(shape: Sequence[int], wide: np.dtype, bits: int):
     """Return the bit offsets of the parts of `bits` along the last dim."""
     part = registry["iota"].bind(dtype=wide, shape=shape, dimension=len(shape) - 1)
-    return registry["mul"].bind(part, exact(bits, wide))
+    return registry["mul"].bind(part, scalar_of_dtype(bits, wide))
 
 
 # --- complex numbers --------------------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ def _neg(x: Value) -> Value:
 
 
 def _zero_like(x: Value) -> Value:
-    return exact(0, typeof(x).dtype)
+    return scalar_of_dtype(0, typeof(x).dtype)
 
 
 real_p = elementwise(

@@ -76,7 +76,7 @@ def block_dims(
     return labels, sizes
 
 
-def own_part(
+def position_block(
     x: Any, axis: BatchAxis, axes: Axes, dim: int, tiled: bool, on_rest: Callable[..., Any]
 ) -> Any:
     """Return the blocks of dim `dim` of an unbatched `x`, one per position along a leading batch

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from weft._engine.ops.rule_types import Value
 
 
-def check_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False) -> Groups | None:
+def canonical_groups(
+    api: str, axes: rules.Axes, groups: Any, uneven: bool = False
+) -> Groups | None:
     """Return `groups` as tuples.
 
     Raise ValueError unless every position along `axes` is in exactly one group, and all groups have
@@ -95,11 +97,11 @@ def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
     return (
         primitive.bind(*args, **params)
         if params.get("axis_index_groups") is None
-        else _by_members(primitive, *args, **params)
+        else _reduce_in_groups(primitive, *args, **params)
     )
 
 
-def _by_members(
+def _reduce_in_groups(
     primitive: Primitive, x: Any, *, axes: rules.Axes, axis_index_groups: Groups
 ) -> Any:
     """Return the result of `primitive` on the values of the own group, equal for all of its
@@ -110,7 +112,7 @@ def _by_members(
     return spec_of(primitive).stacked(axis, rows, 0, axes=(axis.name,), axis_index_groups=None)[0]
 
 
-def _group(primitive: Primitive) -> Callable[..., Any]:
+def _register_grouped(primitive: Primitive) -> Callable[..., Any]:
     """Return a decorator that registers the form of `primitive` with groups over several axes."""
 
     def define(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,7 +129,7 @@ def _group(primitive: Primitive) -> Callable[..., Any]:
     return define
 
 
-@_group(rules.all_gather_p)
+@_register_grouped(rules.all_gather_p)
 def _all_gather(
     x: Value,
     *,
@@ -140,7 +142,7 @@ def _all_gather(
     return _place_dim(_rows_of_group(x, axis_name, axis_index_groups), all_gather_dimension, tiled)
 
 
-@_group(rules.reduce_scatter_p)
+@_register_grouped(rules.reduce_scatter_p)
 def _reduce_scatter(
     x: Value,
     *,
@@ -150,11 +152,13 @@ def _reduce_scatter(
     tiled: bool,
     axis_index_groups: Groups,
 ):
-    total = reduce_sum(_gather_blocks(x, axis_name, axis_index_groups, scatter_dimension), (0,))
+    total = reduce_sum(
+        _exchange_blocks_in_group(x, axis_name, axis_index_groups, scatter_dimension), (0,)
+    )
     return total if tiled else squeeze(total, (scatter_dimension,))
 
 
-@_group(rules.all_to_all_p)
+@_register_grouped(rules.all_to_all_p)
 def _all_to_all(
     x: Value,
     *,
@@ -166,7 +170,7 @@ def _all_to_all(
     axis_index_groups: Groups,
 ):
     return _place_dim(
-        _gather_blocks(x, axis_name, axis_index_groups, split_axis), concat_axis, True
+        _exchange_blocks_in_group(x, axis_name, axis_index_groups, split_axis), concat_axis, True
     )
 
 
@@ -182,33 +186,35 @@ def _place_dim(rows: Any, dim: int, tiled: bool) -> Any:
 def _rows_of_group(x: Any, axes: rules.Axes, groups: Groups) -> Any:
     """Return the values of all members of the own group, in group order, along a new dim 0."""
     size = len(groups[0])
-    rounds = [_sent(x, axes, groups, r) for r in range(size)]
-    return _in_order(rounds, _own_place(axes, groups), size)
+    rounds = [_receive_from_member(x, axes, groups, r) for r in range(size)]
+    return _order_by_sender(rounds, _index_in_group(axes, groups), size)
 
 
-def _gather_blocks(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
+def _exchange_blocks_in_group(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
     """Return the block of dim `dim` that each member of the own group sends here, along a new dim
     0.
     """
     size = len(groups[0])
-    own = _own_place(axes, groups)
+    own = _index_in_group(axes, groups)
     block = typeof(x).shape[dim] // size
 
     def part(r: int):
         member = rem(add(own, np.int32(r)), np.int32(size))
         return dynamic_slice_in_dim(x, mul(member, np.int32(block)), block, dim)
 
-    return _in_order([_sent(part(r), axes, groups, r) for r in range(size)], own, size)
+    return _order_by_sender(
+        [_receive_from_member(part(r), axes, groups, r) for r in range(size)], own, size
+    )
 
 
-def _own_place(axes: rules.Axes, groups: Groups) -> Any:
+def _index_in_group(axes: rules.Axes, groups: Groups) -> Any:
     """Return this position's index in its group."""
     place = {i: k for members in groups for k, i in enumerate(members)}
     table = np.array([place[i] for i in range(len(place))], np.int32)
     return reshape(dynamic_slice_in_dim(table, rules.position(axes), 1), ())
 
 
-def _sent(x: Any, axes: rules.Axes, groups: Groups, r: int) -> Any:
+def _receive_from_member(x: Any, axes: rules.Axes, groups: Groups, r: int) -> Any:
     """Return the value of the member `r` positions before this one in the group."""
     if r == 0:
         return x
@@ -218,7 +224,7 @@ def _sent(x: Any, axes: rules.Axes, groups: Groups, r: int) -> Any:
     return rules.ppermute_p.bind(x, axis_name=axes, perm=perm)
 
 
-def _in_order(rounds: list[Any], own: Any, size: int) -> Any:
+def _order_by_sender(rounds: list[Any], own: Any, size: int) -> Any:
     """Return values received in rounds 0, 1, ..., reordered by the sender's index in the group."""
     rows = concatenate([reshape(y, (1, *typeof(y).shape)) for y in rounds], 0)
     sender = iota(np.int32, size)

@@ -39,8 +39,8 @@ from weft._engine.ops.collective_blocks import (
     check_blocks,
     diagonal,
     other_axes,
-    own_part,
     permute_rows,
+    position_block,
     regroup,
     take_rows,
 )
@@ -135,7 +135,7 @@ def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable[..., Any
             if not spec.dims:
                 return primitive.bind(*args, **params), dims[0] if dims else None
             return primitive.bind(
-                batch_dim_to_front(args[0], dims[0], axis.size), **_shift_params(params, spec.dims)
+                batch_dim_to_front(args[0], dims[0], axis.size), **_shift_dims(params, spec.dims)
             ), 0
         if params.get("axis_index_groups") is None:
             return spec.stacked(axis, *args, *dims, **params)
@@ -143,7 +143,7 @@ def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable[..., Any
             spec.stacked,
             axis,
             batch_dim_to_front(args[0], dims[0], axis.size),
-            _shift_params(params, spec.dims),
+            _shift_dims(params, spec.dims),
         ), 0
 
     return batch
@@ -153,7 +153,7 @@ def all_but_own_block(nbytes: int, n: int) -> int:
     return nbytes * (n - 1) // n
 
 
-def _shift_params(params: dict[str, Any], shifted: Sequence[str]) -> dict[str, Any]:
+def _shift_dims(params: dict[str, Any], shifted: Sequence[str]) -> dict[str, Any]:
     """Return `params` with dims shifted for an operand with a new leading dim."""
     return params | {name: params[name] + 1 for name in shifted}
 
@@ -213,7 +213,7 @@ def all_reduce(
     return p
 
 
-def _times(x: Any, size: int) -> Any:
+def _multiply_by_size(x: Any, size: int) -> Any:
     return mul(x, np.asarray(size).astype(typeof(x).dtype)[()])
 
 
@@ -247,7 +247,7 @@ def _extremum_jvp(name: str) -> Callable[..., tuple[Value, Value]]:
 psum_p = all_reduce(
     "psum",
     reduce_sum_p,
-    _times,
+    _multiply_by_size,
     NUMBER,
     completes=("add",),
     to_apply="add",
@@ -316,7 +316,7 @@ def _pcast_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, to: Any):
         ("reduced", aval.vma_unreduced),
         ("varying", aval.vma - aval.vma_unreduced - aval.vma_reduced),
     ):
-        ct = with_varying_axes(ct, tuple(a for a in axes if a in those), kind)
+        ct = cast_varying(ct, tuple(a for a in axes if a in those), kind)
     return [ct]
 
 
@@ -335,7 +335,7 @@ pcast_p = collective(
 pcast_p.casts = True
 
 
-def with_varying_axes(x: Any, axes: Axes, to: str) -> Any:
+def cast_varying(x: Any, axes: Axes, to: str) -> Any:
     """Return `x`, which varies over the tracked axes, typed over them as `to`."""
     aval = typeof(x)
     axes = tuple(a for a in axes if a in aval.vma)
@@ -475,7 +475,7 @@ def _reduce_scatter(
     tiled: bool,
     axis_index_groups: Groups | None,
 ):
-    total = reduce_sum(x, (dim,)) if dim is not None else _times(x, axis.size)
+    total = reduce_sum(x, (dim,)) if dim is not None else _multiply_by_size(x, axis.size)
     on_rest: Callable[[Value, Axes, int], Value] = lambda y, rest, n: reduce_scatter_p.bind(
         y,
         scatter_dimension=1,
@@ -484,7 +484,7 @@ def _reduce_scatter(
         tiled=False,
         axis_index_groups=axis_index_groups,
     )
-    return own_part(total, axis, axis_name, scatter_dimension, tiled, on_rest), 0
+    return position_block(total, axis, axis_name, scatter_dimension, tiled, on_rest), 0
 
 
 def _reduce_scatter_transpose(ct: Value, x: UndefPrimal, *, scatter_dimension: int, **params: Any):
@@ -526,7 +526,7 @@ def _own_slice(
         own_slice_p.bind(y, axis_name=rest, axis_size=n, dim=1), (1,)
     )
     if batch_dim is None:
-        return own_part(x, axis, axis_name, dim, True, on_rest), 0
+        return position_block(x, axis, axis_name, dim, True, on_rest), 0
     # every position takes its block from its own value: the diagonal of positions and blocks
     x = move_dim(x, batch_dim, 0)
     rest, major, minor = other_axes(axis_name, axis.name)
@@ -688,14 +688,14 @@ def _moved_by_others(
 ) -> Any:
     """Return the rows of `x` after moves that depend on the `count` positions of other axes."""
     if len({d for _, d in moves}) < len(moves):
-        return _pick(x, rest, count, moves)
+        return _select_arriving_rows(x, rest, count, moves)
     rows = [zeros(typeof(slice_in_dim(x, 0, 1)))] * axis.size
     for (s, d), pairs in moves.items():
         rows[d] = ppermute_p.bind(slice_in_dim(x, s, s + 1), axis_name=rest, perm=tuple(pairs))
     return concatenate(rows, 0)
 
 
-def _pick(
+def _select_arriving_rows(
     x: Any, rest: Axes, count: int, moves: dict[tuple[int, int], list[tuple[int, int]]]
 ) -> Any:
     """Return the rows that arrive here, selected from a gather of all rows of all positions."""

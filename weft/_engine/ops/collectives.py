@@ -20,7 +20,7 @@ import numpy as np
 from weft._engine.core.annotations import cast
 from weft._engine.core.trace import (
     Tracer,
-    allow_unspecified_shardings,
+    allow_open_shardings,
     axis_env_size,
     find_tracked_axes,
     typeof,
@@ -32,7 +32,7 @@ from weft._engine.ops.collective_blocks import axes_size
 from weft._engine.ops.collective_groups import (
     Groups,
     bind_over,
-    check_groups,
+    canonical_groups,
     is_uneven,
     sum_in_uneven,
 )
@@ -111,7 +111,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> weft.vmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
     [0.25, 0.75]
     """
-    axes, dims, groups = _reduce_over_axes("psum", axis_name, axis_index_groups, uneven=True)
+    axes, dims, groups = _reduction_arguments("psum", axis_name, axis_index_groups, uneven=True)
     size = len(groups[0]) if groups else axes_size(axes)
     uneven = groups if is_uneven(groups) else None
 
@@ -143,7 +143,7 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> weft.vmap(lambda x: x - weft.lax.pmean(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
     """
-    axes, dims, groups = _reduce_over_axes("pmean", axis_name, axis_index_groups, uneven=True)
+    axes, dims, groups = _reduction_arguments("pmean", axis_name, axis_index_groups, uneven=True)
     members = psum(np.int32(1), axis_name, axis_index_groups=groups) if is_uneven(groups) else None
     size = len(groups[0]) if groups else axes_size(axes)
 
@@ -165,19 +165,19 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """Return the elementwise maximum of `x` over all positions along the named axes."""
-    axes, dims, groups = _reduce_over_axes("pmax", axis_name, axis_index_groups)
+    axes, dims, groups = _reduction_arguments("pmax", axis_name, axis_index_groups)
     reduce = functools.partial(_reduce, "pmax", rules.pmax_p, reduce_max, axes, dims, groups)
     return tree_map(reduce, x)
 
 
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """Return the elementwise minimum of `x` over all positions along the named axes."""
-    axes, dims, groups = _reduce_over_axes("pmin", axis_name, axis_index_groups)
+    axes, dims, groups = _reduction_arguments("pmin", axis_name, axis_index_groups)
     reduce = functools.partial(_reduce, "pmin", rules.pmin_p, reduce_min, axes, dims, groups)
     return tree_map(reduce, x)
 
 
-def _reduce_over_axes(
+def _reduction_arguments(
     api: str, axis_name: AxisName, groups: Any, uneven: bool = False
 ) -> tuple[rules.Axes, tuple[int, ...], Groups | None]:
     """Return the named axes, the integer dims, and the groups of a reduction."""
@@ -188,7 +188,7 @@ def _reduce_over_axes(
         raise ValueError(
             f"{api}: axis_index_groups applies to named axes only, got axis_name={axis_name!r}."
         )
-    return axes, dims, check_groups(api, axes, groups, uneven)
+    return axes, dims, canonical_groups(api, axes, groups, uneven)
 
 
 def _reduce(
@@ -233,7 +233,7 @@ def all_gather(
         return all_gather_invariant(x, axis_name, axis=axis, tiled=tiled)
     _check_to("all_gather", to, ("varying", "invarying", "reduced"))
     axes = axes_of(axis_name)
-    groups = check_groups("all_gather", axes, axis_index_groups)
+    groups = canonical_groups("all_gather", axes, axis_index_groups)
     size = len(groups[0]) if groups else axes_size(axes)
 
     def one(leaf: Value):
@@ -245,7 +245,7 @@ def all_gather(
 
     gathered = tree_map(one, x) if axes else x
     return (
-        tree_map(functools.partial(rules.with_varying_axes, axes=axes, to=to), gathered)
+        tree_map(functools.partial(rules.cast_varying, axes=axes, to=to), gathered)
         if to == "reduced"
         else gathered
     )
@@ -293,7 +293,7 @@ def psum_scatter(
     [11, 22]
     """
     axes = axes_of(axis_name)
-    groups = check_groups("psum_scatter", axes, axis_index_groups)
+    groups = canonical_groups("psum_scatter", axes, axis_index_groups)
     size = len(groups[0]) if groups else axes_size(axes)
 
     def one(leaf: Value):
@@ -324,7 +324,7 @@ def all_to_all(
     If not `tiled`, dim `split_axis` must have one entry per position; it is removed, and `concat_axis` is a new dim.
     """
     axes = axes_of(axis_name)
-    groups = check_groups("all_to_all", axes, axis_index_groups)
+    groups = canonical_groups("all_to_all", axes, axis_index_groups)
     size = len(groups[0]) if groups else axes_size(axes)
 
     def exchange(leaf: Value, split: int, concat: int):
@@ -422,10 +422,10 @@ def pvary(x: Any, axis_name: AxisName) -> Any:
     Axes that types do not track (axes of vmap, or of a shard_map with check_vma=False) change
     nothing.
     """
-    return _cast_to_varying(x, axis_name, "pvary")
+    return _mark_varying(x, axis_name, "pvary")
 
 
-def _select_typed_axes(axis_name: AxisName) -> AxisName:
+def _tracked_by_mesh(axis_name: AxisName) -> AxisName:
     """Return the axes that types track."""
     mesh = current_mesh()
     if mesh is None:
@@ -435,9 +435,9 @@ def _select_typed_axes(axis_name: AxisName) -> AxisName:
     return tuple(a for a in axes if a in tracked)
 
 
-def _cast_to_varying(x: Any, axis_name: AxisName, api: str) -> Any:
+def _mark_varying(x: Any, axis_name: AxisName, api: str) -> Any:
     """Return `x` typed as varying over the tracked axes; all axes must be in scope."""
-    axes = axes_of(_select_typed_axes(axis_name))
+    axes = axes_of(_tracked_by_mesh(axis_name))
     axes_size(axes)
     axes = tuple(a for a in axes if a in find_tracked_axes())
 
@@ -473,12 +473,12 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     _check_to("pcast", to, ("varying", "reduced", "unreduced"))
     if isinstance(axis_name, (set, frozenset)):
         raise TypeError(f"pcast: axis_name must be a tuple or a str, got the set {axis_name!r}.")
-    axes = axes_of(_select_typed_axes(axis_name))
+    axes = axes_of(_tracked_by_mesh(axis_name))
     axes_size(axes)
 
     def one(leaf: Value):
         if to == "unreduced":
-            return rules.with_varying_axes(
+            return rules.cast_varying(
                 first_only(
                     leaf,
                     [a for a in axes if a in find_tracked_axes() and a not in typeof(leaf).vma],
@@ -487,8 +487,8 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
                 to,
             )
         copies = typeof(leaf).vma_reduced.intersection(axes) if to == "varying" else ()
-        leaf = _cast_to_varying(leaf, tuple(a for a in axes if a not in copies), "pcast")
-        return rules.with_varying_axes(leaf, axes, to)
+        leaf = _mark_varying(leaf, tuple(a for a in axes if a not in copies), "pcast")
+        return rules.cast_varying(leaf, axes, to)
 
     return tree_map(one, x)
 
@@ -503,10 +503,10 @@ def first_only(x: Any, axes: Sequence[Any]) -> Any:
             else x
         )
         first = eq(axis_index(axis), np.int32(0))
-        with allow_unspecified_shardings():
+        with allow_open_shardings():
             x = select(broadcast_in_dim(first, typeof(x).shape, ()), x, zeros(typeof(x)))
-    x = rules.with_varying_axes(x, tuple(kinds.vma_unreduced), "unreduced")
-    return rules.with_varying_axes(x, tuple(kinds.vma_reduced), "reduced")
+    x = rules.cast_varying(x, tuple(kinds.vma_unreduced), "unreduced")
+    return rules.cast_varying(x, tuple(kinds.vma_reduced), "reduced")
 
 
 def _check_to(api: str, to: str, known: tuple[str, ...]) -> None:

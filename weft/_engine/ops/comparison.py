@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.primitive import Primitive, registry
-from weft._engine.core.scalars import exact
+from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
@@ -22,14 +22,14 @@ from weft._engine.ops.families import (
     elementwise,
     match,
     match_dtypes,
-    of_one_kind,
     unbroadcast,
+    with_matching_kinds,
     zero_tangent,
 )
 from weft._engine.util import dtypes
 
 if TYPE_CHECKING:
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.loops import Expr
     from weft._engine.ops.rule_types import Array, ArrayLike, NumPyArray, Value, Values
 
@@ -50,7 +50,7 @@ gt_p = _comparison("gt", np.greater)
 ge_p = _comparison("ge", np.greater_equal)
 
 
-@of_one_kind
+@with_matching_kinds
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
     """Return whether `x == y`, elementwise; random keys are equal if all of their data is equal.
 
@@ -61,7 +61,7 @@ def eq(x: ArrayLike, y: ArrayLike) -> Array:
     return _by_row(eq_p, "reduce_and", x, y) if _are_keys(x, y) else eq_p.bind(x, y)
 
 
-@of_one_kind
+@with_matching_kinds
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
     """Return whether `x != y`, elementwise; random keys differ if some of their data differs.
 
@@ -124,7 +124,7 @@ def _select_reference(which: NumPyArray, *cases: NumPyArray):
     return np.select([position == i for i in range(len(cases))], cases)
 
 
-def _select_emit(b: Builder, which: Expr, *cases: Expr):
+def _select_emit(b: LoopsBuilder, which: Expr, *cases: Expr):
     if which.type == "bool":
         return b.select(which, cases[-1], cases[0])
     out = cases[-1]
@@ -154,7 +154,7 @@ def _select_jvp(primals: Values, tangents: Values):
     out = select_n_p.bind(which, *cases)
     if all(type(t) is Zero for t in tangents[1:]):
         return out, zero_tangent(out)
-    zero = exact(0, typeof(out).dtype)
+    zero = scalar_of_dtype(0, typeof(out).dtype)
     ts = [zero if type(t) is Zero else t for t in tangents[1:]]
     return out, families.broadcast_like(select_n_p.bind(which, *ts), out)
 
@@ -163,7 +163,7 @@ def _select_jvp(primals: Values, tangents: Values):
 def _select_transpose(ct: Value, which: Value, *cases: Value) -> list[Value]:
     if type(ct) is Zero:
         return [None, *(Zero(c.aval) if type(c) is UndefPrimal else None for c in cases)]
-    zero = exact(0, typeof(ct).dtype)
+    zero = scalar_of_dtype(0, typeof(ct).dtype)
     cts: list[Value] = []
     for i, case in enumerate(cases):
         if type(case) is not UndefPrimal:
@@ -191,7 +191,7 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
 # --- clamp ------------------------------------------------------------------------------------------------------------
 
 
-def _clamp_emit(b: Builder, low: Expr, x: Expr, high: Expr):
+def _clamp_emit(b: LoopsBuilder, low: Expr, x: Expr, high: Expr):
     return b.op("min", b.op("max", x, low), high)
 
 

@@ -34,7 +34,7 @@ from weft._engine.util.promotion import sum_dtype
 from weft._engine.util.record import record
 
 if TYPE_CHECKING:
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ops.rule_types import (
         Avals,
         ElementIndex,
@@ -132,7 +132,7 @@ def _windows_reference(
 
 
 def _windows_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     *,
@@ -175,7 +175,7 @@ def _shifted_reference(x: NumPyArray, *, dims: Ints, along: Ints, places: Ints, 
 
 
 def _shifted_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     *,
@@ -210,7 +210,7 @@ class ConvDimensionNumbers(NamedTuple):
     out_spec: Sequence[int]
 
 
-class Conv(NamedTuple):
+class ConvParams(NamedTuple):
     """The parameters of a convolution."""
 
     dimension_numbers: ConvDimensionNumbers
@@ -243,7 +243,7 @@ def expand_conv(lhs: Value, rhs: Value, **params: Any):
     """Return the convolution as pad, windows and dot_general, or as products and a sum for each
     feature.
     """
-    p = Conv(**params)
+    p = ConvParams(**params)
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
     out = np.dtype(p.preferred_element_type or left)
     if left != right or left == np.bool_ or not is_whole(left, right, out):
@@ -274,7 +274,7 @@ def _pad(
     padding: Sequence[tuple[int, int]],
     dilation: Sequence[int],
     kernel: Value,
-    p: Conv,
+    p: ConvParams,
 ):
     config = [(0, 0, 0)] * typeof(image).ndim
     for d, (lo, hi), step in zip(p.dimension_numbers.lhs_spec[2:], padding, dilation):
@@ -300,7 +300,7 @@ def _pad(
     )
 
 
-def _convolve(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
+def _convolve(image: Value, kernel: Value, p: ConvParams, sizes: Sequence[int]):
     """Return the convolution of a padded image, with `sizes` positions.
 
     Letters of dims: g group, n batch, c feature of the group, o output feature of the group; p0,
@@ -341,7 +341,7 @@ def _convolve(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
     return out
 
 
-def _is_summed(kernel: Value, p: Conv) -> bool:
+def _is_summed(kernel: Value, p: ConvParams) -> bool:
     """Return whether groups are so small that products and sums are faster than matmuls."""
     o, c = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec[:2])
     groups = max(p.feature_group_count, p.batch_group_count)
@@ -440,7 +440,7 @@ def _order(x: Value, names: list[str], order: list[str]) -> tuple[list[str], obj
 # --- spread images
 
 
-def _phases(image: Value, kernel: Value, p: Conv):
+def _phases(image: Value, kernel: Value, p: ConvParams):
     """Return the convolution of a spread image by phases: results `spread` apart use the same taps.
 
     Result s * u + r is a sum over taps k with r + k - lo = s * q: these are k = k0 + s * t, at
@@ -454,7 +454,7 @@ def _phases(image: Value, kernel: Value, p: Conv):
         pads: list[tuple[int, int]] = []
         for i, (d, k) in enumerate(zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:])):
             first, before = phases.begin(i, offsets[i])
-            part = _every(part, k, first, spread[i])
+            part = _strided_elements(part, k, first, spread[i])
             pads.append(
                 (
                     before,
@@ -468,7 +468,7 @@ def _phases(image: Value, kernel: Value, p: Conv):
     return phases.joined(phase, numbers.out_spec[2:])
 
 
-def _empty_result(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
+def _empty_result(image: Value, kernel: Value, p: ConvParams, sizes: Sequence[int]):
     """Return the result of a convolution without products, or without positions."""
     lhs, rhs, out = p.dimension_numbers
     whole = typeof(image).shape[lhs[0]] // p.batch_group_count, typeof(kernel).shape[rhs[0]], *sizes
@@ -485,7 +485,7 @@ class _Phases:
     spread: tuple[int, ...]
 
     @staticmethod
-    def of(image: Value, kernel: Value, p: Conv) -> "_Phases":
+    def of(image: Value, kernel: Value, p: ConvParams) -> "_Phases":
         sizes, spread = p.out_sizes(typeof(image).shape, typeof(kernel).shape), p.lhs_dilation
         each = tuple(-(-n // s) for n, s in zip(sizes, spread))
         return _Phases(tuple(sizes), each, tuple(lo for lo, _ in p.padding), tuple(spread))
@@ -511,7 +511,7 @@ class _Phases:
         return parts[()]
 
 
-def _every(x: Value, dim: int, first: int, step: int):
+def _strided_elements(x: Value, dim: int, first: int, step: int):
     """Return the elements `first`, `first + step`, ... of a dim."""
     shape = typeof(x).shape
     if step == 1:
@@ -539,7 +539,7 @@ def _interleave(parts: list[Any], dim: int, size: int):
 # --- few output features
 
 
-def _is_thin(image: Value, kernel: Value, p: Conv, spread: bool) -> bool:
+def _is_thin(image: Value, kernel: Value, p: ConvParams, spread: bool) -> bool:
     """Return whether there are so few output features that products should be added after the
     matmul.
     """
@@ -557,7 +557,7 @@ def _is_thin(image: Value, kernel: Value, p: Conv, spread: bool) -> bool:
     )
 
 
-def _by_taps(image: Value, kernel: Value, p: Conv):
+def _by_taps(image: Value, kernel: Value, p: ConvParams):
     """Multiply every pixel by the whole kernel in one product; each position sums its taps.
 
     The product is (taps, output features) by (pixels).
@@ -582,7 +582,7 @@ def _by_taps(image: Value, kernel: Value, p: Conv):
         part, config = products, [(0, 0, 0)] * typeof(products).ndim
         for i, d in enumerate(places):
             first, before = phases.begin(i, offsets[i])
-            part = _every(part, i, first, spread[i])
+            part = _strided_elements(part, i, first, spread[i])
             reach = phases.each[i] + (typeof(part).shape[i] - 1) * dilation[i]
             config[d] = (before, reach - typeof(part).shape[d] - before, 0)
         if 0 in typeof(part).shape:

@@ -27,7 +27,7 @@ from weft._engine.ops.contraction import (
     round_values,
     sums_of_products,
 )
-from weft._engine.ops.conv_products import Conv, ConvDimensionNumbers, dilate, expand_conv
+from weft._engine.ops.conv_products import ConvDimensionNumbers, ConvParams, dilate, expand_conv
 from weft._engine.ops.families import ANY, check_dtype, joined_vma, move_dim, shape_error
 from weft._engine.ops.layout import reshape, rev, transpose
 from weft._engine.ops.lowering_specs import ExpandSpec
@@ -188,7 +188,7 @@ def conv_general_dilated(
             f"conv_general_dilated: the padding argument must be 'SAME', 'SAME_LOWER', 'VALID' or a pair of numbers for each "
             f"spatial dim, got {padding!r}."
         )
-    params = Conv(
+    params = ConvParams(
         numbers,
         strides,
         tuple((as_int(lo), as_int(hi)) for lo, hi in padding),
@@ -209,7 +209,7 @@ def conv_general_dilated(
     return out if sums == preferred else convert(out, preferred)
 
 
-def _bind(lhs: Value, rhs: Value, p: Conv):
+def _bind(lhs: Value, rhs: Value, p: ConvParams):
     return conv_general_dilated_p.bind(lhs, rhs, **p._asdict())
 
 
@@ -379,7 +379,7 @@ def _pick(shape: Sequence[int], spec: Sequence[int]) -> list[int]:
 def _conv_type(lhs: ShapedArray, rhs: ShapedArray, **params: Any):
     for i, aval in enumerate((lhs, rhs)):
         check_dtype("conv_general_dilated", aval, ANY, i)
-    p = Conv(**params)
+    p = ConvParams(**params)
     _check(lhs, rhs, p)
     preferred = p.preferred_element_type
     weak = lhs.weak_type and rhs.weak_type and preferred is None
@@ -392,7 +392,9 @@ def _conv_type(lhs: ShapedArray, rhs: ShapedArray, **params: Any):
     )
 
 
-def _out_shape(lhs_shape: Sequence[int], rhs_shape: Sequence[int], p: Conv) -> tuple[int, ...]:
+def _out_shape(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], p: ConvParams
+) -> tuple[int, ...]:
     lhs, rhs, out = p.dimension_numbers
     sizes = (
         lhs_shape[lhs[0]] // p.batch_group_count,
@@ -402,7 +404,7 @@ def _out_shape(lhs_shape: Sequence[int], rhs_shape: Sequence[int], p: Conv) -> t
     return tuple(sizes[i] for i in inverse(out))
 
 
-def _check(lhs: ShapedArray, rhs: ShapedArray, p: Conv) -> None:
+def _check(lhs: ShapedArray, rhs: ShapedArray, p: ConvParams) -> None:
     numbers = p.dimension_numbers
     table = [
         ("lhs", lhs.str_short(), tuple(numbers.lhs_spec)),
@@ -435,7 +437,9 @@ def _check(lhs: ShapedArray, rhs: ShapedArray, p: Conv) -> None:
     _check_dtypes(lhs, rhs, p, fail)
 
 
-def _check_groups(lhs: ShapedArray, rhs: ShapedArray, p: Conv, fail: Callable[..., Any]) -> None:
+def _check_groups(
+    lhs: ShapedArray, rhs: ShapedArray, p: ConvParams, fail: Callable[..., Any]
+) -> None:
     numbers = p.dimension_numbers
     n, features, *_ = _pick(lhs.shape, numbers.lhs_spec)
     out_features, in_features, *_ = _pick(rhs.shape, numbers.rhs_spec)
@@ -453,7 +457,9 @@ def _check_groups(lhs: ShapedArray, rhs: ShapedArray, p: Conv, fail: Callable[..
         )
 
 
-def _check_dtypes(lhs: ShapedArray, rhs: ShapedArray, p: Conv, fail: Callable[..., Any]) -> None:
+def _check_dtypes(
+    lhs: ShapedArray, rhs: ShapedArray, p: ConvParams, fail: Callable[..., Any]
+) -> None:
     if lhs.dtype != rhs.dtype and p.preferred_element_type is None:
         raise TypeError(
             f"conv_general_dilated: requires arguments to have the same dtypes, got {lhs.dtype.name}, {rhs.dtype.name}.\n"
@@ -466,7 +472,7 @@ def _check_dtypes(lhs: ShapedArray, rhs: ShapedArray, p: Conv, fail: Callable[..
 
 @conv_general_dilated_p.def_reference
 def _conv_reference(lhs: NumPyArray, rhs: NumPyArray, **params: Any):
-    p = Conv(**params)
+    p = ConvParams(**params)
     numbers, out_dtype = p.dimension_numbers, p.preferred_element_type or lhs.dtype
     accumulate = sum_dtype(lhs.dtype, rhs.dtype, np.dtype(out_dtype))
     out_shape = _out_shape(lhs.shape, rhs.shape, p)
@@ -539,7 +545,7 @@ def _conv_transpose(ct: Value, lhs: Value, rhs: Value, **params: Any):
     """Return the cotangents, which have the types of their operands even with
     `preferred_element_type`.
     """
-    p = Conv(**params)._replace(preferred_element_type=None)
+    p = ConvParams(**params)._replace(preferred_element_type=None)
     lhs_shape, rhs_shape = [x.aval.shape if is_undef(x) else typeof(x).shape for x in (lhs, rhs)]
     n, k, o = [
         _pick(shape, spec)[2:]
@@ -558,7 +564,7 @@ def _conv_transpose(ct: Value, lhs: Value, rhs: Value, **params: Any):
     return [None, _rhs_cotangent(ct, lhs, rhs.aval, p, tuple(pads))]
 
 
-def _mixed_conv(x: Value, y: Value, dtype: dtypes.DType, p: Conv):
+def _mixed_conv(x: Value, y: Value, dtype: dtypes.DType, p: ConvParams):
     """Return a convolution of operands of possibly different dtypes, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
     wide = a if a == b else sum_dtype(a, b, dtype)
@@ -573,7 +579,7 @@ def _group(x: Value, dim: int, groups: int):
     )
 
 
-def _lhs_cotangent(ct: Value, aval: ShapedArray, rhs: Value, p: Conv, pads: tuple[Any, ...]):
+def _lhs_cotangent(ct: Value, aval: ShapedArray, rhs: Value, p: ConvParams, pads: tuple[Any, ...]):
     """Convolve ct, spread by the strides, with the flipped kernel whose features are exchanged."""
     numbers = p.dimension_numbers
     groups = max(p.feature_group_count, p.batch_group_count)
@@ -603,7 +609,7 @@ def _lhs_cotangent(ct: Value, aval: ShapedArray, rhs: Value, p: Conv, pads: tupl
     return out
 
 
-def _rhs_cotangent(ct: Value, lhs: Value, aval: ShapedArray, p: Conv, pads: tuple[Any, ...]):
+def _rhs_cotangent(ct: Value, lhs: Value, aval: ShapedArray, p: ConvParams, pads: tuple[Any, ...]):
     """Convolve the image with ct as kernel, summed over the batch.
 
     Strides and kernel dilation are exchanged.
@@ -700,7 +706,7 @@ def _conv_batch(
 @conv_general_dilated_p.def_factors
 def _conv_factors(in_avals: Avals, out_avals: Avals, **params: Any):
     lhs, rhs = in_avals
-    p = Conv(**params)
+    p = ConvParams(**params)
     numbers = p.dimension_numbers
     b = RuleBuilder()
     n, _, *image = _pick(lhs.shape, numbers.lhs_spec)

@@ -45,7 +45,7 @@ from weft._engine.util.trees.narrowing import is_integer
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
     from weft._engine.ops.rule_types import (
@@ -247,7 +247,7 @@ def _start(index: Value, size: int, wraps: bool):
 
 
 def _clamped_starts(
-    b: Builder, starts: Sequence[ElementReader], shape: Sequence[int], sizes: Sequence[int]
+    b: LoopsBuilder, starts: Sequence[ElementReader], shape: Sequence[int], sizes: Sequence[int]
 ):
     """Return run-time start indices as i64, clamped so that the window of `sizes` is inside
     `shape`.
@@ -354,7 +354,7 @@ def _dynamic_slice_factors(in_avals: Avals, out_avals: Avals, *, slice_sizes: In
 
 @dynamic_slice_p.def_lower
 def _dynamic_slice_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     *starts: ElementReader,
@@ -453,7 +453,7 @@ def _dynamic_update_slice_factors(in_avals: Avals, out_avals: Avals):
 
 @dynamic_update_slice_p.def_lower
 def _dynamic_update_slice_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     update: ElementReader,

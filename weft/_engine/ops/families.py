@@ -31,13 +31,13 @@ from weft._engine.core.primitive import (
     declare_unsupported,
     registry,
 )
-from weft._engine.core.scalars import exact
+from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.cpython.code_objects import caller_globals, rename
 from weft._engine.ir.factors import FactorRule, elementwise_rule
 from weft._engine.ir.registry import ScalarFunction, functions
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.placement import laid_out_as
+from weft._engine.ops.placement import reshard_like
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError, describe
 from weft._engine.util.source import user_frame
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ops.rule_types import (
         Array,
         ArrayLike,
@@ -178,7 +178,7 @@ def zeros(aval: ShapedArray) -> Any:
     """Return zeros of type `aval`."""
     if aval.dtype == dtypes.float0:
         return np.zeros(aval.shape, dtypes.float0)
-    blank = laid_out_as(broadcast(exact(0, aval.dtype), aval.shape), aval)
+    blank = reshard_like(broadcast(scalar_of_dtype(0, aval.dtype), aval.shape), aval)
     return cast(blank, aval.vma) if aval.vma else blank
 
 
@@ -257,7 +257,7 @@ def _match_dtypes(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any,
     adapts = [a.weak_type and a.ndim == 0 for a in avals]
     fixed = [a for a, flexible in zip(avals, adapts) if not flexible]
     if any(a.dtype != fixed[0].dtype for a in fixed):
-        return _with_whole_numbers(args, avals)
+        return _match_numpy_scalars(args, avals)
     if fixed:
         target = next((a for a in fixed if not a.weak_type), fixed[0])
     else:
@@ -267,14 +267,14 @@ def _match_dtypes(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any,
     )
 
 
-def _with_whole_numbers(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any, ...]:
+def _match_numpy_scalars(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any, ...]:
     """Match operands of different dtypes if NumPy scalars keep theirs.
 
     Without x64, 64-bit scalars count as 32-bit ones, but not among 64-bit arrays. If nothing
     matches, the type rule reports the dtypes.
     """
     whole: list[Any] = [
-        exact(x, x.dtype) if is_numpy_scalar(x) and x.dtype != a.dtype else x
+        scalar_of_dtype(x, x.dtype) if is_numpy_scalar(x) and x.dtype != a.dtype else x
         for x, a in zip(args, avals)
     ]
     return match_dtypes(*whole) if any(x is not y for x, y in zip(args, whole)) else args
@@ -300,7 +300,7 @@ def _adopt(x: Any, aval: ShapedArray, target: ShapedArray) -> Any:
         return (
             weak
             if target.weak_type and typeof(weak).dtype == target.dtype
-            else exact(x, target.dtype)
+            else scalar_of_dtype(x, target.dtype)
         )
     return registry["convert_element_type"].bind(
         x, new_dtype=target.dtype, weak_type=target.weak_type, sharding=None
@@ -315,7 +315,7 @@ def is_narrow(dtype: Any) -> bool:
     return dtype.itemsize <= 2 and dtypes.kinds[dtype] == "f"
 
 
-def widened(fn: Callable[..., Any]) -> Callable[..., Any]:
+def in_float32(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return `fn` on NumPy values; floats of at most 16 bits are computed in float32."""
 
     @functools.wraps(fn)
@@ -440,7 +440,7 @@ def _transpose_rule(per_operand: Sequence[OperandRule | EllipsisType | None]) ->
                 Zero(x.aval.to_tangent_aval()) if type(x) is UndefPrimal else None for x in args
             ]
         out: list[Value] = []
-        for x, rule in zip(args, _stretch_to(per_operand, len(args))):
+        for x, rule in zip(args, _expand_rules(per_operand, len(args))):
             if type(x) is not UndefPrimal:
                 out.append(None)
                 continue
@@ -457,7 +457,7 @@ def broadcast_like(x: Any, y: Any) -> Any:
     return broadcast(x, typeof(y).shape)
 
 
-def _stretch_to(rules: Sequence[Any], count: int) -> Sequence[Callable[..., Any] | None]:
+def _expand_rules(rules: Sequence[Any], count: int) -> Sequence[Callable[..., Any] | None]:
     """Expand a rule list that ends in `...`, which repeats its last rule."""
     if rules and rules[-1] is Ellipsis:
         rules = list(rules[:-1])
@@ -474,7 +474,7 @@ def _jvp_rule(
         if total.aval.dtype == dtypes.float0:
             return out, total
         shape = typeof(out).shape
-        for t, rule in zip(tangents, _stretch_to(per_operand, len(primals))):
+        for t, rule in zip(tangents, _expand_rules(per_operand, len(primals))):
             if type(t) is not Zero and rule is not None:
                 term = rule(t, out, *primals, **params)
                 if type(term) is not Zero:
@@ -543,7 +543,7 @@ def elementwise(
     def rules(p: Primitive) -> dict[str, Any]:
         return {
             "type": type_rule or elementwise_type(name, dtypes, result),
-            "reference": widened(reference) if widen else reference,
+            "reference": in_float32(reference) if widen else reference,
             "batch": batch_elementwise(p),
             "factors": _elementwise_factors(linear_ins, additive),
             "lower": lower or elementwise_lowering(emit or name),
@@ -580,7 +580,7 @@ def elementwise_lowering(emit: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return the lowering of an elementwise op: scalar code on elements at one position."""
 
     def lower(
-        b: Builder,
+        b: LoopsBuilder,
         index: ElementIndex,
         *inputs: ElementReader,
         in_avals: Avals,
@@ -671,12 +671,12 @@ def unary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]
 
 def binary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
     """Return the public function of two operands, with matched dtypes, that applies `primitive`."""
-    return of_one_kind(
+    return with_matching_kinds(
         _apply(primitive, name or primitive.name, ("x", "y"), text, caller_globals())
     )
 
 
-def of_one_kind(fun: Callable[..., Any]) -> Callable[..., Any]:
+def with_matching_kinds(fun: Callable[..., Any]) -> Callable[..., Any]:
     """Return `fun` of two operands with a public form that refuses Python numbers of two kinds.
 
     Neither number has a dtype that the other could take. Formulas of weft's own, which receive

@@ -38,7 +38,7 @@ from weft._engine.util.source import named
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ops.rule_types import (
         Array,
         ArrayLike,
@@ -167,10 +167,10 @@ def _gather_jvp(primals: Values, tangents: Values, **params: Any):
     out = gather_p.bind(*primals, **params)
     if type(tangents[0]) is Zero:
         return out, families.zero_tangent(out)
-    return out, gather_p.bind(tangents[0], primals[1], **_filled_with_zero(params))
+    return out, gather_p.bind(tangents[0], primals[1], **_with_zero_fill(params))
 
 
-def _filled_with_zero(params: dict[str, Any]) -> dict[str, Any]:
+def _with_zero_fill(params: dict[str, Any]) -> dict[str, Any]:
     return dict(params, fill_value=0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None)
 
 
@@ -187,7 +187,7 @@ def _gather_transpose(
     **_params: Any,
 ):
     if _picks_one_of_each_row(operand.aval, indices, dimension_numbers):
-        return [_put_into_rows(ct, operand.aval, indices, dimension_numbers, mode), None]
+        return [_one_element_per_row(ct, operand.aval, indices, dimension_numbers, mode), None]
     numbers = ScatterDimensionNumbers(*dimension_numbers)
     out = scatter_add_p.bind(
         families.zeros(operand.aval.update(dtype=typeof(ct).dtype)),
@@ -215,7 +215,7 @@ def _picks_one_of_each_row(aval: ShapedArray, indices: Value, n: GatherDimension
     )
 
 
-def _put_into_rows(
+def _one_element_per_row(
     ct: Value, aval: ShapedArray, indices: Value, n: GatherDimensionNumbers, mode: GatherScatterMode
 ):
     """Return zeros with one element of `ct` in each row.
@@ -317,7 +317,7 @@ def _gather_factors(
 
 @gather_p.def_lower
 def _gather_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     indices: ElementReader,
@@ -671,7 +671,7 @@ def _scatter_jvp(primals: Values, tangents: Values, **params: Any):
             t_x, indices, families.zeros(typeof(t_x).update(shape=typeof(updates).shape)), **params
         )
     if type(t_updates) is not Zero:
-        won = mul(t_updates, _winners(x, indices, updates, params, typeof(t_updates).dtype))
+        won = mul(t_updates, _last_writers(x, indices, updates, params, typeof(t_updates).dtype))
         total = families.add_tangents(
             total,
             scatter_add_p.bind(
@@ -681,7 +681,7 @@ def _scatter_jvp(primals: Values, tangents: Values, **params: Any):
     return out, total
 
 
-def _winners(
+def _last_writers(
     x: Value, indices: Value, updates: Value, params: dict[str, Any], dtype: np.dtype[Any]
 ):
     """Return 1 for each update whose value remains when several are written to one place, else 0."""

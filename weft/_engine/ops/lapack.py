@@ -107,12 +107,12 @@ def real_of(dtype: np.dtype[Any]) -> np.dtype:
     )
 
 
-def work_of(dtype: dtypes.DTypeLike, count: int) -> tuple[Any, ...]:
+def workspace_arguments(dtype: dtypes.DTypeLike, count: int) -> tuple[Any, ...]:
     """Return two arguments of a routine: workspace and its size."""
     return (("work", np.dtype(dtype).name, count), count)
 
 
-def unless_failed(info: Value, *values: Value) -> list[Any]:
+def nan_if_failed(info: Value, *values: Value) -> list[Any]:
     """Return `values`, with NaN where `info` is not 0."""
     fine = eq(info, full(typeof(info).shape, 0, np.int32))
     out: list[Value] = []
@@ -123,7 +123,7 @@ def unless_failed(info: Value, *values: Value) -> list[Any]:
     return out
 
 
-def _columns_made(x: Value, count: int):
+def _resize_rows(x: Value, count: int):
     """Return the matrices `x`, cut or padded with zeros to `count` rows."""
     rows = typeof(x).shape[-2]
     if count <= rows:
@@ -147,7 +147,7 @@ def cholesky(x: Value):
     if n == 0:
         return x
     factor, info = call_routine("potrf", [x], ("U", n, "y0", n, "y1"), [((), np.int32)])
-    return unless_failed(info, tril(factor))[0]
+    return nan_if_failed(info, tril(factor))[0]
 
 
 def triangular_solve(
@@ -200,7 +200,7 @@ def lu(x: Value) -> list[Any]:
     return [
         matrix_transpose(packed),
         sub(pivots, full(typeof(pivots).shape, 1, np.int32)),
-        _exchange(pivots, m),
+        _apply_exchanges(pivots, m),
     ]
 
 
@@ -211,10 +211,10 @@ def lu_pivots_to_permutation(pivots: Value, *, permutation_size: int):
         return broadcasted_iota(aval.dtype, (*aval.shape[:-1], permutation_size), aval.ndim - 1)
     counted = convert_element_type(pivots, np.int32)
     counted = add(counted, full(aval.shape, 1, np.int32))
-    return convert_element_type(_exchange(counted, permutation_size), aval.dtype)
+    return convert_element_type(_apply_exchanges(counted, permutation_size), aval.dtype)
 
 
-def _exchange(pivots: Value, size: int):
+def _apply_exchanges(pivots: Value, size: int):
     """Return the numbers below `size` after exchanges; `pivots` count from 1.
 
     The routine moves them as floats, which represent them exactly.
@@ -245,7 +245,7 @@ def qr(x: Value, *, pivoting: bool, full_matrices: bool) -> list[Any]:
             m,
             "y1",
             "y2",
-            *work_of(dtype, 2 * n + (n + 1) * BLOCK),
+            *workspace_arguments(dtype, 2 * n + (n + 1) * BLOCK),
             *scratch,
             "y3",
         )
@@ -255,17 +255,17 @@ def qr(x: Value, *, pivoting: bool, full_matrices: bool) -> list[Any]:
         order = [sub(pivots, full(typeof(pivots).shape, 1, np.int32))]
     else:
         packed, tau = _reflectors(turned, m, n)
-    arguments = (m, columns, k, "y0", m, "x1", *work_of(dtype, columns * BLOCK), "y1")
+    arguments = (m, columns, k, "y0", m, "x1", *workspace_arguments(dtype, columns * BLOCK), "y1")
     q, _ = call_routine(
-        "orgqr ungqr", [_columns_made(packed, columns), tau], arguments, [((), np.int32)]
+        "orgqr ungqr", [_resize_rows(packed, columns), tau], arguments, [((), np.int32)]
     )
-    return [matrix_transpose(q), _columns_made(triu(matrix_transpose(packed)), columns), *order]
+    return [matrix_transpose(q), _resize_rows(triu(matrix_transpose(packed)), columns), *order]
 
 
 def _reflectors(turned: Value, m: int, n: int) -> list[Any]:
     """Return R with the reflectors of Q, and their scalar factors, for column-major matrices."""
     dtype = typeof(turned).dtype
-    arguments = (m, n, "y0", m, "y1", *work_of(dtype, n * BLOCK), "y2")
+    arguments = (m, n, "y0", m, "y1", *workspace_arguments(dtype, n * BLOCK), "y2")
     return call_routine("geqrf", [turned], arguments, [((min(m, n),), dtype), ((), np.int32)])[:2]
 
 
@@ -288,9 +288,12 @@ def eigh(x: Value, *, lower: bool, sort_eigenvalues: bool) -> list[Any]:
         return [x, zeros_of(x, 0, dtype=real_of(dtype))]
     whole, square = 1 + 6 * n + 2 * n * n, n * n
     if is_complex(x):
-        scratch = (*work_of(dtype, square + (BLOCK + 2) * n), *work_of(real_of(dtype), whole))
+        scratch = (
+            *workspace_arguments(dtype, square + (BLOCK + 2) * n),
+            *workspace_arguments(real_of(dtype), whole),
+        )
     else:
-        scratch = work_of(dtype, whole + BLOCK * n)
+        scratch = workspace_arguments(dtype, whole + BLOCK * n)
     arguments = (
         "V",
         "L" if lower else "U",
@@ -299,13 +302,13 @@ def eigh(x: Value, *, lower: bool, sort_eigenvalues: bool) -> list[Any]:
         n,
         "y1",
         *scratch,
-        *work_of(np.int32, 3 + 5 * n),
+        *workspace_arguments(np.int32, 3 + 5 * n),
         "y2",
     )
     v, w, info = call_routine(
         "syevd heevd", [matrix_transpose(x)], arguments, [((n,), real_of(dtype)), ((), np.int32)]
     )
-    return unless_failed(info, matrix_transpose(v), w)
+    return nan_if_failed(info, matrix_transpose(v), w)
 
 
 def svd(x: Value, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = False) -> list[Any]:
@@ -325,7 +328,7 @@ def svd(x: Value, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = 
         ]
     spread = BLOCK * (m + n) + max(m, n)
     job = ("A" if full_matrices else "S") if compute_uv else "N"
-    scratch = work_of(dtype, spread + 7 * k + (4 * k * k if compute_uv else 0))
+    scratch = workspace_arguments(dtype, spread + 7 * k + (4 * k * k if compute_uv else 0))
     if is_complex(x):
         scratch = (
             *scratch,
@@ -338,7 +341,7 @@ def svd(x: Value, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = 
     vectors = ("y2", m, "y3", right) if compute_uv else ("y1", m, "y1", right)
     jobs, scratch = (job,), (*scratch, ("work", "int32", 8 * k))
     if steps_of_qr:
-        work = work_of(dtype, spread + 5 * k)
+        work = workspace_arguments(dtype, spread + 5 * k)
         jobs, scratch = (job, job), (*work, *[("work", real.name, 5 * k)] * is_complex(x))
     info_at = f"y{4 if compute_uv else 2}"
     arguments = (*jobs, m, n, "y0", m, "y1", *vectors, *scratch, info_at)
@@ -347,4 +350,4 @@ def svd(x: Value, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = 
     _, s, *vectors, info = call_routine(
         routine, [matrix_transpose(x)], arguments, [((k,), real), *cores, ((), np.int32)]
     )
-    return unless_failed(info, s, *map(matrix_transpose, vectors))
+    return nan_if_failed(info, s, *map(matrix_transpose, vectors))

@@ -29,9 +29,9 @@ from weft._engine.ops.lapack import (
     BLOCK,
     call_routine,
     identities,
+    nan_if_failed,
     real_of,
-    unless_failed,
-    work_of,
+    workspace_arguments,
     zeros_of,
 )
 from weft._engine.ops.layout import broadcast_in_dim, reshape
@@ -51,11 +51,11 @@ def hessenberg(x: Value) -> list[Any]:
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n < 2:
         return [x, zeros_of(x, max(n - 1, 0))]
-    arguments = (n, 1, n, "y0", n, "y1", *work_of(dtype, n * BLOCK), "y2")
+    arguments = (n, 1, n, "y0", n, "y1", *workspace_arguments(dtype, n * BLOCK), "y2")
     packed, taus, info = call_routine(
         "gehrd", [matrix_transpose(x)], arguments, [((n - 1,), dtype), _INFO]
     )
-    return unless_failed(info, matrix_transpose(packed), taus)
+    return nan_if_failed(info, matrix_transpose(packed), taus)
 
 
 def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
@@ -75,7 +75,7 @@ def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
         "y1",
         "y2",
         "y3",
-        *work_of(dtype, n * BLOCK),
+        *workspace_arguments(dtype, n * BLOCK),
         "y4",
     )
     rest = max(n - 1, 1)  # results without elements need no memory
@@ -87,7 +87,7 @@ def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
     )
     last = typeof(e).ndim - 1
     e, taus = [slice_in_dim(v, 0, n - 1, 1, last) for v in (e, taus)]
-    return unless_failed(info, matrix_transpose(packed), d, e, taus)
+    return nan_if_failed(info, matrix_transpose(packed), d, e, taus)
 
 
 def schur(x: Value, *, compute_schur_vectors: bool) -> list[Any]:
@@ -113,7 +113,7 @@ def schur(x: Value, *, compute_schur_vectors: bool) -> list[Any]:
         *names,
         vectors,
         n,
-        *work_of(dtype, (BLOCK + 3) * n),
+        *workspace_arguments(dtype, (BLOCK + 3) * n),
         *scratch,
         ("work", "int32", n),
         info,
@@ -123,7 +123,7 @@ def schur(x: Value, *, compute_schur_vectors: bool) -> list[Any]:
         "gees", [turned], arguments, [*values, ((n, n), dtype), _INFO]
     )
     status = select_n(fine, full(typeof(status).shape, 1, np.int32), status)
-    return unless_failed(
+    return nan_if_failed(
         status, *[matrix_transpose(v) for v in (form, q)[: 2 if compute_schur_vectors else 1]]
     )
 
@@ -136,9 +136,9 @@ def householder_product(a: Value, taus: Value):
         return a
     if k == 0:
         return identities(a, m, n)
-    arguments = (m, n, k, "y0", m, "x1", *work_of(typeof(a).dtype, n * BLOCK), "y1")
+    arguments = (m, n, k, "y0", m, "x1", *workspace_arguments(typeof(a).dtype, n * BLOCK), "y1")
     q, info = call_routine("orgqr ungqr", [matrix_transpose(a), taus], arguments, [_INFO])
-    return unless_failed(info, matrix_transpose(q))[0]
+    return nan_if_failed(info, matrix_transpose(q))[0]
 
 
 def ormqr(a: Value, taus: Value, c: Value, *, left: bool, transpose: bool):
@@ -158,13 +158,13 @@ def ormqr(a: Value, taus: Value, c: Value, *, left: bool, transpose: bool):
         "x2",
         "y0",
         m,
-        *work_of(typeof(a).dtype, (m + n) * BLOCK + 65 * BLOCK),
+        *workspace_arguments(typeof(a).dtype, (m + n) * BLOCK + 65 * BLOCK),
         "y1",
     )
     out, info = call_routine(
         "ormqr unmqr", [matrix_transpose(c), matrix_transpose(a), taus], arguments, [_INFO]
     )
-    return unless_failed(info, matrix_transpose(out))[0]
+    return nan_if_failed(info, matrix_transpose(out))[0]
 
 
 def tridiagonal_solve(dl: Value, d: Value, du: Value, b: Value):
@@ -183,7 +183,7 @@ def tridiagonal_solve(dl: Value, d: Value, du: Value, b: Value):
     at = n * columns
     arguments = (n, columns, ("y0", at + 1), ("y0", at + n), ("y0", at + 2 * n), "y0", n, "y1")
     out, info = call_routine("gtsv", [whole], arguments, [_INFO])
-    return unless_failed(info, matrix_transpose(slice_in_dim(out, 0, columns, 1, last)))[0]
+    return nan_if_failed(info, matrix_transpose(slice_in_dim(out, 0, columns, 1, last)))[0]
 
 
 def eig(
@@ -215,7 +215,7 @@ def eig(
             n,
             "y3",
             n,
-            *work_of(dtype, n * BLOCK),
+            *workspace_arguments(dtype, n * BLOCK),
             ("work", real_of(dtype).name, 2 * n),
             "y4",
         )
@@ -235,7 +235,7 @@ def eig(
             n,
             "y4",
             n,
-            *work_of(dtype, n * BLOCK),
+            *workspace_arguments(dtype, n * BLOCK),
             "y5",
         )
         _, wr, wi, *found, info = call_routine(
@@ -243,7 +243,7 @@ def eig(
         )
         w = complex_of(wr, wi)
         vectors = [_join(matrix_transpose(v), wi) for v, needed in zip(found, computed) if needed]
-    return unless_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
+    return nan_if_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
 
 
 def _join(v: Value, wi: Value):

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft._engine.core.annotations import cast
 from weft._engine.core.primitive import LayoutOp, Primitive, declare_unsupported, registry
-from weft._engine.core.scalars import exact
+from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.factors import FactorRule, RuleBuilder
 from weft._engine.ir.program_mesh import is_abstract
@@ -35,7 +35,7 @@ from weft._engine.util.trees.narrowing import class_of
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ops.rule_types import (
         Array,
         ArrayLike,
@@ -118,7 +118,7 @@ def _broadcast_factors(
 
 
 def _broadcast_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     in_aval: ShapedArray,
@@ -231,7 +231,7 @@ def _reshape_factors(
 
 
 def _reshape_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     in_aval: ShapedArray,
@@ -331,7 +331,7 @@ def _transpose_factors(
 
 
 def _transpose_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     in_aval: ShapedArray,
@@ -392,7 +392,7 @@ def _rev_factors(b: RuleBuilder, in_aval: ShapedArray, out_aval: ShapedArray, *,
 
 
 def _rev_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     in_aval: ShapedArray,
@@ -462,7 +462,7 @@ def _squeeze_factors(
 
 
 def _squeeze_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     in_aval: ShapedArray,
@@ -553,7 +553,7 @@ def _iota_factors(
 
 @iota_p.def_lower
 def _iota_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     *,
     in_avals: Avals,
@@ -627,7 +627,7 @@ def _dim_as_value_reference(*, size: int | SymbolicDim, dtype: dtypes.DTypeLike)
 
 @dim_as_value_p.def_lower
 def _dim_as_value_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     *,
     in_avals: Avals,
@@ -748,7 +748,7 @@ def full(
             fill_value, new_dtype=dtype, weak_type=weak, sharding=None
         )
         if weak or hasattr(class_of(fill_value), "aval")
-        else exact(fill_value, dtype)
+        else scalar_of_dtype(fill_value, dtype)
     )
     sizes = tuple([n if type(n) is int else as_size(n) for n in shape])
     fill = lambda: broadcast_in_dim_p.bind(value, shape=sizes, broadcast_dimensions=())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft._engine.ir.factors import RuleBuilder
 
 if TYPE_CHECKING:
-    from weft._engine.ir.build import Builder, IndexLike
+    from weft._engine.ir.build import IndexLike, LoopsBuilder
     from weft._engine.ops.rule_types import ElementIndex, Ints
 
 
@@ -29,7 +29,7 @@ def match_dims(b: RuleBuilder, source: Ints, target: Ints):
     if 0 in source or 0 in target:
         ins, outs = b.add_factors(source), b.add_factors(target)
         return [(f,) for f in ins], [(f,) for f in outs], dict.fromkeys(ins + outs, "replicate")
-    sides = (_Side(source), _Side(target))
+    sides = (_ShapeReader(source), _ShapeReader(target))
     special: dict[int, str] = {}
     while not all(side.at_end() for side in sides):
         left, right = sides
@@ -44,7 +44,7 @@ def match_dims(b: RuleBuilder, source: Ints, target: Ints):
     return sides[0].factors(), sides[1].factors(), special
 
 
-def _match_unit_dims(b: RuleBuilder, source: _Side, target: _Side) -> None:
+def _match_unit_dims(b: RuleBuilder, source: _ShapeReader, target: _ShapeReader) -> None:
     """Give dims of size 1 on both sides shared factors.
 
     Dims with as many elements before them are paired first, then the others in order.
@@ -66,14 +66,14 @@ def _match_unit_dims(b: RuleBuilder, source: _Side, target: _Side) -> None:
 
 
 def _share_unit_factor(
-    b: RuleBuilder, source: _Side, dim: int, target: _Side, partner: int
+    b: RuleBuilder, source: _ShapeReader, dim: int, target: _ShapeReader, partner: int
 ) -> None:
     f = b.new(1)
     source.dims[dim].append(f)
     target.dims[partner].append(f)
 
 
-class _Side:
+class _ShapeReader:
     """A shape read from major to minor; `rest` is the unread size of the current dim."""
 
     def __init__(self, shape: Ints):
@@ -111,11 +111,11 @@ class _Side:
         return found
 
 
-def _take_group(b: RuleBuilder, left: _Side, right: _Side) -> list[int]:
+def _take_group(b: RuleBuilder, left: _ShapeReader, right: _ShapeReader) -> list[int]:
     """Give separate factors to dims of both sides until both cover the same number of elements."""
     made: list[int] = []
 
-    def consume(side: _Side) -> int:
+    def consume(side: _ShapeReader) -> int:
         size = side.rest
         made.append(b.new(size))
         side.take(made[-1], size)
@@ -128,7 +128,7 @@ def _take_group(b: RuleBuilder, left: _Side, right: _Side) -> list[int]:
     return made
 
 
-def reindex(b: Builder, index: ElementIndex, source: Ints, target: Ints) -> tuple[Any, ...]:
+def reindex(b: LoopsBuilder, index: ElementIndex, source: Ints, target: Ints) -> tuple[Any, ...]:
     """Return the index in shape `target` of the element at `index` of shape `source`, by groups of
     matching dims.
     """
@@ -155,7 +155,7 @@ def reindex(b: Builder, index: ElementIndex, source: Ints, target: Ints) -> tupl
     return tuple(out)
 
 
-def _unravel(b: Builder, flat: IndexLike, shape: Ints) -> list[Any]:
+def _unravel(b: LoopsBuilder, flat: IndexLike, shape: Ints) -> list[Any]:
     if len(shape) == 1:
         return [flat]
     out: list[IndexLike] = []

@@ -19,16 +19,16 @@ from weft._engine.core.primitive import (
     BarrierOp,
     ConstraintOp,
     ElementwiseOp,
+    PartialTermsOp,
     Primitive,
-    TermsOp,
     declare_unsupported,
 )
 from weft._engine.core.trace import (
     UndefPrimal,
     Zero,
-    allow_unspecified_shardings,
+    allow_open_shardings,
+    leave_unreduced,
     typeof,
-    unreduced_scope,
 )
 from weft._engine.ir.explicit import dual, type_sharding
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
@@ -42,7 +42,7 @@ from weft._engine.util.source import user_frame
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.factors import FactorRule
     from weft._engine.ir.loops import Expr
     from weft._engine.ops.rule_types import (
@@ -66,7 +66,7 @@ def _operand(x: Value, **_: Any) -> Value:
     return x
 
 
-def _operand_element(b: Builder, index: ElementIndex, x: ElementReader, **_: Any) -> Expr:
+def _operand_element(b: LoopsBuilder, index: ElementIndex, x: ElementReader, **_: Any) -> Expr:
     return x(index)
 
 
@@ -227,13 +227,13 @@ def reshard(x: Value, sharding: NamedSharding):
 
     A sharding over automatic axes leaves the placement to the compiler.
     """
-    mesh = _as_made(sharding.mesh)
+    mesh = _context_mesh_of(sharding.mesh)
     if not mesh.explicit_axes and mesh not in typed_by_default:
         return x if typeof(x).explicit is None else mesh_cast(x, None)
     return reshard_p.bind(x, sharding=sharding)
 
 
-def _as_made(mesh: Any) -> Any:
+def _context_mesh_of(mesh: Any) -> Any:
     """Return the context mesh if it has the axes of `mesh`: it records whether its axis types were
     given.
     """
@@ -301,18 +301,18 @@ _batched_by_type(mesh_cast_p)
 #: params: sharding, of the first dim of the result. The terms of a sum over the devices along its
 #: axes, as entries of that dim. The compiler chooses them: the partial sums of the devices, or the
 #: value and zeros.
-terms_p = TermsOp("terms")
+terms_p = PartialTermsOp("terms")
 
 
 def terms(x: Value, mesh: Any, axes: tuple[Any, ...]):
     """Return the terms of `x` over the `axes` of `mesh`, in order, along a new first dim."""
     n, explicit = math.prod(mesh.shape[a] for a in axes), typeof(x).explicit
     if n == 1:
-        return repeat(x, mesh, axes)
+        return repeat_per_device(x, mesh, axes)
     if explicit is not None and set(axes) <= set(explicit.mesh.explicit_axes):
         return terms_p.bind(x, sharding=NamedSharding(mesh, PartitionSpec(axes)))
     aval = typeof(x)  # the type records no terms: they are the value and zeros
-    with allow_unspecified_shardings():
+    with allow_open_shardings():
         first = registry["broadcast_in_dim"].bind(
             x, shape=(1, *aval.shape), broadcast_dimensions=tuple(range(1, aval.ndim + 1))
         )
@@ -323,23 +323,23 @@ def terms(x: Value, mesh: Any, axes: tuple[Any, ...]):
         )
 
 
-def repeat(x: Value, mesh: Any, axes: tuple[Any, ...]):
+def repeat_per_device(x: Value, mesh: Any, axes: tuple[Any, ...]):
     """Return `x` repeated for each device along the `axes` of `mesh`, along a new first dim."""
     shape, made = (
         typeof(x).shape,
         _terms_type(typeof(x), sharding=NamedSharding(mesh, PartitionSpec(axes))),
     )
-    with allow_unspecified_shardings():
+    with allow_open_shardings():
         wide = registry["broadcast_in_dim"].bind(
             x, shape=made.shape, broadcast_dimensions=tuple(range(1, len(shape) + 1))
         )
-        return laid_out_as(wide, made)
+        return reshard_like(wide, made)
 
 
 def sum_of_terms(x: Value, axes: tuple[Any, ...]):
     """Return the sum (of bools: the logical or) of the entries of `x` along its first dim, its terms over the mesh axes `axes`."""
     reduction = "reduce_or" if typeof(x).dtype == np.bool_ else "reduce_sum"
-    with allow_unspecified_shardings(), unreduced_scope(frozenset(axes)):
+    with allow_open_shardings(), leave_unreduced(frozenset(axes)):
         return registry[reduction].bind(x, axes=(0,))
 
 
@@ -366,7 +366,7 @@ def _terms_reference(x: NumPyArray, *, sharding: NamedSharding):
 
 
 def _terms_transpose(ct: Value, x: UndefPrimal, *, sharding: NamedSharding):
-    with allow_unspecified_shardings():
+    with allow_open_shardings():
         shape = typeof(ct).shape
         first = registry["slice"].bind(
             ct, start_indices=(0,) * len(shape), limit_indices=(1, *shape[1:]), strides=None
@@ -404,7 +404,7 @@ terms_p.define(
 )
 
 
-def laid_out_as(x: Value, aval: ShapedArray, cotangent: bool = False):
+def reshard_like(x: Value, aval: ShapedArray, cotangent: bool = False):
     """Return `x` with the sharding in type `aval`, or the sharding of its cotangents, if there is
     one.
     """
@@ -446,7 +446,7 @@ def named_sharding(sharding: Any, what: str) -> NamedSharding:
     named = NamedSharding(mesh, sharding.spec if isinstance(sharding, NamedSharding) else sharding)
     refused = (
         {AxisType.Manual}
-        if _as_made(mesh) in typed_by_default
+        if _context_mesh_of(mesh) in typed_by_default
         else {AxisType.Manual, AxisType.Auto}
     )
     for axis, kind in zip(mesh.axis_names, mesh.axis_types):
@@ -482,9 +482,9 @@ def with_out_sharding(
     sharding = named_sharding(out_sharding, f"{what}: out_sharding")
     terms = sharding.spec.unreduced
     if not terms:
-        with allow_unspecified_shardings():
+        with allow_open_shardings():
             return reshard(compute(), sharding)
-    with allow_unspecified_shardings(), unreduced_scope(terms):
+    with allow_open_shardings(), leave_unreduced(terms):
         out = compute()
     if contracts and terms - _unreduced(out):
         raise ShardingTypeError(

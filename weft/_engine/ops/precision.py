@@ -18,7 +18,7 @@ from weft._engine.util import dtypes
 from weft._engine.util.trees.narrowing import class_of
 
 if TYPE_CHECKING:
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.loops import Expr
     from weft._engine.ops.rule_types import Array, ArrayLike, NumPyArray
 
@@ -52,7 +52,7 @@ def _reference(x: NumPyArray, *, exponent_bits: int, mantissa_bits: int):
     return np.where(size < smallest, np.copysign(np.zeros((), x.dtype), out), out).astype(x.dtype)
 
 
-def _emit(b: Builder, x: Expr, *, exponent_bits: int, mantissa_bits: int):
+def _emit(b: LoopsBuilder, x: Expr, *, exponent_bits: int, mantissa_bits: int):
     if x.type not in ("f32", "f64"):
         wide = _emit(b, b.cast(x, "f32"), exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
         return b.cast(wide, x.type)

@@ -154,11 +154,11 @@ def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]
     """
     n = typeof(xs[0]).shape[axis]
     if isinstance(n, SymbolicDim):
-        return _double(xs, combine, axis, n)
+        return _prefixes_by_doubling(xs, combine, axis, n)
     if n < 2:
         return xs
-    firsts = _every(xs, 0, n - 1, 2, axis)
-    pairs = combine(firsts, _every(xs, 1, n, 2, axis))
+    firsts = _strided_slices(xs, 0, n - 1, 2, axis)
+    pairs = combine(firsts, _strided_slices(xs, 1, n, 2, axis))
     for given, made in zip(firsts, pairs):
         if typeof(given).shape != typeof(made).shape:
             raise ValueError(
@@ -166,16 +166,18 @@ def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]
                 f"of two {typeof(given).str_short()}."
             )
     odd = prefixes(pairs, combine, axis)
-    first = _every(xs, 0, 1, 1, axis)
+    first = _strided_slices(xs, 0, 1, 1, axis)
     if n == 2:
         return [slicing.concatenate([f, o], axis) for f, o in zip(first, odd)]
-    before = odd if n % 2 else _every(odd, 0, n // 2 - 1, 1, axis)
-    later = combine(before, _every(xs, 2, n, 2, axis))
+    before = odd if n % 2 else _strided_slices(odd, 0, n // 2 - 1, 1, axis)
+    later = combine(before, _strided_slices(xs, 2, n, 2, axis))
     even = [slicing.concatenate([f, x], axis) for f, x in zip(first, later)]
     return [_interleave(e, o, axis) for e, o in zip(even, odd)]
 
 
-def _double(xs: list[Any], combine: Callable[..., Any], axis: int, n: SymbolicDim) -> list[Any]:
+def _prefixes_by_doubling(
+    xs: list[Any], combine: Callable[..., Any], axis: int, n: SymbolicDim
+) -> list[Any]:
     """Return prefixes along a dim of symbolic size: runs of 1, 2, 4, ... elements, up to the
     largest possible size.
     """
@@ -207,7 +209,7 @@ def _double(xs: list[Any], combine: Callable[..., Any], axis: int, n: SymbolicDi
     return xs
 
 
-def _every(xs: list[Any], start: int, stop: int, step: int, axis: int) -> list[Any]:
+def _strided_slices(xs: list[Any], start: int, stop: int, step: int, axis: int) -> list[Any]:
     return [slicing.slice_in_dim(x, start, stop, step, axis) for x in xs]
 
 

@@ -76,7 +76,7 @@ def ragged_dot(
     )
 
 
-def mask(
+def ragged_dot_by_masks(
     lhs: Value,
     rhs: Value,
     starts: Value,
@@ -118,7 +118,7 @@ def _mask(
     product: Callable[[Value, Value, DotNumbers], Value] = lambda x, y, numbers: dot_general_p.bind(
         x, y, dimension_numbers=numbers, **params
     )
-    return mask(lhs, rhs, starts, ends, rows, contracted, product)
+    return ragged_dot_by_masks(lhs, rhs, starts, ends, rows, contracted, product)
 
 
 # --- rules

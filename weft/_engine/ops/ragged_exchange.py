@@ -122,7 +122,7 @@ def _batch(
     if axis.name is not None and axis.name in axis_name:
         return _stack(axis, *args, *dims)
     args = [batch_dim_to_front(x, d, axis.size) for x, d in zip(args, dims)]
-    return _one_list(axis.size, *args, axis_name=axis_name), 0
+    return _combine_exchanges(axis.size, *args, axis_name=axis_name), 0
 
 
 def _stack(axis: BatchAxis, *given: Value, **params: Any):
@@ -133,7 +133,7 @@ def _stack(axis: BatchAxis, *given: Value, **params: Any):
     operand, output, *lists = [
         batch_dim_to_front(x, d, axis.size) for x, d in zip(given[:5], given[6:])
     ]
-    return _fill(output, operand, *(_by_target(x, axis.size) for x in lists)), 0
+    return _overwrite_rows(output, operand, *(_by_target(x, axis.size) for x in lists)), 0
 
 
 def _exchange(given: Value, **params: Any):
@@ -152,7 +152,7 @@ def _by_target(x: Any, n: int) -> Any:
     return reshape(transpose(reshape(x, (n, n, k)), (1, 0, 2)), (n, n * k))
 
 
-def _fill(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) -> Any:
+def _overwrite_rows(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) -> Any:
     """Return `outputs`, one per target, overwritten by slices of `operands`, one per sender.
 
     The lists are per target and list all senders in order.
@@ -193,11 +193,13 @@ def _several(
     for_me: Callable[[Value], Value] = lambda x: reshape(
         dynamic_slice_in_dim(gathered(x), mul(own, np.int32(k)), k, 1), (1, n * k)
     )
-    filled = _fill(reshape(output, (1, *aval.shape)), gathered(operand), *map(for_me, numbers[:3]))
+    filled = _overwrite_rows(
+        reshape(output, (1, *aval.shape)), gathered(operand), *map(for_me, numbers[:3])
+    )
     return reshape(filled, aval.shape)
 
 
-def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: Any) -> Any:
+def _combine_exchanges(count: int, operand: Any, output: Any, *numbers: Any, axis_name: Any) -> Any:
     """Combine `count` exchanges (dim 0 of all operands) into one, with their rows concatenated."""
     n = axes_size(axis_name)
     starts, sizes, targets, received = numbers

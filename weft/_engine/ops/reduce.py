@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.primitive import Primitive, ReduceOp, declare_unsupported, registry
-from weft._engine.core.scalars import exact
+from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import is_at_most, min_dim
@@ -126,7 +126,7 @@ def _shift(x: Value, by: int, axis: int, fill: complex):
     aval = typeof(x)
     by = min_dim(by, aval.shape[axis])
     config = tuple((by, -by, 0) if d == axis else (0, 0, 0) for d in range(aval.ndim))
-    return registry["pad"].bind(x, exact(fill, aval.dtype), padding_config=config)
+    return registry["pad"].bind(x, scalar_of_dtype(fill, aval.dtype), padding_config=config)
 
 
 def _reduce_min_max(

@@ -21,7 +21,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
 
 if TYPE_CHECKING:
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ops.rule_types import Avals, ElementIndex, ElementReader, NumPyArray, Value
 
 _U32 = np.dtype(np.uint32)
@@ -169,7 +169,7 @@ class _NumPyWords:
 class _EmittedWords:
     """Operations on words as scalars of Loops."""
 
-    def __init__(self, builder: Builder):
+    def __init__(self, builder: LoopsBuilder):
         self.b = builder
 
     def word(self, value: int):
@@ -221,7 +221,11 @@ def _define(
 
     @primitive.def_lower
     def _lower(
-        b: Builder, index: ElementIndex, *inputs: ElementReader, in_avals: Avals, out_avals: Avals
+        b: LoopsBuilder,
+        index: ElementIndex,
+        *inputs: ElementReader,
+        in_avals: Avals,
+        out_avals: Avals,
     ):
         return rounds(
             _EmittedWords(b), *(x(index if a.ndim else ()) for x, a in zip(inputs, in_avals))

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy.typing as npt
 
-from weft._engine.ir.build import Builder
+from weft._engine.ir.build import LoopsBuilder
 from weft._engine.ir.loops import Expr
 from weft._engine.ir.types import ShapedArray
 
@@ -68,9 +68,9 @@ Reference: TypeAlias = (
 )
 #: the scalar code of an elementwise op
 Emit: TypeAlias = (
-    Callable[[Builder, Expr], Expr]
-    | Callable[[Builder, Expr, Expr], Expr]
-    | Callable[[Builder, Expr, Expr, Expr], Expr]
+    Callable[[LoopsBuilder, Expr], Expr]
+    | Callable[[LoopsBuilder, Expr, Expr], Expr]
+    | Callable[[LoopsBuilder, Expr, Expr, Expr], Expr]
     | Callable[..., Any]
 )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.primitive import SliceOp
-from weft._engine.core.scalars import exact
+from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import SymbolicDim, as_int, max_dim
@@ -32,7 +32,7 @@ from weft._engine.util.trees.narrowing import class_of
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
     from weft._engine.ops.rule_types import (
@@ -229,7 +229,7 @@ def as_ints(values: Iterable[Any]) -> tuple[int, ...]:
 def _scalar_like(value: Value, aval: ShapedArray):
     """Return a rank-0 `value` in the dtype of `aval`; arrays and tracers must have it already."""
     if isinstance(value, (bool, int, float, complex)):
-        return exact(value, aval.dtype)
+        return scalar_of_dtype(value, aval.dtype)
     value_aval = typeof(value)
     return (
         convert_element_type(value, aval.dtype)
@@ -333,11 +333,11 @@ def _slice_factors(in_avals: Avals, out_avals: Avals, **params: Any):
         special=special,
         linear_ins=(0,),
         additive=True,
-        groups=_factor_pairs(ins, outs),
+        groups=_differing_factors(ins, outs),
     )
 
 
-def _factor_pairs(ins: Sequence[int], outs: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _differing_factors(ins: Sequence[int], outs: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Return the pairs of factors (result's, operand's) of dims whose factors differ."""
     return tuple((g, f) for f, g in zip(ins, outs) if f != g)
 
@@ -363,7 +363,7 @@ def shared_or_special(
 
 @slice_p.def_lower
 def _slice_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     *,
@@ -378,7 +378,7 @@ def _slice_lower(
 
 
 def zero_like(x: Value):
-    return exact(0, typeof(x).dtype)
+    return scalar_of_dtype(0, typeof(x).dtype)
 
 
 # --- pad
@@ -488,13 +488,13 @@ def _pad_factors(
         special=special,
         linear_ins=(0, 1),
         additive=True,
-        groups=_factor_pairs(ins, outs),
+        groups=_differing_factors(ins, outs),
     )
 
 
 @pad_p.def_lower
 def _pad_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     x: ElementReader,
     value: ElementReader,
@@ -594,7 +594,7 @@ def _concatenate_factors(in_avals: Avals, out_avals: Avals, *, dimension: int):
 
 @concatenate_p.def_lower
 def _concatenate_lower(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     *operands: ElementReader,
     in_avals: Avals,

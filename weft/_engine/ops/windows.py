@@ -19,7 +19,7 @@ from weft._engine.ops.families import shape_error
 from weft._engine.util import dtypes
 
 if TYPE_CHECKING:
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
     from weft._engine.ops.rule_types import ElementIndex, ElementReader, NumPyArray
@@ -186,7 +186,7 @@ def reference_positions(
 
 
 def window_position(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     indices: ElementReader,
     operand_shape: Sequence[int],
@@ -225,7 +225,7 @@ def window_position(
 
 
 def scatter_position(
-    b: Builder,
+    b: LoopsBuilder,
     index: ElementIndex,
     indices: ElementReader,
     operand_shape: Sequence[int],

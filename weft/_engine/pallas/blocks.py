@@ -153,10 +153,12 @@ def map_blocks(
                 "Write None for a dim of which a block has one element.",
             )
         )
-    return BlockMapping(aval, dims, _staged(spec.index_map, dims, origin, grid, scalars), origin)
+    return BlockMapping(
+        aval, dims, _stage_index_map(spec.index_map, dims, origin, grid, scalars), origin
+    )
 
 
-def _staged(
+def _stage_index_map(
     index_map: Callable | None,
     dims: tuple[BlockDim, ...],
     origin: str,

@@ -22,7 +22,7 @@ from weft._engine.control.call import jit_p
 from weft._engine.control.cond import cond_p
 from weft._engine.control.loops import fori_loop
 from weft._engine.control.scan import scan
-from weft._engine.core.interpret import evaluate, evaluate_by
+from weft._engine.core.interpret import evaluate, evaluate_with
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Tracer, typeof
@@ -115,7 +115,7 @@ def _starts(m: BlockMapping, ids: Sequence[Any], mapped: int, scalars: Sequence[
     return starts
 
 
-def _load_block(m: BlockMapping, x: Any, starts: Sequence[Any]) -> Any:
+def _read_block(m: BlockMapping, x: Any, starts: Sequence[Any]) -> Any:
     """Return the block of `x` that begins at `starts`, as the kernel sees it."""
     if m.sizes != typeof(x).shape:
         x = dynamic_slice_p.bind(
@@ -132,7 +132,7 @@ def _view_block(m: BlockMapping, x: Any) -> Any:
     return squeeze(x, gone) if gone else x
 
 
-def _put(m: BlockMapping, x: Any, block: Any, starts: Sequence[Any]) -> Any:
+def _write_block(m: BlockMapping, x: Any, block: Any, starts: Sequence[Any]) -> Any:
     """Return `x` with the block at `starts` replaced."""
     kept = [len(m.lead) + d for d, dim in enumerate(m.dims) if not isinstance(dim, Squeezed)]
     if len(kept) != len(m.sizes):
@@ -193,7 +193,7 @@ def _step(
 def _evaluate_known(jaxpr: Jaxpr, *args: Any) -> list:
     """Evaluate a program with constant folding: known conditions select their branch while
     tracing."""
-    return evaluate_by(_bind_known, jaxpr, args)
+    return evaluate_with(_bind_known, jaxpr, args)
 
 
 def _bind_known(eqn: Eqn, args: list) -> Sequence:
@@ -247,16 +247,18 @@ def _run_in_order(
             [_starts(m, ids, kernel.mapped, scalars) for m in some]
             for some in (kernel.ins, kernel.outs)
         )
-        blocks = [_load_block(m, x, s) for m, x, s in zip(kernel.ins, ins, in_starts)]
-        targets = [_load_block(m, y, s) for m, y, s in zip(kernel.outs, outs, out_starts)]
+        blocks = [_read_block(m, x, s) for m, x, s in zip(kernel.ins, ins, in_starts)]
+        targets = [_read_block(m, y, s) for m, y, s in zip(kernel.outs, outs, out_starts)]
         new_scalars, blocks, targets, scratch = _step(
             kernel, ids, grid, scalars, blocks, targets, scratch
         )
         new_ins = [
-            _put(m, x, b, s) if w else x
+            _write_block(m, x, b, s) if w else x
             for m, x, b, s, w in zip(kernel.ins, ins, blocks, in_starts, wrote_ins)
         ]
-        outs = [_put(m, y, b, s) for m, y, b, s in zip(kernel.outs, outs, targets, out_starts)]
+        outs = [
+            _write_block(m, y, b, s) for m, y, b, s in zip(kernel.outs, outs, targets, out_starts)
+        ]
         return (
             [new if w else old for new, old, w in zip(new_scalars, scalars, wrote_scalars)],
             new_ins,
@@ -310,7 +312,7 @@ def _independent(kernel: BlockKernel) -> _GridPlan | None:
         ):
             own.append(axis)
     rest = tuple([axis for axis in range(len(kernel.grid)) if axis not in own])
-    if not own or not _starts_afresh(kernel, own, rest):
+    if not own or not _is_scratch_private(kernel, own, rest):
         return None
     return _GridPlan(
         tuple(own), rest, tuple([tuple([d if d in own else None for d in dims]) for dims in axes])
@@ -342,7 +344,7 @@ def _owns(m: BlockMapping, dims: Sequence[int | None], axis: int, size: int, ali
     return size == blocks or (size < blocks and not aliased)
 
 
-def _starts_afresh(kernel: BlockKernel, own: Sequence[int], rest: Sequence[int]) -> bool:
+def _is_scratch_private(kernel: BlockKernel, own: Sequence[int], rest: Sequence[int]) -> bool:
     """Return True if scratch memory passes no value between parts: the user declares it, or the
     first iteration of a part does not read it."""
     if not kernel.scratch or set(own) <= kernel.parallel:
@@ -401,11 +403,11 @@ def _run_tiles(
     def part(_: Any, number: Any) -> tuple[None, list]:
         ids = _with_indices([ZERO] * len(grid), plan.own, number, own_sizes)
         blocks = [
-            _load_block(m, x, _starts(m, ids, kernel.mapped, scalars)) if f else None
+            _read_block(m, x, _starts(m, ids, kernel.mapped, scalars)) if f else None
             for m, x, f in zip(kernel.ins, ins, fixed)
         ]
         slabs = [
-            _begin(initial.get(i), shape, m, dims, ids, kernel.blank)
+            _initial_slab(initial.get(i), shape, m, dims, ids, kernel.blank)
             for i, (m, shape, dims) in enumerate(zip(kernel.outs, shapes, plan.indexed))
         ]
 
@@ -413,17 +415,17 @@ def _run_tiles(
             slabs, scratch = state
             here = _with_indices(ids, plan.rest, number, rest_sizes)
             sources = [
-                _load_block(m, x, _starts(m, here, kernel.mapped, scalars)) if b is None else b
+                _read_block(m, x, _starts(m, here, kernel.mapped, scalars)) if b is None else b
                 for m, x, b in zip(kernel.ins, ins, blocks)
             ]
             starts = [
                 _slab_starts(_starts(m, here, kernel.mapped, scalars), dims)
                 for m, dims in zip(kernel.outs, plan.indexed)
             ]
-            targets = [_load_block(m, y, s) for m, y, s in zip(kernel.outs, slabs, starts)]
+            targets = [_read_block(m, y, s) for m, y, s in zip(kernel.outs, slabs, starts)]
             _, _, targets, scratch = _step(kernel, here, grid, scalars, sources, targets, scratch)
             return [
-                _put(m, y, b, s) for m, y, b, s in zip(kernel.outs, slabs, targets, starts)
+                _write_block(m, y, b, s) for m, y, b, s in zip(kernel.outs, slabs, targets, starts)
             ], scratch
 
         return None, _repeat(rest_count, step, (slabs, _scratch(kernel)))[0]
@@ -445,7 +447,7 @@ def _slab(m: BlockMapping, dims: Sequence[int | None]) -> tuple[int, ...]:
     )
 
 
-def _begin(
+def _initial_slab(
     x: Any,
     shape: tuple[int, ...],
     m: BlockMapping,

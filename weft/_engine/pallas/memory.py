@@ -36,7 +36,7 @@ def _parts(ref: Any, idx: Any = None) -> tuple[Ref, tuple]:
     return ref, more
 
 
-class _RefElements:
+class _ReferenceElements:
     """Elements of a reference, which may be out of bounds: the whole value, the position along each
     dim (arrays that broadcast to `shape`, the shape of the result), and a function that writes the
     value back."""
@@ -143,7 +143,7 @@ def load(
             raise ValueError("load: `other` is the value of masked elements, so it needs a `mask`.")
         base, indices = _parts(ref, idx)
         return TransformedRef(base, indices)[...] if indices else base[...]
-    at = _RefElements(ref, idx)
+    at = _ReferenceElements(ref, idx)
     if at.positions:
         elements = (
             at.value[at.clip()]
@@ -170,7 +170,7 @@ def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], A
         old = part[...]
         part.set(val if how is None else wnp.asarray(how(old, val), old.dtype))
         return old
-    at = _RefElements(ref, idx)
+    at = _ReferenceElements(ref, idx)
     old = load(ref, idx, mask=mask)
     new = wnp.broadcast_to(wnp.asarray(val if how is None else how(old, val), old.dtype), at.shape)
     if not at.positions:

@@ -38,7 +38,7 @@ class Choices:
         return replace(self, **{kind: {**getattr(self, kind), var: spec}})
 
 
-def try_alternatives(
+def search_alternatives(
     found: Any, target_specs: Propagation, partitioned: Callable[[Choices], Any]
 ) -> Any:
     """Return `found` or a better partitioned program; `partitioned` returns the program for some choices, or None."""
@@ -77,7 +77,7 @@ def _suggestions(found: Any, target_specs: Propagation) -> Iterator[tuple[str, V
         r for r in found.records if r.value is not None and r.cause in ("operand", "loop", "output")
     ]
     for r in sorted(moves, key=lambda r: -r.bytes_per_device * r.count):
-        for kind, var, spec in _ways_out(r, target_specs, found.program.invars):
+        for kind, var, spec in _choices_avoiding(r, target_specs, found.program.invars):
             if kind == "early":
                 yield kind, var, spec
             elif not target_specs.is_fixed(var):
@@ -90,7 +90,7 @@ def _suggestions(found: Any, target_specs: Propagation) -> Iterator[tuple[str, V
                 )
 
 
-def _ways_out(
+def _choices_avoiding(
     r: CollectiveRecord, target_specs: Propagation, arguments: Sequence[Var]
 ) -> Iterator[tuple[str, Var, Spec]]:
     """Yield choices that would avoid the move `r`, except for results with the layout of an argument of equal type, such as a new state."""

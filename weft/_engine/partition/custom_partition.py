@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft._engine.control.custom_partition import PartitionRule, misfit
+from weft._engine.control.custom_partition import PartitionRule, partition_rule_error
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import derived_trace, eval_trace, extend_axis_env
 from weft._engine.ir.jaxpr import Eqn
@@ -63,7 +63,7 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     def flat(*xs: Any) -> list[Any]:
         leaves, structure = tree.tree_flatten(local(*tree.tree_unflatten(rule.in_tree, xs)))
         if structure != rule.out_tree:
-            raise misfit(
+            raise partition_rule_error(
                 rule,
                 "gives a function of blocks with other results than the whole",
                 [("blocks", structure), ("whole", rule.out_tree)],
@@ -94,7 +94,7 @@ def _call_rule(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> Se
             tree.tree_unflatten(rule.out_tree, results),
         )
     if not is_tuple_or_list(choice) or len(choice) != 4:
-        raise misfit(rule, f"gives {choice!r}", (), eqn)
+        raise partition_rule_error(rule, f"gives {choice!r}", (), eqn)
     return choice
 
 
@@ -125,7 +125,7 @@ def _run(
     for i, (value, place, var) in enumerate(zip(results, outs, eqn.outvars)):
         promised = outer.local_aval(var.aval, place)
         if value.aval.shape != promised.shape or value.aval.dtype != promised.dtype:
-            raise misfit(
+            raise partition_rule_error(
                 rule,
                 "gives blocks of another type than its result shardings say",
                 [

@@ -128,7 +128,7 @@ def _cut_to(x: Any, dim: int, size: int) -> Any:
     return slicing.slice_in_dim(x, 0, size, 1, dim)
 
 
-def mask(x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
+def mask_padding(x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
     """Return local `x` with `fill` in the padding of a dim of `size` elements that `axes` split unevenly."""
     aval = typeof(x)
     local = aval.shape[dim]

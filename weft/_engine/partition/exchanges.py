@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.interpret import evaluate, evaluate_by
+from weft._engine.core.interpret import evaluate, evaluate_with
 from weft._engine.core.primitive import CollectiveOp, ExchangeOp, LoopLike, Primitive, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import (
@@ -124,7 +124,7 @@ def combine(jaxpr: Jaxpr) -> Jaxpr:
         out = eqn.primitive.bind(*operands, **eqn.params)
         return out if eqn.primitive.multiple_results else [out]
 
-    return stage(lambda *args: evaluate_by(bind, ordered, args), jaxpr.in_avals, jaxpr.name)
+    return stage(lambda *args: evaluate_with(bind, ordered, args), jaxpr.in_avals, jaxpr.name)
 
 
 _together_p = ExchangeOp("exchanges", multiple_results=True, register=False)

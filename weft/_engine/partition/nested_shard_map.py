@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.interpret import evaluate_with
 from weft._engine.core.primitive import BatchAxis, CollectiveOp, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import extend_axis_env
@@ -129,7 +129,7 @@ def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
             return _bind_renamed(eqn, names, operands)
 
         def evaluated(*xs: Any) -> list[Any]:
-            return evaluate_by(bind, jaxpr, xs)
+            return evaluate_with(bind, jaxpr, xs)
 
         fun = evaluated
         for axis in gone:

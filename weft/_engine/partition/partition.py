@@ -29,9 +29,9 @@ from weft._engine.ir.program_mesh import (
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.specs import DimSpec, PartitionSpec, Spec, axis_parts
 from weft._engine.ir.types import ShapedArray
-from weft._engine.partition.alternatives import Choices, try_alternatives
+from weft._engine.partition.alternatives import Choices, search_alternatives
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
-from weft._engine.partition.propagation.propagate import ConflictResolution, Propagation, propagate
+from weft._engine.partition.propagation.propagate import ConflictRule, Propagation, propagate
 from weft._engine.partition.reshard import Placement
 from weft._engine.partition.rules.moves import match_moves
 from weft._engine.partition.shard_check import PartitionedProgram, check_partitioned
@@ -134,7 +134,7 @@ def partition(
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
     result, request, cuts = _partition(
-        _Request(
+        _PartitionAttempt(
             match_moves(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh, keeps_targets
         )
     )
@@ -169,7 +169,7 @@ def partition_with_layouts(
     computation costs as much as any other.
     """
     cost = replace(cost, repeated_latency=0)
-    request = _Request(
+    request = _PartitionAttempt(
         jaxpr,
         mesh,
         tuple(in_specs),
@@ -187,7 +187,7 @@ def partition_with_layouts(
 
 
 @record
-class _Request:
+class _PartitionAttempt:
     """A program to partition, a mesh, the given specs, and options."""
 
     program: Jaxpr
@@ -197,13 +197,13 @@ class _Request:
     cost: CostModel
     given: Mesh  # the user's mesh, of which `mesh` is a refinement
     keeps_targets: bool  # True if outputs without a given spec have their target spec
-    settling: ConflictResolution = ConflictResolution.BY_SIZE
+    settling: ConflictRule = ConflictRule.BY_SIZE
     splits_slices: bool = False  # True if axes of sliced dims split other dims of the slices
     layouts: Mapping[Var, Spec] = MappingProxyType({})  # additional layouts of inner variables
     #: forms of variables that are dropped after an equation
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = MappingProxyType({})
 
-    def refine(self, cuts: Mapping[Any, int]) -> _Request:
+    def refine(self, cuts: Mapping[Any, int]) -> _PartitionAttempt:
         """Return the request with each axis of `cuts` split into a major part of the given size and the rest."""
         mesh, parts = _refined_mesh(self.mesh, cuts)
         ins, outs = (
@@ -214,7 +214,9 @@ class _Request:
         return replace(self, mesh=mesh, in_specs=ins, out_specs=outs, layouts=layouts)
 
 
-def _partition(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
+def _partition(
+    request: _PartitionAttempt,
+) -> tuple[PartitionResult, _PartitionAttempt, dict[Any, int]]:
     """Return the partitioned program that sends least, the request on its mesh, and axes whose refinement would reduce communication.
 
     Each way of resolving conflicts of layouts yields another program, and so does each treatment of the axes of sliced dims.
@@ -226,16 +228,16 @@ def _partition(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, 
     return best, way.request, way.cuts
 
 
-def _ways(request: _Request) -> list[_Attempts]:
+def _ways(request: _PartitionAttempt) -> list[_Attempts]:
     """Return the attempts for each way of propagation that leads to different layouts.
 
     Slices are split by the axes of sliced dims only if that saves most of the bytes, because results would be split by them, too.
     """
-    request = replace(request, settling=ConflictResolution.BY_SIZE, splits_slices=False)
+    request = replace(request, settling=ConflictRule.BY_SIZE, splits_slices=False)
     first = _Attempts(*_propagate(request))
     ways, requests = [first], [request]
     if first.target_specs.conflicts:
-        requests.append(replace(request, settling=ConflictResolution.BY_REACH))
+        requests.append(replace(request, settling=ConflictRule.BY_REACH))
         _add_way(ways, requests[1])
     least = min(way.first.bytes_sent for way in ways)
     if least and first.target_specs.slices_split:
@@ -244,7 +246,7 @@ def _ways(request: _Request) -> list[_Attempts]:
     return ways
 
 
-def _add_way(ways: list[_Attempts], request: _Request, most: float = math.inf) -> None:
+def _add_way(ways: list[_Attempts], request: _PartitionAttempt, most: float = math.inf) -> None:
     """Add the attempts for `request`, if its layouts are new and its first program sends less than `most` bytes."""
     propagated = _propagate(request, ways[0])
     if all(
@@ -261,7 +263,7 @@ class _Attempts:
 
     def __init__(
         self,
-        request: _Request,
+        request: _PartitionAttempt,
         program: Jaxpr,
         target_specs: Propagation,
         earlier: _Attempts | None = None,
@@ -288,7 +290,7 @@ class _Attempts:
         ):  # other weights of target specs that were not requested may reduce communication
             weighted = {1.0: best, 0.5: self.partition(0.5), 2.0: self.partition(2.0)}
             weight = min(weighted, key=lambda weight: weighted[weight].bytes_sent)
-            best = try_alternatives(
+            best = search_alternatives(
                 weighted[weight],
                 self.target_specs,
                 lambda choices: self.with_choices(choices, weight),
@@ -366,8 +368,8 @@ class _Attempts:
 
 
 def _propagate(
-    request: _Request, earlier: _Attempts | None = None
-) -> tuple[_Request, Jaxpr, Propagation]:
+    request: _PartitionAttempt, earlier: _Attempts | None = None
+) -> tuple[_PartitionAttempt, Jaxpr, Propagation]:
     """Propagate; return the request and the program on the final axes, and the propagation.
 
     Axes are refined if a reshape splits a dim between the devices of one axis. The program of `earlier` attempts and its rules are
@@ -386,7 +388,7 @@ def _propagate(
 
 
 def _target_specs(
-    request: _Request,
+    request: _PartitionAttempt,
     program: Jaxpr,
     layouts: Iterable[tuple[Var, Spec]] = (),
     like: Propagation | None = None,

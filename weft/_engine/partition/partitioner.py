@@ -26,9 +26,9 @@ from weft._engine.core.primitive import (
     CustomOp,
     LayoutOp,
     LibraryOp,
+    PartialTermsOp,
     ProductOp,
     RegionOp,
-    TermsOp,
 )
 from weft._engine.core.trace import typeof
 from weft._engine.ir.collective_spec import (
@@ -39,7 +39,7 @@ from weft._engine.ir.collective_spec import (
 from weft._engine.ir.factors import FactorRule, OperandFactors
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.registry import registry
-from weft._engine.ir.specs import NO_AXES, Spec, join
+from weft._engine.ir.specs import NO_AXES, Spec, join_axis_parts
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import layout
 from weft._engine.partition import emit
@@ -314,7 +314,7 @@ class Partitioner:
             outs = self.special(self, eqn)
         elif isinstance(primitive, ConstraintOp):
             outs = [self.constrain(eqn)]
-        elif isinstance(primitive, TermsOp):
+        elif isinstance(primitive, PartialTermsOp):
             outs = [self.place_terms(eqn)]
         elif isinstance(primitive, BarrierOp):
             outs = self.hold(eqn)
@@ -710,7 +710,7 @@ class Partitioner:
                     and not is_even(rule.sizes[f], axes[f], self.sizes)
                 ):
                     fill = neutral_element(eqn, eqn.invars[i].aval.dtype)
-                    x = emit.mask(x, d, axes[f], rule.sizes[f], fill)
+                    x = emit.mask_padding(x, d, axes[f], rule.sizes[f], fill)
         return x
 
     def origin(
@@ -730,7 +730,7 @@ class Partitioner:
             return Origin(
                 Why(
                     "sum",
-                    f"{eqn.primitive} sums over a dim that is split over {', '.join(join(axes))}",
+                    f"{eqn.primitive} sums over a dim that is split over {', '.join(join_axis_parts(axes))}",
                     eqn,
                 ),
                 eqn.source,
@@ -757,7 +757,7 @@ class Partitioner:
             if spec is not None and f not in special:
                 why = Why(
                     "reduction",
-                    f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, join(mine)))}",
+                    f"{eqn.primitive} reduces over a dim that is split over {', '.join(map(str, join_axis_parts(mine)))}",
                     eqn,
                 )
                 n, parts = math.prod(self.sizes[a] for a in mine), outs

@@ -27,7 +27,7 @@ from weft._engine.ir.collective_spec import collective_axes, collective_bytes, s
 from weft._engine.ir.factors import OperandFactors
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.specs import PartitionSpec, Spec
-from weft._engine.ops.callback import CallbackLayout
+from weft._engine.ops.callback import CallbackSharding
 from weft._engine.partition import emit
 from weft._engine.partition.cost import Why
 from weft._engine.partition.padding import evenly_split
@@ -85,7 +85,7 @@ def callback(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     locals_ = [
         outer.materialize(v, p, "read", f"{eqn.primitive} reads it") for v, p in zip(values, places)
     ]
-    layout = CallbackLayout(
+    layout = CallbackSharding(
         tuple(p.dims for p in places),
         tuple(v.aval.shape for v in values),
         frozenset(outer.sizes) - outer.manual,

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.ir.collective_spec import COLLECTIVES, collective_bytes
-from weft._engine.ir.specs import DimSpec, Spec, join
+from weft._engine.ir.specs import DimSpec, Spec, join_axis_parts
 from weft._engine.partition.cost import DEFAULT
 from weft._engine.util.primes import prime_factors
 from weft._engine.util.record import record, replace
@@ -47,9 +47,11 @@ class Placement:
         return Placement((*self.dims[:d], axes, *self.dims[d + 1 :]), self.partial)
 
     def __str__(self) -> str:
-        body = ", ".join("*".join(map(str, join(axes))) if axes else "-" for axes in self.dims)
+        body = ", ".join(
+            "*".join(map(str, join_axis_parts(axes))) if axes else "-" for axes in self.dims
+        )
         return f"[{body}]" + (
-            f" + partial {{{', '.join(join(sorted(map(str, self.partial))))}}}"
+            f" + partial {{{', '.join(join_axis_parts(sorted(map(str, self.partial))))}}}"
             if self.partial
             else ""
         )

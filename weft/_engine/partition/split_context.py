@@ -20,7 +20,7 @@ from weft._engine.ops import collectives
 from weft._engine.ops.arithmetic import mul
 from weft._engine.ops.casting import convert_element_type
 from weft._engine.partition.cost import Why
-from weft._engine.partition.emit import Axes, mask
+from weft._engine.partition.emit import Axes, mask_padding
 from weft._engine.partition.reshard import Placement, ReshardStep
 from weft._engine.partition.rules.split_rule import split_rule_of
 
@@ -146,7 +146,7 @@ class SplitContext:
 
     def masked(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
         """Return this device's block `x` of a dim of `size` elements, with `fill` in its padding."""
-        return mask(x, dim, axes, size, fill) if axes and size % self.size(axes) else x
+        return mask_padding(x, dim, axes, size, fill) if axes and size % self.size(axes) else x
 
     def size(self, axes: Axes) -> int:
         """Return the number of devices along `axes`."""

@@ -147,7 +147,11 @@ class Candidates:
                 ]
         for option in map(self.with_one_leader, options):
             evenly_split = self.even(
-                {f: mine for f, mine in option.items() if not self.strays(f, mine, option)}
+                {
+                    f: mine
+                    for f, mine in option.items()
+                    if not self.is_unled_follower(f, mine, option)
+                }
             )
             if not rule.groups or self.context(self.eqn, rule, evenly_split).halos() is not None:
                 yield evenly_split
@@ -176,7 +180,7 @@ class Candidates:
                 led.update(followers)
         return remaining
 
-    def strays(self, f: int, mine: tuple[Any, ...], axes: FactorAxes) -> bool:
+    def is_unled_follower(self, f: int, mine: tuple[Any, ...], axes: FactorAxes) -> bool:
         """Return whether `f` is a follower that cannot be split alone, and none of its leaders is split like it."""
         leaders = [group[0] for group in self.rule.groups if f in group[1:]]
         if not leaders or any(axes.get(leader) == mine for leader in leaders):

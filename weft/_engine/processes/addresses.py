@@ -93,14 +93,16 @@ def choose_addresses(
         # Debian gives a machine's own name the address 127.0.1.1, which others cannot reach
         replacement = find_outward_address() if has_secret and is_own_name else None
         return (
-            _listen_on(address, numbers, port) if replacement is None else _same(replacement, port)
+            _listen_on(address, numbers, port)
+            if replacement is None
+            else _address_for_both(replacement, port)
         )
     local = [number for number in numbers if is_of_this_machine(number)]
     if has_secret:
         any_address = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
         return _listen_on(address, local or [any_address], port)
     if local:
-        return _same("127.0.0.1", port)
+        return _address_for_both("127.0.0.1", port)
     raise _make_secret_error(address)
 
 
@@ -108,7 +110,7 @@ def _listen_on(address: str, numbers: list[str], port: int) -> CoordinatorAddres
     return CoordinatorAddress(address, tuple(join_address(number, port) for number in numbers))
 
 
-def _same(host: str, port: int) -> CoordinatorAddress:
+def _address_for_both(host: str, port: int) -> CoordinatorAddress:
     return CoordinatorAddress(join_address(host, port), (join_address(host, port),))
 
 

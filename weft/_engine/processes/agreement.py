@@ -62,7 +62,7 @@ def check_versions(versions: Sequence[Mapping[str, str] | None], hosts: Sequence
                 (
                     name,
                     version,
-                    f"process{'es' * (len(ranks) > 1)} {failures._list_items(ranks)} on {where}",
+                    f"process{'es' * (len(ranks) > 1)} {failures._format_ranks(ranks)} on {where}",
                 )
             )
     if rows:
@@ -101,9 +101,9 @@ def check_program(
     replies = meet("", [fingerprint, brings])
     if len({one for one, _ in replies}) > 1:
         mine = lines()
-        hashes = meet(", hashes", [_short(text) for text, _ in mine])
+        hashes = meet(", hashes", [_hash_line(text) for text, _ in mine])
         if any(one != hashes[0] for one in hashes):
-            raise _difference(place, hashes, mine, lambda what: meet(", lines", what))
+            raise _make_difference_error(place, hashes, mine, lambda what: meet(", lines", what))
     return [one for _, one in replies]
 
 
@@ -113,11 +113,11 @@ def _current_processes() -> Any:
     return held[0]
 
 
-def _short(text: str) -> str:
+def _hash_line(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
-def _difference(
+def _make_difference_error(
     ranks: tuple[int, ...],
     hashes: list[list[str]],
     mine: list[tuple[str, str]],
@@ -155,9 +155,9 @@ def _difference(
     return ProcessFailureError(message, differ)
 
 
-def busy(text: str) -> Any:
+def report_progress(text: str) -> Any:
     """Return a context manager that reports `text` to ranks that wait for this process, so that they keep waiting."""
-    return _current_processes().busy(text)
+    return _current_processes().report_busy(text)
 
 
 @contextmanager

@@ -179,11 +179,11 @@ def _wait_to_shrink(
             link.send({"op": "beat"})
         for table, _ in link.receive(0.2) or ():
             if table["op"] == "answer":
-                return _shrunk(table, timeout)
+                return _parse_shrink_answer(table, timeout)
     raise TimeoutError("the coordinator does not answer")
 
 
-def _shrunk(table: dict[str, Any], timeout: float) -> tuple[int, tuple[int, ...]]:
+def _parse_shrink_answer(table: dict[str, Any], timeout: float) -> tuple[int, tuple[int, ...]]:
     """Return the new number of this rank and the former numbers of all ranks, or raise the error."""
     if table["ok"]:
         return table["rank"], tuple(table["ranks"])
@@ -352,7 +352,7 @@ class Client:
         ends = list(itertools.accumulate(table["sizes"], initial=0))
         return [(key, data[start:end]) for key, start, end in zip(table["keys"], ends, ends[1:])]
 
-    def live_ranks(self, ranks: Iterable[int], timeout: float = 600.0) -> dict[int, int]:
+    def find_living(self, ranks: Iterable[int], timeout: float = 600.0) -> dict[int, int]:
         """Return the living ranks among `ranks`, each with a number unique to its process.
 
         Waits until all living ranks of them have called this.
@@ -388,7 +388,7 @@ class Client:
         order of their new ones. Each remaining rank must connect again.
         """
         table, _ = self._request({"op": "shrink"}, timeout)
-        return _shrunk(table, timeout)
+        return _parse_shrink_answer(table, timeout)
 
     def heartbeat(self) -> None:
         """Send a sign of life; the thread of the connection does so at least every second."""
@@ -410,7 +410,7 @@ class Client:
         table, _ = self._request({"op": "absent", "ranks": list(ranks)}, 3.0)
         return {int(rank): facts for rank, facts in table.get("report", {}).items()}
 
-    def tell_error(self, text: str) -> None:
+    def report_error(self, text: str) -> None:
         """Report to all ranks that this rank raised an exception and ends."""
         with contextlib.suppress(OSError, ProcessFailureError):
             self._request({"op": "error", "text": text[-_MAX_REPORT:]}, 1.0)
@@ -609,7 +609,7 @@ class Client:
         elif op == "leaves":
             self.leaving.update(dict.fromkeys(table["ranks"], time.monotonic()))
         elif op == "stacks":
-            stack = failures.stacks()[:_MAX_REPORT]
+            stack = failures.format_stacks()[:_MAX_REPORT]
             self._send({"op": "stacks", "query": table["query"], "stack": stack, "at": self.at()})
 
     def _fail(self, failure: dict[str, Any]) -> None:

@@ -256,7 +256,7 @@ class Coordinator:
         if gone:
             self._send(peer, {"op": "leaves", "ranks": gone})
 
-    def lose(self, connection: Connection) -> None:
+    def handle_disconnect(self, connection: Connection) -> None:
         """Handle the end of a connection: its process may have ended, or may reconnect."""
         peer: _Peer | None = connection.peer
         if peer is None or peer.connection is not connection:

@@ -17,10 +17,10 @@ from weft._engine.util.errors import ProcessFailureError, describe
 _OURS = ("weft/_engine/processes/", "threading.py")
 
 
-def _list_items(ranks: Iterable[int]) -> str:
+def _format_ranks(ranks: Iterable[int]) -> str:
     """Return ranks as text; a run of consecutive ranks is written as its ends.
 
-    >>> _list_items([0, 1, 2, 5])
+    >>> _format_ranks([0, 1, 2, 5])
     '0-2, 5'
     """
     runs: list[list[int]] = []
@@ -34,7 +34,7 @@ def _list_items(ranks: Iterable[int]) -> str:
     )
 
 
-def indent(text: str, by: str = "    ") -> list[str]:
+def indent_lines(text: str, by: str = "    ") -> list[str]:
     """Return the indented lines of a text."""
     return [by + line for line in text.rstrip().splitlines()]
 
@@ -57,7 +57,7 @@ def of_rank(failure: dict[str, Any], waits_for: str = "", where: str = "") -> Pr
     if waits_for:
         table.append(("awaited here", waits_for))
     if kind == "raised":
-        table += ["what it raised:", *indent(text, "  ")]
+        table += ["what it raised:", *indent_lines(text, "  ")]
     ranks = () if rank is None or rank < 0 else (rank,)
     return ProcessFailureError(
         describe(
@@ -80,8 +80,8 @@ def of_minority(left: Sequence[int], unproven: Sequence[int]) -> ProcessFailureE
             "distributed.shrink",
             "too few processes are left to continue without the others.",
             [
-                ("left", f"processes {_list_items(left)}"),
-                ("may still run", f"processes {_list_items(unproven)}"),
+                ("left", f"processes {_format_ranks(left)}"),
+                ("may still run", f"processes {_format_ranks(unproven)}"),
             ],
             None,
             "After a failure of the network at most one side continues: the one with most of the processes whose end is not certain.",
@@ -102,8 +102,8 @@ def of_absence(
 ) -> ProcessFailureError:
     """Return the error about ranks that did not arrive in time, with what they were doing instead."""
     table: list[Any] = [
-        ("arrived", f"processes {_list_items(arrived)}"),
-        ("absent", f"processes {_list_items(absent)}"),
+        ("arrived", f"processes {_format_ranks(arrived)}"),
+        ("absent", f"processes {_format_ranks(absent)}"),
     ]
     for rank, facts in sorted((report or {}).items(), key=lambda pair: int(pair[0])):
         if not facts["answers"]:
@@ -121,7 +121,7 @@ def of_absence(
         )
         table += [
             f"process {rank} ({facts['host']}, process {facts['pid']}){now}:",
-            *indent(facts["stack"], "  "),
+            *indent_lines(facts["stack"], "  "),
         ]
     return ProcessFailureError(
         describe(
@@ -136,7 +136,7 @@ def of_absence(
     )
 
 
-def stacks(most: int = 12) -> str:
+def format_stacks(most: int = 12) -> str:
     """Return the stacks of this process's threads, main thread first, at most `most` frames each.
 
     Frames of the waiting functions themselves are omitted.

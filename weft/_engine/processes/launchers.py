@@ -1,7 +1,7 @@
 """Detection of the launcher: the rank of this process, the number of processes and the coordinator's address.
 
 In:   explicit arguments, environment variables.
-Out:  `LaunchedProcess`: the coordinator's address, the number of processes and the rank of this one; unknown values are None.
+Out:  `ClusterEnvironment`: the coordinator's address, the number of processes and the rank of this one; unknown values are None.
 How:  `DETECTED` lists the launchers in order of precedence. If a launcher provides no address that all ranks can know, the ranks of one
       machine derive a port from the launcher process that is their common ancestor, and ranks of several machines share one through MPI.
 Laws: reading the environment imports only the standard library; mpi4py is imported only if ranks of several machines have no other way,
@@ -29,7 +29,7 @@ _KUBERNETES_PORT = 55527
 
 
 @record
-class LaunchedProcess:
+class ClusterEnvironment:
     """The coordinator's address, the number of processes and the rank of this one, as far as they are known."""
 
     address: str | None = None
@@ -43,21 +43,21 @@ class LaunchedProcess:
     start: str = ""
 
 
-def find(
+def detect_environment(
     method: str | None = None,
     address: str | None = None,
     size: int | None = None,
     rank: int | None = None,
-) -> LaunchedProcess:
+) -> ClusterEnvironment:
     """Return the explicit arguments, completed from weft's variables, then from a launcher's (`method` selects the launcher).
 
     Raises ValueError for an unknown method, or if its launcher did not start this process.
     """
-    own = LaunchedProcess(
+    own = ClusterEnvironment(
         _text("COORDINATOR_ADDRESS"), _number("NUM_PROCESSES"), _number("PROCESS_ID")
     )
     served = bool(os.environ.get("WEFT_COORDINATOR_SERVED")) and address in (None, own.address)
-    known = LaunchedProcess(
+    known = ClusterEnvironment(
         own.address if address is None else address,
         own.size if size is None else size,
         own.rank if rank is None else rank,
@@ -67,11 +67,11 @@ def find(
     )
     if method == "deactivate" or None not in (known.address, known.size, known.rank):
         return known
-    launched = _read_variable(method)
+    launched = _detect_launcher(method)
     if launched is None:
         _warn_of_batch_step()
         return known
-    return LaunchedProcess(
+    return ClusterEnvironment(
         known.address or launched.address,
         launched.size if known.size is None else known.size,
         launched.rank if known.rank is None else known.rank,
@@ -94,7 +94,7 @@ def detected_size() -> int:
     return 1
 
 
-def _read_variable(method: str | None) -> LaunchedProcess | None:
+def _detect_launcher(method: str | None) -> ClusterEnvironment | None:
     if method is not None:
         if method not in DETECTED:
             raise ValueError(
@@ -114,7 +114,7 @@ def _read_variable(method: str | None) -> LaunchedProcess | None:
 # ---- launchers
 
 
-def _slurm() -> LaunchedProcess:
+def _slurm() -> ClusterEnvironment:
     step = os.environ.get("SLURM_STEP_ID") or os.environ.get("SLURM_STEPID") or "0"
     job = f"{_int('SLURM_JOB_ID')}.{step}"
     reserved = re.match(r"\d+", os.environ.get("SLURM_STEP_RESV_PORTS", ""))
@@ -124,7 +124,7 @@ def _slurm() -> LaunchedProcess:
         else port_of_step(_int("SLURM_JOB_ID"), int(step) if step.isdecimal() else 0)
     )
     host = first_host(os.environ["SLURM_STEP_NODELIST"])
-    return LaunchedProcess(
+    return ClusterEnvironment(
         f"{host}:{port}",
         _size_of_slurm(),
         _int("SLURM_PROCID"),
@@ -172,7 +172,7 @@ def first_host(nodes: str) -> str:
     >>> first_host("node001"), first_host("n[7-9,12],m3"), first_host("a-[03]-b,c"), first_host("gpu1,gpu2")
     ('node001', 'n7', 'a-03-b', 'gpu1')
     """
-    return next(_each_host(nodes))
+    return next(_iterate_hosts(nodes))
 
 
 def hosts_of(nodes: str) -> list[str]:
@@ -181,7 +181,7 @@ def hosts_of(nodes: str) -> list[str]:
     >>> hosts_of("n[1-3,07],m[2,4]-x,login"), hosts_of("rack[1-2]n[08-10]")[2:4]
     (['n1', 'n2', 'n3', 'n07', 'm2-x', 'm4-x', 'login'], ['rack1n10', 'rack2n08'])
     """
-    return list(_each_host(nodes))
+    return list(_iterate_hosts(nodes))
 
 
 def split_hosts(nodes: str) -> list[str]:
@@ -193,7 +193,7 @@ def split_hosts(nodes: str) -> list[str]:
     return re.findall(r"(?:\[[^\]]*\]|[^,])+", nodes)
 
 
-def _each_host(nodes: str) -> Iterator[str]:
+def _iterate_hosts(nodes: str) -> Iterator[str]:
     parts = split_hosts(nodes)
     if not parts or ",".join(parts) != nodes or not all(map(_HOSTS.fullmatch, parts)):
         raise ValueError(f"a list of hosts is written as in n[1-3,07],m2, got {nodes!r}")
@@ -215,13 +215,17 @@ def _numbers(text: str) -> Iterator[str]:
             yield str(number).zfill(len(first))
 
 
-def _open_mpi() -> LaunchedProcess:
+def _open_mpi() -> ClusterEnvironment:
     size, rank = _int("OMPI_COMM_WORLD_SIZE"), _int("OMPI_COMM_WORLD_RANK")
     uri = os.environ.get("OMPI_MCA_orte_hnp_uri", "")
     host = re.search(r"tcp://(.+?)[,:]|tcp6://\[(.+?)[,\]]", uri)
     if os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):
-        job = os.environ.get("PMIX_NAMESPACE") or uri.partition(".")[0] or str(_ancestor())
-        return LaunchedProcess(
+        job = (
+            os.environ.get("PMIX_NAMESPACE")
+            or uri.partition(".")[0]
+            or str(_find_launcher_process())
+        )
+        return ClusterEnvironment(
             f"127.0.0.1:{_port(sum(map(ord, job)) + 31 * int(re.sub(r'[^0-9]', '', job)[-9:] or 0))}",
             size,
             rank,
@@ -229,23 +233,25 @@ def _open_mpi() -> LaunchedProcess:
         )
     if host:
         address = host.group(1) or host.group(2)
-        return LaunchedProcess(
+        return ClusterEnvironment(
             f"{address}:{_port(int(uri.partition('.')[0]) // 4096)}", size, rank, launcher="ompi"
         )
-    return LaunchedProcess(None, size, rank, share=_share_by_mpi, launcher="ompi")
+    return ClusterEnvironment(None, size, rank, share=_share_by_mpi, launcher="ompi")
 
 
-def _pmi() -> LaunchedProcess:
+def _pmi() -> ClusterEnvironment:
     size, rank = _int("PMI_SIZE"), _int("PMI_RANK")
     if os.environ.get("MPI_LOCALNRANKS") == str(size):
-        return LaunchedProcess(f"127.0.0.1:{_port(_ancestor())}", size, rank, launcher="pmi")
-    return LaunchedProcess(None, size, rank, share=_share_by_mpi, launcher="pmi")
+        return ClusterEnvironment(
+            f"127.0.0.1:{_port(_find_launcher_process())}", size, rank, launcher="pmi"
+        )
+    return ClusterEnvironment(None, size, rank, share=_share_by_mpi, launcher="pmi")
 
 
-def _mpi4py() -> LaunchedProcess:
+def _mpi4py() -> ClusterEnvironment:
     from mpi4py import MPI
 
-    return LaunchedProcess(
+    return ClusterEnvironment(
         None,
         MPI.COMM_WORLD.Get_size(),
         MPI.COMM_WORLD.Get_rank(),
@@ -254,18 +260,18 @@ def _mpi4py() -> LaunchedProcess:
     )
 
 
-def _kubernetes() -> LaunchedProcess:
+def _kubernetes() -> ClusterEnvironment:
     job, dash, index = socket.gethostname().rpartition("-")
     address = None
     if dash and index == os.environ["JOB_COMPLETION_INDEX"]:
         domain = socket.getfqdn().partition(".")[2]
         address = f"{job}-0{'.' + domain if domain else ''}:{_KUBERNETES_PORT}"
-    return LaunchedProcess(
+    return ClusterEnvironment(
         address, _number("NUM_PROCESSES"), _int("JOB_COMPLETION_INDEX"), launcher="k8s"
     )
 
 
-DETECTED: dict[str, Callable[[], LaunchedProcess]] = {
+DETECTED: dict[str, Callable[[], ClusterEnvironment]] = {
     "slurm": _slurm,
     "ompi": _open_mpi,
     "pmi": _pmi,
@@ -333,7 +339,7 @@ def _port(number: int) -> int:
     return _FIRST_PORT + number % _PORTS
 
 
-def _ancestor() -> int:
+def _find_launcher_process() -> int:
     """Return the id of the launcher process that is the ancestor of all ranks of this machine; the parent if none is recognized."""
     pid = os.getppid()
     while pid > 1:

@@ -5,7 +5,7 @@ Out:  requests. Every collective is MPI's nonblocking one; `codegen/runtime/mpi.
 How:  `join` starts the library: through the launcher if all processes came from a launcher that it understands, otherwise through `pmi`.
 Laws: see `transport`. Blocking functions of MPI (the start, and the creation of a communicator) run in a thread of their own, which the
       caller abandons if a process fails. After a failure the former communicators are not used, and MPI is not finalized, which would
-      wait for the failed ranks: the survivors create new communicators from the communicator of all processes (`_survive`).
+      wait for the failed ranks: the survivors create new communicators from the communicator of all processes (`_shrink_communicator`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from weft._engine.processes import failures, pmi
 from weft._engine.processes.plans import CollectiveKind, CollectivePlan
-from weft._engine.processes.shared_memory import NativeCollectives
+from weft._engine.processes.shared_memory import NativeFunctions
 from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
 from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.record import record
@@ -83,7 +83,7 @@ _LAUNCHERS = re.compile(r"hydra|mpiexec|mpirun|prte|orte|pmi_proxy")
 
 
 @record
-class Library:
+class MpiLibrary:
     """The MPI library of this process. `kind` is "mpich", also for libraries derived from it, or "openmpi"."""
 
     name: str
@@ -96,7 +96,7 @@ class Library:
         return self.kind.startswith("openmpi")
 
 
-def find_library() -> Library | None:
+def find_library() -> MpiLibrary | None:
     """Load MPI without starting it; None if mpi4py or a library is missing."""
     if find_spec("mpi4py") is None:
         return None
@@ -106,7 +106,7 @@ def find_library() -> Library | None:
         return None
     name, version = MPI.get_vendor()
     kind = "openmpi" if name == "Open MPI" else "mpich"  # all others are derived from MPICH
-    return Library(f"{name} {'.'.join(map(str, version))}", str(_library_of(MPI)._name), kind)
+    return MpiLibrary(f"{name} {'.'.join(map(str, version))}", str(_library_of(MPI)._name), kind)
 
 
 def describe_library() -> str:
@@ -190,7 +190,7 @@ class MpiJob:
     A thread makes progress: MPICH needs it to deliver sent messages while this process does something else.
     """
 
-    def __init__(self, MPI: Any, is_own: bool, natives: NativeCollectives) -> None:
+    def __init__(self, MPI: Any, is_own: bool, natives: NativeFunctions) -> None:
         self.MPI, self.world = MPI, MPI.COMM_WORLD
         #: True if weft started MPI, so that no launcher waits for its end
         self.is_own = is_own
@@ -229,7 +229,7 @@ class MpiJob:
             self._thread.join()
             self._thread = None
 
-    def settle(self) -> None:
+    def drain_errors(self) -> None:
         """Wait for late messages, and for errors of messages to and from lost processes; each error fails the next MPI call."""
         quiet, end = time.monotonic() + _QUIET_S, time.monotonic() + 20 * _QUIET_S
         while time.monotonic() < min(quiet, end):
@@ -245,12 +245,12 @@ class MpiJob:
         self.progress.Wait()
         with contextlib.suppress(ProcessFailureError):
             # mpi4py's Finalize would hold the GIL
-            call_with_deadline(processes, self.library.MPI_Finalize, "the end of MPI")
+            call_with_timeout(processes, self.library.MPI_Finalize, "the end of MPI")
 
 
 _jobs: list[MpiJob] = []
 #: kept forever: the library would end this process if its server were closed
-_servers: list[pmi.Server] = []
+_servers: list[pmi.PMIServer] = []
 
 
 def join(processes: Any) -> tuple[MpiJob, tuple[int, ...]]:
@@ -264,7 +264,7 @@ def join(processes: Any) -> tuple[MpiJob, tuple[int, ...]]:
         _jobs.append(_start(processes))
     job = _jobs[0]
     if not job.is_whole:
-        _survive(job, processes)
+        _shrink_communicator(job, processes)
     job.joins += 1
     places = processes.client.barrier(
         "weft/mpi",
@@ -316,7 +316,7 @@ def _start(processes: Any) -> MpiJob:
             if is_own:
                 _start_without_launcher(processes, f"weft-{libraries[0][3]}", call)
             else:
-                call_with_deadline(processes, call, "the start of MPI")
+                call_with_timeout(processes, call, "the start of MPI")
             processes.barrier("weft/mpi/started")
         finally:
             _unlink_segments()
@@ -382,20 +382,20 @@ def _check_libraries(libraries: list[list[Any]], is_own: bool, hosts: tuple[str,
 
 def _start_without_launcher(processes: Any, job: str, call: Callable[[], object]) -> None:
     client, hosts = processes.client, processes.hosts
-    order = pmi.rank_order(hosts)
+    order = pmi.sort_ranks_by_host(hosts)
     exchange = lambda new: client.barrier("weft/mpi/keys", processes.collective_timeout, brings=new)
-    server = pmi.Server(
+    server = pmi.PMIServer(
         job,
         order.index(processes.rank),
         processes.size,
-        pmi.process_mapping([hosts[rank] for rank in order]),
+        pmi.format_process_mapping([hosts[rank] for rank in order]),
         exchange,
     )
     _servers.append(server)
     network = {**_NETWORK_LAYER, **_interface(processes)}
     own = {name: value for name, value in network.items() if name not in os.environ}
-    with pmi.variables({**server.environment, **own}):
-        call_with_deadline(processes, call, "the start of MPI", lambda: server.error is not None)
+    with pmi.set_variables({**server.environment, **own}):
+        call_with_timeout(processes, call, "the start of MPI", lambda: server.error is not None)
 
 
 def _unlink_segments() -> None:
@@ -426,12 +426,12 @@ def _interface(processes: Any) -> dict[str, str]:
             for where, host in zip(addresses, hosts)
             if host != hosts[processes.rank] and where in outside
         ]
-        own = pmi.address_toward(remote[0]) if remote else ""
-    name = pmi.interface_of(own) if own else ""
+        own = pmi.find_source_address(remote[0]) if remote else ""
+    name = pmi.find_interface(own) if own else ""
     return {"FI_TCP_IFACE": name} if name not in ("", "lo") else {}
 
 
-def _survive(job: MpiJob, processes: Any) -> None:
+def _shrink_communicator(job: MpiJob, processes: Any) -> None:
     """Let MPI continue without the failed processes. ULFM shrinks the communicator of all (Open MPI under `mpiexec --with-ft ulfm`);
     in MPICH the survivors create communicators of their own from it."""
     if "OMPI_MCA_mpi_ft_enable" in os.environ and os.environ["OMPI_MCA_mpi_ft_enable"] not in (
@@ -457,11 +457,11 @@ def _survive(job: MpiJob, processes: Any) -> None:
         )
     else:
         processes.barrier("weft/mpi/drain")
-        job.settle()
+        job.drain_errors()
         processes.barrier("weft/mpi/drained")
 
 
-def call_with_deadline(
+def call_with_timeout(
     processes: Any,
     function: Callable[[], Any],
     what: str,
@@ -507,7 +507,7 @@ class MpiTransport(Transport):
     name = "mpi"
 
     def __init__(
-        self, processes: Any, natives: NativeCollectives, job: MpiJob, rank_of: tuple[int, ...]
+        self, processes: Any, natives: NativeFunctions, job: MpiJob, rank_of: tuple[int, ...]
     ) -> None:
         self._processes, self._natives, self._mpi, self._job, self._rank_of = (
             processes,
@@ -532,7 +532,7 @@ class MpiTransport(Transport):
 
     def supports(self, plan: CollectivePlan) -> bool:
         """Return whether this transport can execute the plan; all ranks return the same."""
-        return plan.count <= _MOST if plan.op is not None else _parts(_message_count(plan)) > 0
+        return plan.count <= _MOST if plan.op is not None else _unit_size(_message_count(plan)) > 0
 
     def plan(self, plan: CollectivePlan) -> int:
         with self._lock:
@@ -555,7 +555,7 @@ class MpiTransport(Transport):
             references.append(op)
         else:
             count = _message_count(plan)
-            parts = _parts(count)
+            parts = _unit_size(count)
             count //= parts
             kind_of_data = MPI.BYTE.Create_contiguous(parts * size).Commit()
         comm = self._comm(group or (rank,))
@@ -621,7 +621,7 @@ class MpiTransport(Transport):
     def _reduction(self, op: str, dtype: str, size: int) -> tuple[Any, Any]:
         """Return MPI's datatype and reduction. Native functions replace MPI's maxima, which drop NaNs, and reductions of small floats."""
         MPI = self._mpi
-        if _is_mpis(op, dtype):
+        if _has_mpi_reduction(op, dtype):
             name = (
                 {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(op, op)
                 if dtype == "bool"
@@ -646,7 +646,7 @@ class MpiTransport(Transport):
             world = self._job.world
             group = world.Get_group().Incl([self._rank_of[rank] for rank in ranks])
             make = lambda: world.Create_group(group, self._tag)
-            comm = self._comms[ranks] = call_with_deadline(
+            comm = self._comms[ranks] = call_with_timeout(
                 self._processes, make, "making a communicator of MPI"
             )
             comm.Set_errhandler(self._mpi.ERRORS_RETURN)
@@ -672,7 +672,7 @@ class MpiTransport(Transport):
             self._processes.set_failure(error)
             if isinstance(error, ProcessFailureError) and not self._is_settled:
                 self._is_settled = True
-                self._job.settle()  # while the caller still owns the memory that late messages are written to
+                self._job.drain_errors()  # while the caller still owns the memory that late messages are written to
             return FAILED
 
     def _check_wait(self, request: int, words: Any) -> int:
@@ -715,7 +715,7 @@ class MpiTransport(Transport):
         return text if time.monotonic() - seen < 0.3 else ""
 
 
-def _is_mpis(op: str, dtype: str) -> bool:
+def _has_mpi_reduction(op: str, dtype: str) -> bool:
     is_float = dtype.startswith(("float", "bfloat", "complex"))
     return dtype in _TYPES and not (is_float and op not in ("sum", "prod"))
 
@@ -726,10 +726,10 @@ def _message_count(plan: CollectivePlan) -> int:
     return plan.count // parts
 
 
-def _parts(count: int) -> int:
+def _unit_size(count: int) -> int:
     """Return the number of elements per unit, so that 32 bits can count the units; 0 if there is no such number.
 
-    >>> _parts(1000), _parts(3 << 31), _parts((1 << 31) + 11)
+    >>> _unit_size(1000), _unit_size(3 << 31), _unit_size((1 << 31) + 11)
     (1, 4, 0)
     """
     return next(

@@ -1,7 +1,7 @@
 """Descriptions of collectives between processes, and their semantics in NumPy.
 
 In:   the kind, the dtype, the number of elements, the reduction, the participating ranks.
-Out:  `CollectivePlan`, and `carry_out`, which computes the output of each rank of a group from the inputs of all.
+Out:  `CollectivePlan`, and `evaluate`, which computes the output of each rank of a group from the inputs of all.
 Laws: reductions combine in the order of the group, so that every rank has the same bits. Buffers are contiguous: the result of an
       all_gather is [group, count], the input of a reduce_scatter [group, count] (count: the elements of the result), both sides of an
       all_to_all are [group, count / group]. In a permute a rank without a source gets zeros. A broadcast sends from the group's first rank.
@@ -156,13 +156,13 @@ def reduce(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
     return total.astype(dtype)
 
 
-def carry_out(
+def evaluate(
     plan: CollectivePlan, group: Sequence[int], given: dict[int, np.ndarray], rank: int
 ) -> np.ndarray:
     """Return the output of `rank` for the flat inputs `given[rank]` of the ranks of its group.
 
     >>> plan = CollectivePlan("all_reduce", "int32", 2, "sum", ((0, 1),))
-    >>> carry_out(plan, (0, 1), {0: np.array([1, 2]), 1: np.array([3, 4])}, 1)
+    >>> evaluate(plan, (0, 1), {0: np.array([1, 2]), 1: np.array([3, 4])}, 1)
     array([4, 6])
     """
     here = list(group).index(rank)

@@ -26,19 +26,19 @@ _PREFIXES = ("PMI_", "PMI2_", "PMIX_", "PALS_")
 _OK = "rc=0 msg=success"
 
 
-def rank_order(hosts: Sequence[str]) -> tuple[int, ...]:
+def sort_ranks_by_host(hosts: Sequence[str]) -> tuple[int, ...]:
     """Return the processes in the order of their MPI ranks: processes of one host are consecutive.
 
-    >>> rank_order(["a", "b", "a", "c"])
+    >>> sort_ranks_by_host(["a", "b", "a", "c"])
     (0, 2, 1, 3)
     """
     return tuple(sorted(range(len(hosts)), key=lambda rank: hosts.index(hosts[rank])))
 
 
-def process_mapping(hosts: Sequence[str]) -> str:
+def format_process_mapping(hosts: Sequence[str]) -> str:
     """Return how MPI ranks are distributed over hosts, in PMI's notation: runs of (first host, hosts, ranks per host).
 
-    >>> process_mapping(["a", "b", "a", "b"]), process_mapping(["a", "a", "b", "c"])
+    >>> format_process_mapping(["a", "b", "a", "b"]), format_process_mapping(["a", "a", "b", "c"])
     ('(vector,(0,2,2))', '(vector,(0,1,2),(1,2,1))')
     """
     counts = [hosts.count(host) for host in dict.fromkeys(hosts)]
@@ -53,8 +53,8 @@ def process_mapping(hosts: Sequence[str]) -> str:
 Exchange = Callable[[dict[str, str]], Sequence[dict[str, str]]]
 
 
-class Server:
-    """A server for the library of MPI rank `rank`. `job` is a unique name; `mapping` is the result of `process_mapping`."""
+class PMIServer:
+    """A server for the library of MPI rank `rank`. `job` is a unique name; `mapping` is the result of `format_process_mapping`."""
 
     def __init__(self, job: str, rank: int, size: int, mapping: str, exchange: Exchange) -> None:
         self._job, self._size, self._exchange = job, size, exchange
@@ -122,7 +122,7 @@ class Server:
 
 
 @contextmanager
-def variables(own: dict[str, str]) -> Iterator[None]:
+def set_variables(own: dict[str, str]) -> Iterator[None]:
     """Set the variables `own` in the environment for a block; hide the variables of any launcher."""
     hidden = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith(_PREFIXES)}
     before = {name: os.environ.get(name) for name in own}
@@ -149,10 +149,10 @@ _InterfaceAddress._fields_ = [
 ]
 
 
-def interface_of(address: str) -> str:
+def find_interface(address: str) -> str:
     """Return the name of the network interface that has an address; "" if there is none.
 
-    >>> interface_of("127.0.0.1"), interface_of("192.0.2.1")
+    >>> find_interface("127.0.0.1"), find_interface("192.0.2.1")
     ('lo', '')
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -178,7 +178,7 @@ def interface_of(address: str) -> str:
         libc.freeifaddrs(first)
 
 
-def address_toward(address: str) -> str:
+def find_source_address(address: str) -> str:
     """Return this host's address on the route to `address`; "" if there is no route."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:

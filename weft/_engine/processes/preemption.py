@@ -95,7 +95,7 @@ class Preemption:
 _made: list[Preemption] = []
 
 
-def of(shared: Any) -> Preemption:
+def get_preemption(shared: Any) -> Preemption:
     """Return the preemption state for the processes of `shared`; the first call installs the signal handler."""
     if not _made or _made[0].shared is not shared:
         preemption = Preemption(shared, bool(_made) and _made[0].is_signaled)

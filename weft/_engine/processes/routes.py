@@ -15,16 +15,16 @@ from typing import Any
 from weft._engine.processes import mpi
 from weft._engine.processes.mpi import MpiTransport
 from weft._engine.processes.plans import CollectivePlan
-from weft._engine.processes.shared_memory import NativeCollectives, SharedMemoryTransport
+from weft._engine.processes.shared_memory import NativeFunctions, SharedMemoryTransport
 from weft._engine.processes.transport import DONE, START, WAIT, Transport
 
 
-class Routes(Transport):
+class RoutingTransport(Transport):
     """A transport that delegates each plan to shared memory or MPI."""
 
     name = "routes"
 
-    def __init__(self, processes: Any, natives: NativeCollectives, wanted: str = "auto") -> None:
+    def __init__(self, processes: Any, natives: NativeFunctions, wanted: str = "auto") -> None:
         self._processes, self._natives = processes, natives
         self._window = SharedMemoryTransport(processes, natives)
         self._wanted = wanted

@@ -37,7 +37,7 @@ _WORDS = 16  # number of words before the channels' words
 _GATHER, _REDUCE, _SCATTER, _EXCHANGE, _FROM, _TWO_PHASE = range(6)
 
 
-class NativeCollectives(Protocol):
+class NativeFunctions(Protocol):
     """Access to the native functions, compiled on demand."""
 
     def symbols(self) -> dict[str, int]:
@@ -58,7 +58,7 @@ class NativeCollectives(Protocol):
 
 
 @record(frozen=False, eq=False)
-class _WindowGroup:
+class _Window:
     """A window in the address space of one of its members."""
 
     ranks: tuple[int, ...]
@@ -74,10 +74,10 @@ class SharedMemoryTransport(Transport):
 
     name = "shared_memory"
 
-    def __init__(self, processes: Any, natives: NativeCollectives) -> None:
+    def __init__(self, processes: Any, natives: NativeFunctions) -> None:
         self._processes, self._natives = processes, natives
-        self._groups: dict[tuple[int, ...], _WindowGroup] = {}
-        self._group_of: dict[int, _WindowGroup] = {}
+        self._groups: dict[tuple[int, ...], _Window] = {}
+        self._group_of: dict[int, _Window] = {}
         self._planned: dict[int, tuple[CollectivePlan, Any, Any]] = {}
         self._handles: dict[CollectivePlan, int] = {}
         self._files: list[int] = []
@@ -144,14 +144,14 @@ class SharedMemoryTransport(Transport):
         self._planned[handle] = (plan, words, pointers)
         return handle
 
-    def _group(self, ranks: tuple[int, ...]) -> _WindowGroup:
+    def _group(self, ranks: tuple[int, ...]) -> _Window:
         group = self._groups.get(ranks)
         if group is None:
             group = self._groups[ranks] = self._window(ranks)
             self._group_of[ctypes.addressof(group.words)] = group
         return group
 
-    def _window(self, ranks: tuple[int, ...]) -> _WindowGroup:
+    def _window(self, ranks: tuple[int, ...]) -> _Window:
         n, key = len(ranks), f"weft/window/{'.'.join(map(str, ranks))}"
         head = -(-_CHANNELS * n * _LINE // mmap.PAGESIZE) * mmap.PAGESIZE
         size = head + _CHANNELS * n * 2 * _EXCHANGE_SLOT_BYTES
@@ -177,7 +177,7 @@ class SharedMemoryTransport(Transport):
         words[6] = ctypes.addressof(self._processes.failed_word)
         words[7] = ctypes.cast(self._slow, ctypes.c_void_p).value or 0
         words[8] = head
-        return _WindowGroup(ranks, memory, words, base, {})
+        return _Window(ranks, memory, words, base, {})
 
     def entry_points(self) -> dict[str, int]:
         symbols = self._natives.symbols()

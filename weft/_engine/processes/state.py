@@ -30,8 +30,8 @@ from weft._engine.processes.coordinator import LAST, LEFT_S, Coordinator
 from weft._engine.processes.host_identity import machine
 from weft._engine.processes.plans import CollectivePlan
 from weft._engine.processes.present import held
-from weft._engine.processes.routes import Routes
-from weft._engine.processes.shared_memory import NativeCollectives
+from weft._engine.processes.routes import RoutingTransport
+from weft._engine.processes.shared_memory import NativeFunctions
 from weft._engine.processes.transport import Transport
 from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.threads import DaemonThread
@@ -49,7 +49,7 @@ class Processes:
         collective_timeout: float,
         shutdown_timeout: float,
         coordinator: Coordinator | None,
-        natives: NativeCollectives | None,
+        natives: NativeFunctions | None,
         wanted: str,
     ) -> None:
         self.client, self.natives, self.wanted = client, natives, wanted
@@ -78,7 +78,7 @@ class Processes:
             self._hears(client.failure)
         self.transport = Transport()  # for reports about this rank while it creates its transport
         if natives is not None:
-            self.transport = Routes(self, natives, wanted)
+            self.transport = RoutingTransport(self, natives, wanted)
 
     @property
     def called_from_native(self) -> list[Transport]:
@@ -170,12 +170,12 @@ class Processes:
         finally:
             self._waits_for.remove(text)
 
-    def clock(self, limit: float) -> Clock:
+    def clock(self, limit: float) -> ExtensibleDeadline:
         """Return a deadline that is extended while absent ranks report progress."""
-        return Clock(self.client, limit)
+        return ExtensibleDeadline(self.client, limit)
 
     @contextlib.contextmanager
-    def busy(self, text: str) -> Iterator[None]:
+    def report_busy(self, text: str) -> Iterator[None]:
         """Report within the block what this rank does (it compiles or saves), so that waiting ranks extend their limit."""
         self.client.progress(text)
         try:
@@ -190,7 +190,7 @@ class Processes:
         self.client.barrier(name, self.collective_timeout if timeout is None else timeout, ranks)
 
 
-class Clock:
+class ExtensibleDeadline:
     """A time limit in seconds that starts now."""
 
     def __init__(self, client: Client, limit: float) -> None:
@@ -230,7 +230,7 @@ def join(
     collective_timeout: float = 600.0,
     shutdown_timeout: float = 300.0,
     partition: int | None = None,
-    natives: NativeCollectives | None = None,
+    natives: NativeFunctions | None = None,
     transport: str = "auto",
     plugins: Mapping[str, str] | None = None,
 ) -> Processes:
@@ -240,7 +240,7 @@ def join(
     Raises ProcessFailureError if other processes do not join, RuntimeError if processes of other machines would have to connect without a
     secret."""
     _stop_disagreeing()
-    meeting = _Meeting(serve, size, heartbeat_timeout, bind_address)
+    meeting = _Rendezvous(serve, size, heartbeat_timeout, bind_address)
     if not address and share is not None:
         meeting.share_address(share)
     else:
@@ -283,11 +283,11 @@ def join(
         meeting.abandon(error)
         raise
     held.append(processes)
-    _watch()
+    _install_hooks()
     return processes
 
 
-class _Meeting:
+class _Rendezvous:
     """The address, the secret and the coordinator through which the processes of a job meet."""
 
     def __init__(self, serve: bool, size: int, heartbeat_timeout: float, bind: str | None) -> None:
@@ -351,7 +351,7 @@ def _stop_disagreeing(patience: float = 0.0) -> None:
         _disagreeing.pop().stop(patience)
 
 
-def _responder(natives: NativeCollectives | None) -> int | None:
+def _responder(natives: NativeFunctions | None) -> int | None:
     return None if natives is None else natives.liveness()["weft_answer_probes"]
 
 
@@ -375,7 +375,7 @@ def shrink() -> tuple[int, ...]:
             raise
     until = time.monotonic() + limit
     while answer is None:  # the successor itself may be lost, too
-        address, coordinator = _succession(before)
+        address, coordinator = _find_successor(before)
         facts["serves"] = coordinator is not None
         answer = rejoin_survivors(address, client.secret, before.rank, facts, until)
     rank, survivors = answer
@@ -408,7 +408,7 @@ def _is_coordinator_lost(client: Client) -> bool:
     )
 
 
-def _succession(before: Processes) -> tuple[str, Coordinator | None]:
+def _find_successor(before: Processes) -> tuple[str, Coordinator | None]:
     """Return the address where survivors meet after losing the coordinator of process 0, and the new coordinator if it runs here: in the
     first process that answers a probe. It lets them continue if they are a majority, or if process 0 has certainly ended."""
     client = before.client
@@ -515,13 +515,13 @@ def _send_to_main_thread(number: int, delay: float = 0.0) -> None:
 
 
 def _is_reporting(frame: Any) -> bool:
-    """Return whether `_report` runs in a frame. A pending signal is handled at its start, before its first line."""
-    while frame is not None and frame.f_code is not _report.__code__:
+    """Return whether `_report_exception` runs in a frame. A pending signal is handled at its start, before its first line."""
+    while frame is not None and frame.f_code is not _report_exception.__code__:
         frame = frame.f_back
     return frame is not None
 
 
-def _report(
+def _report_exception(
     before: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any
 ) -> None:
     """Handle an exception that ends this process: report it to the other ranks, then call the former hook `before`."""
@@ -532,16 +532,16 @@ def _report(
         processes.client.is_failure_seen = True
     if processes is not None and processes.client.failure is None:
         with contextlib.suppress(Exception):
-            processes.client.tell_error("".join(traceback.format_exception(kind, error, trace)))
+            processes.client.report_error("".join(traceback.format_exception(kind, error, trace)))
     before(kind, error, trace)
 
 
-def _watch() -> None:
+def _install_hooks() -> None:
     """Install hooks that report an exception that ends this process, and its exit, to the other ranks."""
     if _watches:
         return
     _watches.append(True)
-    sys.excepthook = functools.partial(_report, sys.excepthook)
+    sys.excepthook = functools.partial(_report_exception, sys.excepthook)
     unraised = sys.unraisablehook
 
     def unraisable(what: Any) -> None:

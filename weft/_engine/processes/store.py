@@ -123,4 +123,4 @@ class KeyValueStore:
                 f"INVALID_ARGUMENT: get_live_nodes: process {self._client.rank} requests the processes "
                 f"{list(process_ids)}, and is not one of them."
             )
-        return self._client.live_ranks(process_ids)
+        return self._client.find_living(process_ids)

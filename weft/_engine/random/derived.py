@@ -16,7 +16,9 @@ from weft._engine.util import dtypes
 def maxwell(key, shape=(), dtype=None):  # noqa: A002
     """Return samples of the Maxwell distribution."""
     x = draws.normal(
-        draws._one(key, "maxwell"), (*draws._shape(shape), 3), draws._float(dtype, "maxwell")
+        draws._check_single_key(key, "maxwell"),
+        (*draws._shape(shape), 3),
+        draws._float(dtype, "maxwell"),
     )
     return wnp.sqrt(wnp.sum(wnp.square(x), -1))
 
@@ -26,7 +28,7 @@ def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
     """Return samples of the Rayleigh distribution."""
     dtype = draws._float(dtype, "rayleigh")
     shape, (scale,) = draws._parameters(dtype, shape, scale)
-    u = draws.uniform(draws._one(key, "rayleigh"), shape, dtype)
+    u = draws.uniform(draws._check_single_key(key, "rayleigh"), shape, dtype)
     return wnp.multiply(wnp.sqrt(wnp.multiply(wnp.log(u), -2)), scale)
 
 
@@ -35,13 +37,15 @@ def pareto(key, b, shape=None, dtype=None):  # noqa: A002
     """Return samples of the Pareto distribution."""
     dtype = draws._float(dtype, "pareto")
     shape, (b,) = draws._parameters(dtype, shape, b)
-    return wnp.exp(wnp.divide(draws.exponential(draws._one(key, "pareto"), shape, dtype), b))
+    return wnp.exp(
+        wnp.divide(draws.exponential(draws._check_single_key(key, "pareto"), shape, dtype), b)
+    )
 
 
 def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
     """Return samples of the Weibull distribution."""
     dtype = draws._float(dtype, "weibull_min")
-    u = draws.uniform(draws._one(key, "weibull_min"), draws._shape(shape), dtype)
+    u = draws.uniform(draws._check_single_key(key, "weibull_min"), draws._shape(shape), dtype)
     return wnp.multiply(
         wnp.power(wnp.negative(wnp.log1p(wnp.negative(u))), wnp.divide(1.0, concentration)), scale
     )
@@ -72,7 +76,7 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
             f"samples; got shapes {tuple(mean.shape)} and {tuple(cov.shape)} for samples of shape {tuple(shape)}."
         )
     raw, drawn = (
-        draws._one(key, "multivariate_normal"),
+        draws._check_single_key(key, "multivariate_normal"),
         draws._float(promoted if dtype is None else dtype, "multivariate_normal"),
     )
     x = draws.normal(raw, (*shape, n), drawn)
@@ -101,7 +105,9 @@ def lognormal(key, sigma=1.0, shape=None, dtype=None):
     """Return exponentials of normal samples with standard deviation `sigma`."""
     dtype = draws._float(dtype, "lognormal")
     shape, (sigma,) = draws._parameters(dtype, shape, sigma)
-    return wnp.exp(wnp.multiply(draws.normal(draws._one(key, "lognormal"), shape, dtype), sigma))
+    return wnp.exp(
+        wnp.multiply(draws.normal(draws._check_single_key(key, "lognormal"), shape, dtype), sigma)
+    )
 
 
 def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
@@ -112,7 +118,7 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
     dtype = draws._float(dtype, "double_sided_maxwell")
     loc, scale = cast(concrete(loc), dtype), cast(concrete(scale), dtype)
     shape = (*draws._shape(shape), *broadcast_shapes(loc.shape, scale.shape))
-    first, second = draws._split_one(draws._one(key, "double_sided_maxwell"), 2)
+    first, second = draws._split_one(draws._check_single_key(key, "double_sided_maxwell"), 2)
     signed = wnp.multiply(draws.rademacher(second, shape, dtype), maxwell(first, shape, dtype))
     return wnp.add(wnp.multiply(signed, scale), loc)
 
@@ -129,7 +135,7 @@ def triangular(key, left, mode, right, shape=None, dtype=None):
         wnp.subtract(mode, left),
         wnp.subtract(right, mode),
     )
-    u = draws.uniform(draws._one(key, "triangular"), shape, dtype)
+    u = draws.uniform(draws._check_single_key(key, "triangular"), shape, dtype)
     low = wnp.add(left, wnp.sqrt(wnp.multiply(wnp.multiply(u, width), rise)))
     high = wnp.subtract(
         right, wnp.sqrt(wnp.multiply(wnp.multiply(wnp.subtract(1, u), width), fall))
@@ -142,7 +148,7 @@ def wald(key, mean, shape=None, dtype=None):
     """Return samples of the Wald (inverse Gaussian) distribution with scale 1."""
     dtype = draws._float(dtype, "wald")
     shape, (mean,) = draws._parameters(dtype, shape, mean)
-    first, second = draws._split_one(draws._one(key, "wald"), 2)
+    first, second = draws._split_one(draws._check_single_key(key, "wald"), 2)
     y = wnp.square(draws.normal(first, shape, dtype))
     z = draws.uniform(second, shape, dtype)
     square = wnp.square(mean)
@@ -168,7 +174,9 @@ def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None):
     )
     n, m = operator.index(n), operator.index(n) if m is None else operator.index(m)
     z = draws.normal(
-        draws._one(key, "orthogonal"), (*draws._shape(shape), max(n, m), min(n, m)), dtype
+        draws._check_single_key(key, "orthogonal"),
+        (*draws._shape(shape), max(n, m), min(n, m)),
+        dtype,
     )
     q, r = linalg.qr(z, full_matrices=False)
     d = wnp.diagonal(r, 0, -2, -1)

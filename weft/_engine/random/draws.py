@@ -24,7 +24,7 @@ from weft._engine.numpy.promote import (
 from weft._engine.ops import elementwise as ew, keys as keys_op, layout, slicing
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.random.generators import (
-    Implementation,
+    GeneratorImplementation,
     PRNGImpl,
     drawing_from_each,
     implementation,
@@ -95,7 +95,7 @@ def _seed(seed, api: str):
     return slicing.concatenate([layout.reshape(high, (1,)), layout.reshape(low, (1,))], 0)
 
 
-def _publish(used: Implementation) -> PRNGImpl:
+def _make_public_impl(used: GeneratorImplementation) -> PRNGImpl:
     generator = used.generator
     seed: Callable = lambda seed: used.seed(_seed(seed, "seed"))
     return publish(
@@ -113,7 +113,7 @@ def _publish(used: Implementation) -> PRNGImpl:
 
 
 #: the form of each generator for libraries, by name
-prng_impls = {name: _publish(implementations[name]) for name in names}
+prng_impls = {name: _make_public_impl(implementations[name]) for name in names}
 
 
 def PRNGKey(seed, *, impl=None):
@@ -197,7 +197,7 @@ def _is_data(raw, generator: keys_op.Generator) -> bool:
     return raw.dtype == _U32 and start >= 0 and raw.shape[start:] == generator.key_shape
 
 
-def _raw(keys, api: str) -> tuple[Any, Implementation]:
+def _raw(keys, api: str) -> tuple[Any, GeneratorImplementation]:
     """Return the raw data of keys, and their generator."""
     if not hasattr(keys, "dtype"):
         raise TypeError(
@@ -215,14 +215,14 @@ def _raw(keys, api: str) -> tuple[Any, Implementation]:
     return keys, used
 
 
-def _draw_per_key(keys):
+def _with_separate_draws(keys):
     """Return the same keys; under `vmap` each of them draws independently."""
     raw, used = _raw(keys, "clone")
     alone = drawing_from_each(used)
     return keys if alone is used else keys_op.random_wrap(raw, alone.generator)
 
 
-def _one(key, api: str):
+def _check_single_key(key, api: str):
     """Return a single key: typed, or, outside of traces, the raw data of the default generator."""
     typed = hasattr(key, "dtype") and _is_typed(key)
     data, used = (key, None) if typed else _raw(key, api)
@@ -277,8 +277,9 @@ def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
     >>> weft.random.split(weft.random.key(0), 3).shape
     (3,)
     """
-    return _as_given(
-        call_operation(_split, "random_split", _one(key, "split"), shape=_shape(num)), key
+    return _in_form_of(
+        call_operation(_split, "random_split", _check_single_key(key, "split"), shape=_shape(num)),
+        key,
     )
 
 
@@ -300,7 +301,9 @@ def fold_in(key, data):  # noqa: A002
 @_one_program("data")
 def _fold_key(key, data):
     data = data if type(data) is np.uint32 else ew.convert_element_type(concrete(data), _U32)
-    return _as_given(call_operation(_fold, "random_fold_in", _one(key, "fold_in"), data), key)
+    return _in_form_of(
+        call_operation(_fold, "random_fold_in", _check_single_key(key, "fold_in"), data), key
+    )
 
 
 def _fold(key, data):
@@ -312,7 +315,7 @@ def _like(raw, key):
     return keys_op.random_wrap(raw, keys_op.generator_of(key)) if _is_typed(key) else raw
 
 
-def _as_given(made, key):
+def _in_form_of(made, key):
     """Return new keys in the form of `key`: raw data if `key` is raw."""
     return keys_op.random_unwrap(made) if _is_typed(made) and not _is_typed(key) else made
 
@@ -346,20 +349,20 @@ def bits(key, shape=(), dtype=None):  # noqa: A002
     >>> weft.random.bits(weft.random.key(0), (2,), "uint8").dtype.name
     'uint8'
     """
-    dtype = _of_kind(
+    dtype = _sample_dtype(
         dtype,
         "bits",
         lambda: np.dtype(np.uint64 if config.enable_x64 else np.uint32),
         np.unsignedinteger,
         "an unsigned int",
     )
-    return _bits(_one(key, "bits"), 8 * dtype.itemsize, _shape(shape))
+    return _bits(_check_single_key(key, "bits"), 8 * dtype.itemsize, _shape(shape))
 
 
 # ---- samples
 
 
-def _of_kind(dtype, api: str, default: Callable, kind: type, spelt: str):
+def _sample_dtype(dtype, api: str, default: Callable, kind: type, spelt: str):
     """Return the dtype of the samples, by default `default()`.
 
     It must be of `kind`, which `spelt` names in messages.
@@ -371,7 +374,7 @@ def _of_kind(dtype, api: str, default: Callable, kind: type, spelt: str):
 
 
 def _float(dtype, api: str):
-    return _of_kind(dtype, api, dtypes.default_float_dtype, np.floating, "a float")
+    return _sample_dtype(dtype, api, dtypes.default_float_dtype, np.floating, "a float")
 
 
 @_sampler("minval", "maxval")
@@ -387,7 +390,7 @@ def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
     >>> bool((0 <= x).all() and (x < 1).all())
     True
     """
-    dtype, raw = _float(dtype, "uniform"), _one(key, "uniform")
+    dtype, raw = _float(dtype, "uniform"), _check_single_key(key, "uniform")
     if not (_is_plain(minval) and _is_plain(maxval)):
         return _uniform(raw, _shape(shape), dtype, minval, maxval)
     return call_operation(
@@ -451,8 +454,10 @@ def normal(key, shape=(), dtype=None):  # noqa: A002
     >>> weft.random.normal(weft.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    dtype = _of_kind(dtype, "normal", dtypes.default_float_dtype, np.inexact, "a float or complex")
-    raw, shape = _one(key, "normal"), _shape(shape)
+    dtype = _sample_dtype(
+        dtype, "normal", dtypes.default_float_dtype, np.inexact, "a float or complex"
+    )
+    raw, shape = _check_single_key(key, "normal"), _shape(shape)
     if dtypes.issubdtype(dtype, np.complexfloating):
         real = dtypes.to_real_dtype(dtype)
         first, second = _split_one(raw, 2)
@@ -514,7 +519,7 @@ def _integers(key, low, high, beyond, shape, dtype):
     work = _draw_dtype(dtype)
     width = 8 * work.itemsize
     unsigned = np.dtype(f"uint{width}")
-    first, second = _split_one(_one(key, "randint"), 2)
+    first, second = _split_one(_check_single_key(key, "randint"), 2)
     upper, lower = _bits(first, width, shape), _bits(second, width, shape)
     low_, high_ = _match(low, high)
     span = ew.sub(high_, low_)
@@ -590,7 +595,7 @@ def bernoulli(key, p=0.5, shape=None, mode: str = "low"):  # noqa: A002
         raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {dtype.name}.")
     p = cast(concrete(p), dtype)
     shape = tuple(p.shape) if shape is None else _shape(shape)
-    p, raw = broadcast_to_shape(p, shape) if p.ndim else p, _one(key, "bernoulli")
+    p, raw = broadcast_to_shape(p, shape) if p.ndim else p, _check_single_key(key, "bernoulli")
     if mode == "low":
         return ew.lt(_uniform(raw, shape, dtype, 0.0, 1.0), p)
     coarse, fine = _halves(_uniform(raw, (2, *shape), dtype, 0.0, 1.0))
@@ -608,7 +613,7 @@ def _halves(x) -> tuple:
 def rademacher(key, shape=(), dtype=None):  # noqa: A002
     """Return -1 or 1 with equal probability."""
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "rademacher")
-    sign = bernoulli(_one(key, "rademacher"), 0.5, _shape(shape))
+    sign = bernoulli(_check_single_key(key, "rademacher"), 0.5, _shape(shape))
     return ew.convert_element_type(
         ew.sub(ew.mul(ew.convert_element_type(sign, np.dtype(np.int32)), 2), 1), dtype
     )
@@ -619,7 +624,9 @@ def exponential(key, shape=(), dtype=None):  # noqa: A002
     """Return samples of the exponential distribution with rate 1."""
     dtype = _float(dtype, "exponential")
     return ew.neg(
-        ew.log1p(ew.neg(_uniform(_one(key, "exponential"), _shape(shape), dtype, 0.0, 1.0)))
+        ew.log1p(
+            ew.neg(_uniform(_check_single_key(key, "exponential"), _shape(shape), dtype, 0.0, 1.0))
+        )
     )
 
 
@@ -635,7 +642,7 @@ def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
     >>> weft.random.gumbel(weft.random.key(0), (2,), mode="highest").shape
     (2,)
     """
-    dtype, raw, shape = _float(dtype, "gumbel"), _one(key, "gumbel"), _shape(shape)
+    dtype, raw, shape = _float(dtype, "gumbel"), _check_single_key(key, "gumbel"), _shape(shape)
     mode = ("high" if config.high_dynamic_range_gumbel else "low") if mode is None else mode
     if mode not in ("low", "high", "highest"):
         raise ValueError(f"gumbel: mode must be 'low', 'high' or 'highest', got {mode!r}.")
@@ -693,7 +700,7 @@ def laplace(key, shape=(), dtype=None):  # noqa: A002
     """Return samples of the Laplace distribution."""
     dtype = _float(dtype, "laplace")
     u = _uniform(
-        _one(key, "laplace"),
+        _check_single_key(key, "laplace"),
         _shape(shape),
         dtype,
         np.asarray(-1 + float(dtypes.finfo(dtype).epsneg), dtype)[()],
@@ -706,7 +713,9 @@ def laplace(key, shape=(), dtype=None):  # noqa: A002
 def logistic(key, shape=(), dtype=None):  # noqa: A002
     """Return samples of the logistic distribution."""
     dtype = _float(dtype, "logistic")
-    u = _uniform(_one(key, "logistic"), _shape(shape), dtype, dtypes.finfo(dtype).eps, 1.0)
+    u = _uniform(
+        _check_single_key(key, "logistic"), _shape(shape), dtype, dtypes.finfo(dtype).eps, 1.0
+    )
     return ew.log(ew.div(u, ew.add(ew.neg(u), np.ones((), dtype)[()])))
 
 
@@ -714,14 +723,16 @@ def logistic(key, shape=(), dtype=None):  # noqa: A002
 def cauchy(key, shape=(), dtype=None):  # noqa: A002
     """Return samples of the Cauchy distribution."""
     dtype = _float(dtype, "cauchy")
-    u = _uniform(_one(key, "cauchy"), _shape(shape), dtype, dtypes.finfo(dtype).eps, 1.0)
+    u = _uniform(
+        _check_single_key(key, "cauchy"), _shape(shape), dtype, dtypes.finfo(dtype).eps, 1.0
+    )
     return ew.tan(ew.mul(ew.sub(u, np.asarray(0.5, dtype)[()]), np.asarray(np.pi, dtype)[()]))
 
 
 @_sampler("lower", "upper")
 def truncated_normal(key, lower, upper, shape=None, dtype=None):  # noqa: A002
     """Return samples of the standard normal distribution between `lower` and `upper`."""
-    dtype, raw = _float(dtype, "truncated_normal"), _one(key, "truncated_normal")
+    dtype, raw = _float(dtype, "truncated_normal"), _check_single_key(key, "truncated_normal")
     shape = shape if shape is None else _shape(shape)
     if not (_is_plain(lower) and _is_plain(upper)):
         return _truncated_normal(raw, shape, dtype, lower, upper)

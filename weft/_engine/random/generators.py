@@ -56,7 +56,7 @@ class PRNGImpl(NamedTuple):
 
 
 @record
-class Implementation:
+class GeneratorImplementation:
     """A generator with its functions on raw key data."""
 
     generator: keys.Generator
@@ -153,7 +153,7 @@ def _threefry_bits(raw, width, shape):
     return layout.reshape(flat, shape)
 
 
-THREEFRY = Implementation(
+THREEFRY = GeneratorImplementation(
     keys.THREEFRY, lambda seed: seed, _threefry_split, _threefry_fold_in, _threefry_bits
 )
 
@@ -169,8 +169,8 @@ def _split_words(raw) -> list:
     return [slicing.slice_in_dim(raw, i, i + 2, axis=0) for i in (0, 2)]
 
 
-def _rbg(bits: Callable, serial: int = 0) -> Implementation:
-    return Implementation(
+def _rbg(bits: Callable, serial: int = 0) -> GeneratorImplementation:
+    return GeneratorImplementation(
         keys.Generator("rbg", "rbg", (4,), serial),
         _twice,
         split=lambda raw, shape: slicing.concatenate(
@@ -183,7 +183,7 @@ def _rbg(bits: Callable, serial: int = 0) -> Implementation:
     )
 
 
-def _unsafe_rbg(bits: Callable, serial: int = 0) -> Implementation:
+def _unsafe_rbg(bits: Callable, serial: int = 0) -> GeneratorImplementation:
     def split(raw, shape):
         """Return new keys: the first of ten rows of four words for each, as these are far apart."""
         rows = 10 * math.prod(shape)
@@ -197,7 +197,7 @@ def _unsafe_rbg(bits: Callable, serial: int = 0) -> Implementation:
             raw, layout.reshape(slicing.slice_in_dim(bits(seed, 32, (10, 4)), 9, 10, axis=0), (4,))
         )
 
-    return Implementation(
+    return GeneratorImplementation(
         keys.Generator("unsafe_rbg", "urbg", (4,), serial), _twice, split, fold_in, bits
     )
 
@@ -209,7 +209,7 @@ RBG, UNSAFE_RBG = _rbg(philox_bits), _unsafe_rbg(philox_bits)
 
 def _of_blocks(
     name: str, tag: str, block: Callable, words: tuple[int, int], seed: Callable, halves: Callable
-) -> Implementation:
+) -> GeneratorImplementation:
     """Return a generator whose bits are a `block` function of the key's words and a counter.
 
     `words` counts both.
@@ -234,7 +234,7 @@ def _of_blocks(
     def seeded(raw):
         return _join(seed(*words_of(raw))[:n])
 
-    return Implementation(
+    return GeneratorImplementation(
         keys.Generator(name, tag, (n,)),
         seeded,
         split=lambda raw, shape: new(raw, *_counter(shape)),
@@ -270,7 +270,7 @@ THREEFRY4 = _of_blocks(
 )
 
 #: implementations by name; generators of libraries by their `Generator`
-implementations: dict[Any, Implementation] = {
+implementations: dict[Any, GeneratorImplementation] = {
     i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG, PHILOX2, PHILOX4, THREEFRY4)
 }
 names = tuple(implementations)
@@ -280,7 +280,7 @@ _of_each = {"rbg": _rbg(one_philox_bits, -1), "unsafe_rbg": _unsafe_rbg(one_phil
 implementations.update({i.generator: i for i in _of_each.values()})
 
 
-def drawing_from_each(used: Implementation) -> Implementation:
+def drawing_from_each(used: GeneratorImplementation) -> GeneratorImplementation:
     """Return the generator with the same bits that, mapped over keys, draws from each key."""
     return _of_each.get(used.generator.name, used) if not used.generator.serial else used
 
@@ -304,14 +304,14 @@ def generator_of(impl: PRNGImpl) -> keys.Generator:
         seed: Callable = lambda words: impl.seed(
             ew.convert_element_type(words[1], np.dtype(np.int32))
         )
-        implementations[generator] = Implementation(
+        implementations[generator] = GeneratorImplementation(
             generator, seed, impl.split, impl.fold_in, impl.random_bits
         )
         publish(impl, generator)
     return generator
 
 
-def implementation(spec=None) -> Implementation:
+def implementation(spec=None) -> GeneratorImplementation:
     """Return the generator named by `spec` or by the setting `default_prng_impl`."""
     spec = config.default_prng_impl if spec is None else spec
     spec = spec.impl if dtypes.is_extended(spec) else spec
@@ -330,7 +330,7 @@ def implementation(spec=None) -> Implementation:
     raise ValueError(f"random: unrecognized PRNG implementation {name!r}; there are {listed}.")
 
 
-def implementation_of(impl, dtype) -> Implementation:
+def implementation_of(impl, dtype) -> GeneratorImplementation:
     """Return the generator that `impl` or `dtype` names."""
     if impl is not None and dtype is not None:
         raise ValueError(

@@ -23,7 +23,7 @@ from weft._engine.ops import elementwise as ew, layout, sorting
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.random.draws import (
     _bits,
-    _one,
+    _check_single_key,
     _sampler,
     _shape,
     _split_one,
@@ -43,7 +43,7 @@ def categorical(
 
     `mode` is passed to `gumbel`.
     """
-    key, logits = _one(key, "categorical"), concrete(logits)
+    key, logits = _check_single_key(key, "categorical"), concrete(logits)
     logits = cast(logits, dtypes.to_inexact_dtype(logits.dtype))
     axis = canonical_axis(axis, logits.ndim, "categorical")
     batch = tuple(n for d, n in enumerate(logits.shape) if d != axis)
@@ -77,7 +77,7 @@ def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
     """Return `x` shuffled along `axis`, or the integers below `x` in random order if `x` is an
     integer.
     """
-    raw = _one(key, "permutation")
+    raw = _check_single_key(key, "permutation")
     if np.ndim(x) == 0:
         canonical_axis(axis, 1, "permutation")
         return _shuffle(raw, wnp.arange(x if isinstance(x, Tracer) else as_size(x)), 0)
@@ -146,7 +146,7 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
         raise TypeError(
             f"choice: shape must be a sequence of sizes, got {shape!r}. Say ({shape!r},) for one dim."
         )
-    raw, shape = _one(key, "choice"), _shape(shape)
+    raw, shape = _check_single_key(key, "choice"), _shape(shape)
     whole = isinstance(a, (int, np.integer, SymbolicDim)) or np.ndim(a) == 0
     arr = None if whole else concrete(wnp.asarray(a))
     axis = 0 if arr is None else canonical_axis(axis, arr.ndim, "choice")

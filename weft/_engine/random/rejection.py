@@ -25,15 +25,15 @@ from weft._engine.numpy.promote import broadcast_shapes, broadcast_to_shape, cas
 from weft._engine.ops import elementwise as ew, layout, reduce
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.random.draws import (
-    _draw_per_key,
+    _check_single_key,
     _float,
     _normal,
-    _of_kind,
-    _one,
     _parameters,
+    _sample_dtype,
     _shape,
     _split_one,
     _uniform,
+    _with_separate_draws,
     clone,
     exponential,
     rademacher,
@@ -44,7 +44,7 @@ from weft._engine.util import dtypes
 _F32 = np.dtype(np.float32)
 
 
-def _vary_like_key(raw, *values):
+def _typed_like_key(raw, *values):
     """Return the values typed as varying over the key's manual axes, because samples of each round
     vary over them.
     """
@@ -106,9 +106,11 @@ def _gamma_one(key, a, log_space: bool):
 
 def _gammas(raw, a, log_space: bool):
     """Return one sample for each element of `a`, each from its own key."""
-    flat = layout.reshape(*_vary_like_key(raw, a), (a.size,))
+    flat = layout.reshape(*_typed_like_key(raw, a), (a.size,))
     return layout.reshape(
-        vmap(lambda k, x: _gamma_one(k, x, log_space))(_draw_per_key(split(raw, a.size)), flat),
+        vmap(lambda k, x: _gamma_one(k, x, log_space))(
+            _with_separate_draws(split(raw, a.size)), flat
+        ),
         a.shape,
     )
 
@@ -149,7 +151,7 @@ def loggamma(key, a, shape=None, dtype=None):
     """Return logarithms of gamma samples, finite where samples underflow for small `a`."""
     dtype = _float(dtype, "loggamma")
     shape, (a,) = _parameters(dtype, shape, a)
-    return _log_gamma(_one(key, "loggamma"), a) if math.prod(shape) else a
+    return _log_gamma(_check_single_key(key, "loggamma"), a) if math.prod(shape) else a
 
 
 @takes_out_sharding
@@ -163,7 +165,7 @@ def gamma(key, a, shape=None, dtype=None):
     """
     dtype = _float(dtype, "gamma")
     shape, (a,) = _parameters(dtype, shape, a)
-    return _gamma(_one(key, "gamma"), a) if math.prod(shape) else a
+    return _gamma(_check_single_key(key, "gamma"), a) if math.prod(shape) else a
 
 
 @takes_out_sharding
@@ -171,7 +173,7 @@ def beta(key, a, b, shape=None, dtype=None):
     """Return samples of the beta distribution."""
     dtype = _float(dtype, "beta")
     shape, (a, b) = _parameters(dtype, shape, a, b)
-    first, second = _split_one(_one(key, "beta"), 2)
+    first, second = _split_one(_check_single_key(key, "beta"), 2)
     x, y = loggamma(first, a, shape, dtype), loggamma(second, b, shape, dtype)
     top = ew.max(x, y)
     x, y = ew.exp(ew.sub(x, top)), ew.exp(ew.sub(y, top))
@@ -188,7 +190,7 @@ def dirichlet(key, alpha, shape=None, dtype=None):
             "dirichlet: alpha must have at least one dim for the parameters, got a scalar."
         )
     shape = tuple(alpha.shape[:-1]) if shape is None else _shape(shape)
-    x = loggamma(_one(key, "dirichlet"), alpha, (*shape, alpha.shape[-1]), dtype)
+    x = loggamma(_check_single_key(key, "dirichlet"), alpha, (*shape, alpha.shape[-1]), dtype)
     x = wnp.exp(wnp.subtract(x, wnp.max(x, -1, keepdims=True)))
     return wnp.divide(x, wnp.sum(x, -1, keepdims=True))
 
@@ -198,7 +200,9 @@ def chisquare(key, df, shape=None, dtype=None):
     """Return samples of the chi-square distribution with `df` degrees of freedom."""
     dtype = _float(dtype, "chisquare")
     shape, (df,) = _parameters(dtype, shape, df)
-    return ew.mul(ew.exp(loggamma(_one(key, "chisquare"), ew.mul(df, 0.5), shape, dtype)), 2)
+    return ew.mul(
+        ew.exp(loggamma(_check_single_key(key, "chisquare"), ew.mul(df, 0.5), shape, dtype)), 2
+    )
 
 
 @takes_out_sharding
@@ -206,7 +210,7 @@ def f(key, dfnum, dfden, shape=None, dtype=None):
     """Return samples of the F distribution."""
     dtype = _float(dtype, "f")
     shape, (dfnum, dfden) = _parameters(dtype, shape, dfnum, dfden)
-    second, first = _split_one(_one(key, "f"), 2)
+    second, first = _split_one(_check_single_key(key, "f"), 2)
     return ew.div(
         ew.div(chisquare(first, dfnum, shape, dtype), dfnum),
         ew.div(chisquare(second, dfden, shape, dtype), dfden),
@@ -218,7 +222,7 @@ def t(key, df, shape=None, dtype=None):
     """Return samples of Student's t distribution with `df` degrees of freedom."""
     dtype = _float(dtype, "t")
     shape, (df,) = _parameters(dtype, shape, df)
-    first, second = _split_one(_one(key, "t"), 2)
+    first, second = _split_one(_check_single_key(key, "t"), 2)
     half = ew.div(df, 2)
     return ew.mul(
         _normal(first, shape, dtype), ew.sqrt(ew.div(half, gamma(second, half, shape, dtype)))
@@ -229,7 +233,7 @@ def t(key, df, shape=None, dtype=None):
 def generalized_normal(key, p, shape=(), dtype=None):
     """Return samples with density proportional to exp(-|x|^p)."""
     dtype, shape = _float(dtype, "generalized_normal"), _shape(shape)
-    first, second = _split_one(_one(key, "generalized_normal"), 2)
+    first, second = _split_one(_check_single_key(key, "generalized_normal"), 2)
     size = wnp.power(gamma(first, 1 / p, shape, dtype), 1 / p)
     return wnp.multiply(size, rademacher(second, shape, dtype))
 
@@ -238,7 +242,7 @@ def generalized_normal(key, p, shape=(), dtype=None):
 def ball(key, d: int, p: float = 2, shape=(), dtype=None):
     """Return points drawn uniformly from the unit ball of the norm of order `p` in `d` dimensions."""
     dtype, shape = _float(dtype, "ball"), _shape(shape)
-    first, second = _split_one(_one(key, "ball"), 2)
+    first, second = _split_one(_check_single_key(key, "ball"), 2)
     x = generalized_normal(first, p, (*shape, d), dtype)
     length = wnp.add(wnp.sum(wnp.power(wnp.abs(x), p), -1), exponential(second, shape, dtype))
     return wnp.divide(x, wnp.expand_dims(wnp.power(length, 1 / p), -1))
@@ -247,7 +251,7 @@ def ball(key, d: int, p: float = 2, shape=(), dtype=None):
 # ---- counts
 
 
-def _around_zero(key, like):
+def _transformed_try(key, like):
     """Return the key of the next try and the variables of a transformed rejection.
 
     They are u in [-1/2, 1/2), v in [0, 1), and the distance of u from the ends.
@@ -258,7 +262,7 @@ def _around_zero(key, like):
 
 
 def _counts_dtype(dtype, api: str):
-    return _of_kind(dtype, api, dtypes.default_int_dtype, np.integer, "an int")
+    return _sample_dtype(dtype, api, dtypes.default_int_dtype, np.integer, "an int")
 
 
 @takes_out_sharding
@@ -267,7 +271,7 @@ def geometric(key, p, shape=None, dtype=None):
     dtype = _counts_dtype(dtype, "geometric")
     work = dtypes.default_float_dtype()
     shape, (p,) = _parameters(work, shape, p)
-    u = _uniform(_one(key, "geometric"), shape, work, 0.0, 1.0)
+    u = _uniform(_check_single_key(key, "geometric"), shape, work, 0.0, 1.0)
     u = ew.select_n(ew.eq(u, 0), u, ew.add(ew.mul(u, 0), 1))
     return ew.convert_element_type(
         ew.add(ew.floor(ew.div(ew.log(u), ew.log1p(ew.neg(p)))), 1), dtype
@@ -304,7 +308,7 @@ def _poisson_rejection(raw, rate):
 
     def again(state):
         k, found, done = state
-        rest, u, v, edge = _around_zero(k, rate)
+        rest, u, v, edge = _transformed_try(k, rate)
         n = ew.floor(ew.add(ew.add(ew.mul(ew.add(ew.div(ew.mul(a, 2), edge), b), u), rate), 0.43))
         fit = ew.log(ew.div(ew.mul(v, inverse_alpha), ew.add(ew.div(a, ew.square(edge)), b)))
         density = ew.sub(ew.sub(ew.mul(n, log_rate), rate), ew.lgamma(ew.add(n, 1)))
@@ -326,8 +330,8 @@ def poisson(key, lam, shape=None, dtype=None):
     """
     dtype = _counts_dtype(dtype, "poisson")
     shape, (rate,) = _parameters(_F32, shape, lam)
-    raw = _one(key, "poisson")
-    (rate,) = _vary_like_key(raw, rate)
+    raw = _check_single_key(key, "poisson")
+    (rate,) = _typed_like_key(raw, rate)
     small = ew.bitwise_or(ew.ne(rate, rate), ew.lt(rate, 10))
     zero = ew.mul(wnp.zeros(shape, _F32), 0)
     low = _poisson_product(raw, ew.select_n(small, zero, rate))
@@ -406,7 +410,7 @@ def _binomial_rejection(raw, n, p):
 
     def again(state):
         key, found, done = state
-        rest, u, v, edge = _around_zero(key, n)
+        rest, u, v, edge = _transformed_try(key, n)
         k = ew.floor(ew.add(ew.mul(ew.add(ew.div(ew.mul(a, 2), edge), b), u), center))
         inside = ew.bitwise_and(ew.ge(edge, 0.07), ew.le(v, top))
         outside = ew.bitwise_or(ew.lt(k, 0), ew.gt(k, n))
@@ -426,8 +430,8 @@ def binomial(key, n, p, shape=None, dtype=None):
     """
     dtype = _float(dtype, "binomial")
     shape, (n, p) = _parameters(dtype, shape, n, p)
-    raw = _one(key, "binomial")
-    n, p = _vary_like_key(raw, n, p)
+    raw = _check_single_key(key, "binomial")
+    n, p = _typed_like_key(raw, n, p)
     low = ew.lt(p, 0.5)
     q = ew.select_n(low, ew.sub(1, p), p)  # count the less likely outcome
     bad_n, bad_q = (ew.bitwise_or(ew.ne(v, v), ew.lt(v, 0)) for v in (n, q))
@@ -474,7 +478,7 @@ def multinomial(key, n, p, *, shape=None, dtype=None, unroll: int | bool = 1):
         count = binomial(sub, remaining, wnp.clip(chance, 0, 1), tuple(shape), dtype)
         return ew.sub(remaining, count), count
 
-    raw = _one(key, "multinomial")
+    raw = _check_single_key(key, "multinomial")
     _, counts = scan(
         one,
         vary(n, typeof(raw).vma | typeof(share).vma),

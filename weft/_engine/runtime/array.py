@@ -24,12 +24,12 @@ from weft._engine.backends.base import Device, DeviceMemory
 from weft._engine.backends.formats import format_of
 from weft._engine.core.array_methods import ArrayMethods
 from weft._engine.hooks import PENDING_BUFFER_TYPES
-from weft._engine.ir.mesh import Mesh, default_placement, device_mesh
+from weft._engine.ir.mesh import Mesh, placement_mesh, use_default_device
 from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray, check_number
 from weft._engine.runtime.device import default_device
-from weft._engine.runtime.transfers import NO_TRANSFER, AllowedTransferLevels, is_guarded, to_device
+from weft._engine.runtime.transfers import NO_TRANSFER, AllowTransfers, has_guard, to_device
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShardingError, describe
 from weft._engine.util.events import reports_as
@@ -50,12 +50,12 @@ def default_sharding() -> SingleDeviceSharding:
 def placement_of_new() -> tuple[Sharding, bool]:
     """Return the default placement of new arrays, and whether it is committed: the default device (False), or all devices of the context
     mesh (True)."""
-    mesh = device_mesh()
-    return (default_sharding(), False) if mesh is None else (replicated_over(mesh), True)
+    mesh = placement_mesh()
+    return (default_sharding(), False) if mesh is None else (make_replicated_sharding(mesh), True)
 
 
 @functools.lru_cache(maxsize=256)
-def replicated_over(mesh: Mesh) -> NamedSharding:
+def make_replicated_sharding(mesh: Mesh) -> NamedSharding:
     """Return the sharding that replicates an array over a mesh."""
     return NamedSharding(mesh, PartitionSpec())
 
@@ -482,14 +482,14 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
     def __deepcopy__(self, memo) -> "Array":
         if self._spec.held is not None or self._spec.stored is not self._spec:
             return _copy_of_memory(self)
-        with AllowedTransferLevels(NO_TRANSFER):
+        with AllowTransfers(NO_TRANSFER):
             return from_numpy(self._numpy(), self.aval, self.sharding, self.committed)
 
 
 def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
     """Return the unpickled array; 64-bit dtypes are truncated when x64 is disabled."""
     dtype = dtypes.canonicalize_dtype(aval.dtype)
-    with default_placement():
+    with use_default_device():
         return from_numpy(
             value if dtype == aval.dtype else value.astype(dtype),
             aval.update(dtype=dtype),
@@ -698,7 +698,7 @@ def from_numpy(
         aval = ShapedArray(value.shape, value.dtype)
     where, placed = placement_of_new() if sharding is None else (sharding, True)
     spec = ArraySpec(aval, where, placed if committed is None else committed, order)
-    if is_guarded():
+    if has_guard():
         to_device(aval, spec.sharding)
     return put(value, spec, copy)
 

@@ -56,7 +56,7 @@ def _type_of(capsule: Any) -> Any:
     )
 
 
-class _AsIntegers:
+class _IntegerExporter:
     """An exporter of an object's memory as integers where NumPy lacks its dtype, whose name is then in `dtype`."""
 
     def __init__(self, x: Any) -> None:
@@ -79,7 +79,7 @@ class _AsIntegers:
 
 def to_numpy(x: Any) -> np.ndarray:
     """Return a NumPy array on the memory of an object with `__dlpack__`."""
-    source = _AsIntegers(x)
+    source = _IntegerExporter(x)
     value = np.from_dlpack(source)
     if source.dtype is None:
         return value

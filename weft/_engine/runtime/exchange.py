@@ -30,7 +30,7 @@ from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.source import user_frame
 
 
-def current_processes() -> Any:
+def require_processes() -> Any:
     """Return the state shared between processes; raise RuntimeError in a single process."""
     shared_state = processes.current()
     if shared_state is None:
@@ -43,7 +43,7 @@ def agree(api: str, says: str, brings: str = "") -> list[str]:
 
     Raises ProcessFailureError if a process made another call, or does not arrive in time.
     """
-    all_ranks = current_processes()
+    all_ranks = require_processes()
     frame = user_frame()
     own = [api, says, "" if frame is None else str(frame), brings]
     number = all_ranks.next_number("joint call")
@@ -86,10 +86,10 @@ def digest(values: Sequence[np.ndarray]) -> str:
 
 def all_gather(given: np.ndarray, what: str) -> np.ndarray:
     """Return the arrays of all processes, stacked in order of rank: [processes, *shape]."""
-    all_ranks, data = current_processes(), np.ascontiguousarray(given)
+    all_ranks, data = require_processes(), np.ascontiguousarray(given)
     result = np.empty((all_ranks.size, *given.shape), given.dtype)
     if data.nbytes:
-        _carry(
+        _execute_plans(
             [
                 (
                     _plan(
@@ -105,11 +105,13 @@ def all_gather(given: np.ndarray, what: str) -> np.ndarray:
 
 def broadcast(given: np.ndarray, source: int, what: str) -> np.ndarray:
     """Return the array of process `source`; other processes pass an array of its shape and dtype."""
-    all_ranks, data = current_processes(), np.ascontiguousarray(given)
+    all_ranks, data = require_processes(), np.ascontiguousarray(given)
     result = np.empty_like(data)
     if data.nbytes:
         ranks = (source, *[rank for rank in range(all_ranks.size) if rank != source])
-        _carry([(_plan("broadcast", data.nbytes, groups=(ranks,), what=what), data, result)])
+        _execute_plans(
+            [(_plan("broadcast", data.nbytes, groups=(ranks,), what=what), data, result)]
+        )
     return result.reshape(given.shape)
 
 
@@ -119,9 +121,9 @@ def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), what
     return CollectivePlan(CollectiveKind(kind), "uint8", nbytes, None, groups, pairs, what)
 
 
-def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
+def _execute_plans(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
     """Execute plans with their inputs and outputs: all are started before the first wait."""
-    transport = current_processes().transport
+    transport = require_processes().transport
     try:
         requests = [
             transport.start(transport.plan(plan), source.ctypes.data, out.ctypes.data)
@@ -141,11 +143,11 @@ _abandoned: list[Sequence] = []
 # ---- whole values
 
 
-def whole_value(array: Array, what: str) -> np.ndarray:
+def gather_value(array: Array, what: str) -> np.ndarray:
     """Return the value of an array over processes; all processes call this."""
     spec = array._spec
     numbers = _holders(spec, what)
-    if len(numbers) == current_processes().size and is_whole_everywhere(spec, numbers):
+    if len(numbers) == require_processes().size and is_whole_everywhere(spec, numbers):
         return array._numpy()
     local_blocks = np.empty(_held_shape(spec, next(iter(numbers.values()))), spec.storage_dtype)
     if spec.storage_bytes:
@@ -177,7 +179,7 @@ def _holders(spec: ArraySpec, api: str) -> dict[int, Numbers]:
     numbers = numbers_by_process(spec)
     if all(rank >= 0 for rank in numbers):
         return numbers
-    now = {-1 - first: rank for rank, first in enumerate(current_processes().first_numbers)}
+    now = {-1 - first: rank for rank, first in enumerate(require_processes().first_numbers)}
     surviving = dict(
         sorted(
             (now.get(rank, rank), held)
@@ -208,7 +210,7 @@ def _held_shape(spec: ArraySpec, numbers: Numbers) -> tuple[int, ...]:
 # ---- other layouts
 
 
-def exchange_to_layout(array: Array, want: ArraySpec) -> Array:
+def change_layout(array: Array, want: ArraySpec) -> Array:
     """Return `array` in the layout `want`, over processes. Every process of either layout calls this.
 
     Raises ValueError for a layout on one process: `process_allgather` gathers the value in all processes.
@@ -217,8 +219,8 @@ def exchange_to_layout(array: Array, want: ArraySpec) -> Array:
     source, target = _holders(have, "device_put"), numbers_by_process(want)
     check_present("device_put", want.sharding, target)
     if len(target) == 1 and len(source) > 1:
-        raise _leaves_processes(have, want)
-    rank = current_processes().rank
+        raise _make_single_process_error(have, want)
+    rank = require_processes().rank
     what = f"changing the layout of {have.aval.str_short()}"
     transfers = _transfers(have, want, source, target)
     local_blocks = spec_blocks(array) if rank in source else None
@@ -238,7 +240,7 @@ def exchange_to_layout(array: Array, want: ArraySpec) -> Array:
             if pair[1] == rank:
                 arrivals.append((pair, box))
         messages.append((_plan("permute", count, pairs=tuple(pairs), what=what), out, box))
-    _carry(messages)
+    _execute_plans(messages)
     if result is None:
         return Array(want, want.backend.allocate(want))
     for pair, box in arrivals:
@@ -255,7 +257,7 @@ def _rounds(ranks: list[int], transfers: Mapping) -> Iterator[list[tuple[int, in
             yield pairs
 
 
-def _leaves_processes(have: ArraySpec, want: ArraySpec) -> ValueError:
+def _make_single_process_error(have: ArraySpec, want: ArraySpec) -> ValueError:
     return ValueError(
         describe(
             "device_put",
@@ -274,7 +276,7 @@ def _element_count(regions: list[tuple[Region, Region]]) -> int:
 
 def _pack(blocks: np.ndarray, numbers: Numbers, regions: list[tuple[Region, Region]]) -> np.ndarray:
     """Return the values of regions of the blocks `numbers`, one region after another."""
-    parts = [np.ascontiguousarray(blocks[_place(numbers, here)]) for here, _ in regions]
+    parts = [np.ascontiguousarray(blocks[_region_index(numbers, here)]) for here, _ in regions]
     return np.concatenate([part.reshape(-1) for part in parts])
 
 
@@ -286,7 +288,7 @@ def _unpack(
     for here, there in regions:
         count = _size(here)
         shape = [stop - start for _, start, stop in here]
-        result[_place(numbers, there)] = values[at : at + count].reshape(shape)
+        result[_region_index(numbers, there)] = values[at : at + count].reshape(shape)
         at += count
 
 
@@ -347,7 +349,7 @@ def _size(region: Region) -> int:
     return math.prod(stop - start for _, start, stop in region)
 
 
-def _place(numbers: Numbers, region: Region) -> tuple:
+def _region_index(numbers: Numbers, region: Region) -> tuple:
     """Return the index of a region in the grid of this process's blocks."""
     return (
         *[mine.index(block) for mine, (block, _, _) in zip(numbers, region)],

@@ -24,7 +24,7 @@ from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.mesh import AUTO
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.runtime.array import Array, spec_of
-from weft._engine.runtime.placement import copy_to_layout, is_compatible
+from weft._engine.runtime.placement import change_layout, is_compatible
 from weft._engine.util import events
 from weft._engine.util.config import config
 from weft._engine.util.errors import DeviceRuntimeError, OutOfMemoryError
@@ -192,7 +192,7 @@ class Executable:
     def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
         """Return the values that the program computes with, for arguments or results with the given array specs."""
         placed = [
-            x if is_compatible(x._spec, spec) else copy_to_layout(x, spec)
+            x if is_compatible(x._spec, spec) else change_layout(x, spec)
             for x, spec in zip(arrays, specs)
         ]
         return [Array(spec.stored, x._live())._numpy() for x, spec in zip(placed, specs)]
@@ -228,7 +228,7 @@ class Executable:
     def _place_arguments(self, args: Sequence[Array]) -> list[Array]:
         """Return the arguments in the layouts that the program expects."""
         return [
-            x if is_compatible(x._spec, spec) else copy_to_layout(x, spec)
+            x if is_compatible(x._spec, spec) else change_layout(x, spec)
             for x, spec in zip(args, self.in_specs)
         ]
 

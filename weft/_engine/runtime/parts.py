@@ -33,7 +33,7 @@ def local_blocks(sharding: Sharding, ndim: int) -> dict[Position, Any]:
     return devices
 
 
-def assemble_array(
+def assemble_blocks(
     api: str,
     aval: ShapedArray,
     sharding: Sharding,
@@ -101,7 +101,7 @@ def only_dtype(api: str, given: Sequence[Any], dtype: Any) -> Any:
 # ---- shapes of the local part of an array
 
 
-def whole_shape(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int, ...]:
+def global_shape_of(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int, ...]:
     """Return the global shape of an array whose part on this process has `local_shape`."""
     splits, mine = _local_splits(sharding, len(local_shape))
     for dim, (size, k) in enumerate(zip(local_shape, mine)):
@@ -113,7 +113,7 @@ def whole_shape(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int, ..
     return tuple([size // k * n for size, k, n in zip(local_shape, mine, splits)])
 
 
-def part_shape(sharding: Sharding, global_shape: Sequence[int]) -> tuple[int, ...]:
+def local_shape_of(sharding: Sharding, global_shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of the part of an array of `global_shape` that this process holds."""
     local = sharding.shard_shape(global_shape)
     _, mine = _local_splits(sharding, len(local))
@@ -134,7 +134,7 @@ def _local_splits(sharding: Sharding, ndim: int) -> tuple[tuple[int, ...], tuple
     return splits, tuple(map(len, by_process[mine]))
 
 
-def from_part(
+def assemble_local_data(
     api: str,
     value: np.ndarray,
     aval: ShapedArray,
@@ -145,7 +145,7 @@ def from_part(
 
     The dims are stored in `order`.
     """
-    local, held = sharding.shard_shape(aval.shape), part_shape(sharding, aval.shape)
+    local, held = sharding.shard_shape(aval.shape), local_shape_of(sharding, aval.shape)
     for dim, (size, whole, mine) in enumerate(zip(value.shape, aval.shape, held)):
         if size not in (whole, mine):
             raise ValueError(
@@ -171,7 +171,7 @@ def from_part(
         ]
         return value[tuple([slice(k * n, (k + 1) * n) for k, n in zip(at, local)])]
 
-    return assemble_array(
+    return assemble_blocks(
         api,
         aval,
         sharding,
@@ -180,7 +180,7 @@ def from_part(
     )
 
 
-def part_of(array: Array) -> np.ndarray:
+def read_local_part(array: Array) -> np.ndarray:
     """Return the part of an array that this process holds: along each dim the local blocks, in order."""
     spec = array._spec
     if spec.held is None:
@@ -206,7 +206,7 @@ def join_blocks(blocks: np.ndarray) -> np.ndarray:
     )
 
 
-def each_block(
+def make_local_blocks(
     sharding: Sharding, shape: Sequence[int], make: Callable[[tuple[slice, ...]], Any]
 ) -> dict[Position, Any]:
     """Return `make(index)` for every block on devices of this process, by position."""

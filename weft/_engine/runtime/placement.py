@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from weft._engine.backends.array_spec import (
     ArraySpec,
-    blocks_of,
     is_whole_everywhere,
     numbers_by_process,
     select_local_blocks,
+    split_into_blocks,
 )
 from weft._engine.backends.held import blocks_by_process
 from weft._engine.ir.shardings import Sharding
@@ -31,7 +31,7 @@ def is_compatible(have: ArraySpec, want: ArraySpec) -> bool:
     )
 
 
-def copy_to_layout(array: Array, spec: ArraySpec) -> Array:
+def change_layout(array: Array, spec: ArraySpec) -> Array:
     """Return `array` in the layout `spec`; memory is shared if layouts allow it. If it spans processes, all of them must call this.
 
     Raises ValueError if values of several processes would move to one.
@@ -45,7 +45,7 @@ def copy_to_layout(array: Array, spec: ArraySpec) -> Array:
         raise AssertionError(
             f"{array.aval.str_short()} is laid out as {spec.sharding} by a program, which adds up or makes terms"
         )
-    if not must_travel(have, spec):
+    if not needs_transfer(have, spec):
         if have.backend is spec.backend and have.order == spec.order:
             moved = have.backend.move(array._live(), have.stored, spec.stored)
             if moved is not None:
@@ -55,12 +55,12 @@ def copy_to_layout(array: Array, spec: ArraySpec) -> Array:
         raise AssertionError(
             f"{array.aval.str_short()} is stored in the order {spec.order} by a program, which transposes it"
         )
-    from weft._engine.runtime.exchange import exchange_to_layout
+    from weft._engine.runtime.exchange import change_layout
 
-    return Array(spec, exchange_to_layout(array._stored(), spec.stored)._live())
+    return Array(spec, change_layout(array._stored(), spec.stored)._live())
 
 
-def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
+def needs_transfer(have: ArraySpec, want: ArraySpec) -> bool:
     """Return whether values of the layout `have` must travel between processes to get the layout `want`; all processes return the same.
 
     An array on devices of one process only is local to it: other processes have their own array with the same value.
@@ -88,7 +88,7 @@ def as_blocks(array: Array) -> Array:
 def all_blocks(array: Array, sharding: Sharding) -> Array:
     """Return the grid of shards that `array`, which is local, would have in the layout `sharding`, all on the default device."""
     spec = ArraySpec(array.aval, sharding, True)
-    value = blocks_of(array._numpy(), spec.splits, spec.local_shape)
+    value = split_into_blocks(array._numpy(), spec.splits, spec.local_shape)
     plain = ArraySpec(
         ShapedArray(value.shape, spec.storage_dtype, array.aval.weak_type),
         default_sharding(),

@@ -61,9 +61,7 @@ def create_device_mesh(
     if platform == "gpu":
         chosen = sorted(chosen, key=lambda device: device.id)
     placed = (
-        torus.arrange_on_torus(chosen, shape, allow_split_physical_axes)
-        if platform == "tpu"
-        else None
+        torus.place_devices(chosen, shape, allow_split_physical_axes) if platform == "tpu" else None
     )
     return _grid(chosen, shape) if placed is None else placed
 

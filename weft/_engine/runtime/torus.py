@@ -18,9 +18,7 @@ import numpy as np
 _TRAY = 8  # number of cores on the two by two chips of a tray
 
 
-def arrange_on_torus(
-    chosen: Sequence[Any], shape: tuple[int, ...], split: bool
-) -> np.ndarray | None:
+def place_devices(chosen: Sequence[Any], shape: tuple[int, ...], split: bool) -> np.ndarray | None:
     """Return the devices in an array of shape `shape`; None if they have no coordinates or do not fill a grid.
 
     Raises NotImplementedError if dims of the mesh need parts of axes of the torus, and `split` is False.
@@ -97,7 +95,7 @@ def _on_torus(grid: np.ndarray, shape: tuple[int, ...], split: bool) -> np.ndarr
             _whole_axes(grid.shape, shares, shape[j]) if shape[j] > 1 or not split else None
         )
         if factors_of_dim is None and split:
-            factors_of_dim = _parts(grid.shape, free, shape[j])
+            factors_of_dim = _choose_factors(grid.shape, free, shape[j])
         if factors_of_dim is None:
             raise NotImplementedError(
                 f"create_device_mesh: no whole free axes of the torus {grid.shape} form a dim of {shape[j]} of the mesh {shape}.\n"
@@ -119,7 +117,7 @@ def _whole_axes(sizes: Sequence[int], shares: np.ndarray, size: int) -> list[int
     return None
 
 
-def _parts(sizes: Sequence[int], left: Sequence[int], size: int) -> list[int] | None:
+def _choose_factors(sizes: Sequence[int], left: Sequence[int], size: int) -> list[int] | None:
     """Return factors of the free parts `left` of the axes whose product is `size`: of whole axes if possible, else of split ones."""
     best = min(
         _products(left, size),

@@ -17,15 +17,15 @@ from weft._engine.util.errors import DeviceRuntimeError
 from weft._engine.util.events import report
 
 
-class _ThreadTransferLevels(threading.local):
+class _TransferContext(threading.local):
     #: guard levels that permit the current transfers of this thread
     passing: tuple = (None, "allow")
 
 
-_here = _ThreadTransferLevels()
+_here = _TransferContext()
 
 
-class AllowedTransferLevels:
+class AllowTransfers:
     """A context that permits transfers under guards of the levels `passing`."""
 
     def __init__(self, passing: tuple):
@@ -43,7 +43,7 @@ EXPLICIT = (None, "allow", "log", "disallow")
 NO_TRANSFER = (*EXPLICIT, "log_explicit", "disallow_explicit")
 
 
-def is_guarded() -> bool:
+def has_guard() -> bool:
     """Return whether any guard is set."""
     return bool(
         config.transfer_guard_host_to_device

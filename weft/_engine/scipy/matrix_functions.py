@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-def list_items(a: Any) -> Any:
+def as_matrix(a: Any) -> Any:
     """Return a matrix, or a list of its rows, as an array."""
     return creation.asarray(a) if isinstance(a, (list, tuple)) else a
 
@@ -125,7 +125,7 @@ def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803
     >>> bool(wnp.allclose(z @ t @ z.conj().T, a, atol=1e-4)), float(abs(wnp.tril(t, -1)).max())
     (True, 0.0)
     """
-    t, z = (_square("rsf2csf", name, list_items(x)) for name, x in (("T", T), ("Z", Z)))
+    t, z = (_square("rsf2csf", name, as_matrix(x)) for name, x in (("T", T), ("Z", Z)))
     if t.shape[-1] != z.shape[-1]:
         raise ValueError(
             f"rsf2csf: T and Z must have one size, got shapes {tuple(t.shape)} and {tuple(z.shape)}."
@@ -134,7 +134,7 @@ def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803
     return _each(_rotate, t, z)
 
 
-def _triangular(a: Any) -> tuple:
+def _complex_schur(a: Any) -> tuple:
     """Return the complex Schur form of a matrix. For a real matrix it is computed from the real form, so that real
     eigenvalues have no imaginary part: rounding would put them on either side of a function's branch cut."""
     if dtypes.issubdtype(a.dtype, np.complexfloating):
@@ -164,13 +164,13 @@ def _rotate(t: Any, z: Any) -> tuple:
             choosing.where(there, uf.conjugate(cos) * upper + uf.conjugate(sin) * lower, upper)
         )
         t = t.at[m].set(choosing.where(there, cos * lower - sin * upper, lower))
-        t = _transpose_squares(t, m, cos, sin, at <= m)
-        return t.at[m, m - 1].set(0), _transpose_squares(z, m, cos, sin, at >= 0)
+        t = _rotate_columns(t, m, cos, sin, at <= m)
+        return t.at[m, m - 1].set(0), _rotate_columns(z, m, cos, sin, at >= 0)
 
     return fori_loop(0, n - 1, rotate, (t, z))
 
 
-def _transpose_squares(x: Any, m: Any, cos: Any, sin: Any, rows: Any) -> Any:
+def _rotate_columns(x: Any, m: Any, cos: Any, sin: Any, rows: Any) -> Any:
     """Return `x` times the adjoint of the rotation of columns m - 1 and m, in the given `rows`."""
     left, right = x[:, m - 1], x[:, m]
     x = x.at[:, m - 1].set(choosing.where(rows, cos * left + sin * right, left))
@@ -200,7 +200,7 @@ def polar(
     >>> bool(wnp.allclose(p, 2 * wnp.eye(2), atol=1e-5))
     True
     """
-    a = concrete(inexact("polar", list_items(a)))
+    a = concrete(inexact("polar", as_matrix(a)))
     if a.ndim < 2:
         raise ValueError(
             f"polar: The input `a` must be at least a 2-D array, got shape {tuple(a.shape)}."
@@ -370,7 +370,7 @@ def sqrtm(A, blocksize: int = 1):  # noqa: N803
 
 
 def _sqrtm(a: Any) -> Any:
-    t, z = _triangular(a)
+    t, z = _complex_schur(a)
     roots = uf.sqrt(choosing.diagonal(t))
     sums = roots[:, None] + roots[None, :]
 
@@ -394,10 +394,10 @@ def funm(A, func: Callable, disp: bool = True):  # noqa: N803
     >>> weft.scipy.linalg.funm(np.array([[1.0, 1.0], [0.0, 2.0]]), wnp.square).real.round(3).tolist()
     [[1.0, 3.0], [0.0, 4.0]]
     """
-    a = _square("funm", "A", list_items(A))
+    a = _square("funm", "A", as_matrix(A))
     if a.ndim != 2:
         raise ValueError(f"funm: expected square array_like input, got shape {tuple(a.shape)}.")
-    t, z = _triangular(a)
+    t, z = _complex_schur(a)
     values = choosing.diagonal(t)
     gaps = values[:, None] - values[None, :]
 

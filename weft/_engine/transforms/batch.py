@@ -80,7 +80,7 @@ class BatchTrace(PairTrace):
         pairs = [self.split(x) for x in args]
         values = [v for v, _ in pairs]
         dims = [d for _, d in pairs]
-        if all(d is None for d in dims) and not self.concerns(primitive, params):
+        if all(d is None for d in dims) and not self.depends_on_axis(primitive, params):
             return self.outer.process(primitive, values, params)
         rule = primitive.batch
         check(primitive, args, params, self.axis.splits)
@@ -90,7 +90,7 @@ class BatchTrace(PairTrace):
             return [self.join(v, d) for v, d in zip(out, out_dim)]
         return self.join(out, out_dim)
 
-    def concerns(self, primitive: Primitive, params: dict[str, Any]) -> bool:
+    def depends_on_axis(self, primitive: Primitive, params: dict[str, Any]) -> bool:
         """Return whether an operation without mapped operands depends on the mapped axis, for example by its name."""
         if primitive.batched_always:
             return True

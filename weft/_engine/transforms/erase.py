@@ -19,7 +19,7 @@ TRACKS = "check_vma"
 
 def erase(jaxpr: Jaxpr) -> Jaxpr:
     """Remove varying axes from `jaxpr` and its nested programs; return `jaxpr` itself if there are none."""
-    return jaxpr.memo("erased", lambda: _erase_types(jaxpr) if _has_axes(jaxpr) else jaxpr)
+    return jaxpr.memo("erased", lambda: _erase(jaxpr) if _has_axes(jaxpr) else jaxpr)
 
 
 def erase_params(params: dict[str, Any]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def erase_params(params: dict[str, Any]) -> dict[str, Any]:
     return {name: name != TRACKS and _erased_value(value) for name, value in params.items()}
 
 
-def plain(aval: ShapedArray) -> ShapedArray:
+def without_varying_axes(aval: ShapedArray) -> ShapedArray:
     """Return the type without varying axes."""
     return aval.update(vma=NO_AXES) if aval.vma else aval
 
@@ -37,7 +37,7 @@ def _erased_value(value: Any) -> Any:
         return erase(value)
     if is_tuple(value) and any(isinstance(v, (Jaxpr, ShapedArray)) for v in value):
         return tuple(_erased_value(v) for v in value)
-    return plain(value) if isinstance(value, ShapedArray) else value
+    return without_varying_axes(value) if isinstance(value, ShapedArray) else value
 
 
 def _has_axes(jaxpr: Jaxpr) -> bool:
@@ -53,11 +53,11 @@ def _has_axes(jaxpr: Jaxpr) -> bool:
     )
 
 
-def _erase_types(jaxpr: Jaxpr) -> Jaxpr:
+def _erase(jaxpr: Jaxpr) -> Jaxpr:
     env: dict[Var, Atom] = {}
 
     def fresh(var: Var) -> Var:
-        out = env[var] = type(var)(plain(var.aval))
+        out = env[var] = type(var)(without_varying_axes(var.aval))
         return out
 
     def read(atom: Atom) -> Atom:
@@ -70,7 +70,10 @@ def _erase_types(jaxpr: Jaxpr) -> Jaxpr:
         if eqn.primitive.casts:
             env[eqn.outvars[0]] = ins[0]
             continue
-        outs = [DropVar(plain(v.aval)) if type(v) is DropVar else fresh(v) for v in eqn.outvars]
+        outs = [
+            DropVar(without_varying_axes(v.aval)) if type(v) is DropVar else fresh(v)
+            for v in eqn.outvars
+        ]
         eqns.append(eqn.replace(invars=ins, outvars=outs, params=erase_params(eqn.params)))
     return Jaxpr(
         constvars,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from weft._engine.core.extension import ExtensionPrimitive, expansion
+from weft._engine.core.extension import ExtensionPrimitive, expand_primitive
 from weft._engine.core.trace import extend_axis_env
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import dce, map_jaxprs
@@ -53,7 +53,7 @@ def _expand(jaxpr: Jaxpr) -> Jaxpr:
     for eqn in jaxpr.eqns:
         eqn = eqn.replace(invars=[read(a) for a in eqn.invars])
         if isinstance(eqn.primitive, ExtensionPrimitive):
-            inner, outs = _in_place_of(eqn, consts)
+            inner, outs = _inline_expansion(eqn, consts)
             eqns += inner
             env.update(zip(eqn.outvars, outs))
         else:
@@ -63,9 +63,11 @@ def _expand(jaxpr: Jaxpr) -> Jaxpr:
     return Jaxpr(list(consts), list(consts.values()), jaxpr.invars, outvars, eqns, name=jaxpr.name)
 
 
-def _in_place_of(eqn: Eqn, consts: dict[Var, Any]) -> tuple[list[Eqn], list[Atom]]:
+def _inline_expansion(eqn: Eqn, consts: dict[Var, Any]) -> tuple[list[Eqn], list[Atom]]:
     """Return the equations that compute a library's op, and their results. Add their constants to `consts`."""
-    program = expand(expansion(eqn.primitive, tuple([a.aval for a in eqn.invars]), eqn.params))
+    program = expand(
+        expand_primitive(eqn.primitive, tuple([a.aval for a in eqn.invars]), eqn.params)
+    )
     names: dict[Var, Atom] = dict(zip(program.invars, eqn.invars))
     for var, value in zip(program.constvars, program.consts):
         names[var] = fresh = Var(var.aval)

@@ -140,7 +140,7 @@ def _partial(
     saveable: Callable[..., Any] | None,
 ) -> PartialEvalResult:
     unknown_ins = [v for v, u in zip(jaxpr.invars, in_unknown) if u]
-    sides = _Sides(set(unknown_ins), saveable)
+    sides = _EquationPartition(set(unknown_ins), saveable)
     for eqn in jaxpr.eqns:
         sides.add(eqn)
     out_unknown = tuple(
@@ -151,7 +151,7 @@ def _partial(
     if saveable is not None:
         unknown_eqns, unknown_outs = _recompute(sides, unknown_outs, saveable)
     consts = dict(zip(jaxpr.constvars, jaxpr.consts))
-    read = _read_from_outside(unknown_eqns, unknown_outs, unknown_ins)
+    read = _free_variables(unknown_eqns, unknown_outs, unknown_ins)
     unknown_consts = [v for v in read if v in consts]
     residuals = [v for v in read if v not in consts]
     known_ins = [v for v, u in zip(jaxpr.invars, in_unknown) if not u]
@@ -172,7 +172,7 @@ def _partial(
     return PartialEvalResult(known, unknown, out_unknown, [position.get(v) for v in residuals])
 
 
-class _Sides:
+class _EquationPartition:
     """The known and the unknown equations of a program."""
 
     def __init__(self, unknown_vars: set[Var], saveable: Callable[[Eqn], bool] | None):
@@ -214,7 +214,7 @@ class _Sides:
         self.saved.update(*saved)
 
 
-def _read_from_outside(
+def _free_variables(
     eqns: Sequence[Eqn], outs: Sequence[Atom], ins: Sequence[Var]
 ) -> dict[Var, None]:
     """Return the variables that `eqns` and `outs` read and that neither `eqns` nor `ins` define, in order of use."""
@@ -228,7 +228,7 @@ def _as_list(eqns: Eqn | list[Eqn] | None) -> list[Eqn]:
 
 
 def _recompute(
-    sides: _Sides, unknown_outs: Sequence[Atom], saveable: Callable[[Eqn], bool]
+    sides: _EquationPartition, unknown_outs: Sequence[Atom], saveable: Callable[[Eqn], bool]
 ) -> tuple[list[Eqn], list[Atom]]:
     """Prepend to the unknown equations copies of the known equations that they need and that the policy does not save.
 
@@ -240,7 +240,7 @@ def _recompute(
     def rename(a: Atom) -> Atom:
         return a if type(a) is Literal else fresh.get(a, a)
 
-    for eqn in _not_saved(sides, unknown_outs, saveable):
+    for eqn in _recomputed_equations(sides, unknown_outs, saveable):
         invars = [rename(a) for a in eqn.invars]
         outvars: list[Var] = []
         for v in eqn.outvars:
@@ -255,8 +255,8 @@ def _recompute(
     return copies + unknown, [rename(a) for a in unknown_outs]
 
 
-def _not_saved(
-    sides: _Sides, unknown_outs: Sequence[Atom], saveable: Callable[[Eqn], bool]
+def _recomputed_equations(
+    sides: _EquationPartition, unknown_outs: Sequence[Atom], saveable: Callable[[Eqn], bool]
 ) -> list[Eqn]:
     """Return the known equations to recompute, in program order."""
     read = [*(a for e in sides.unknown for a in e.invars), *unknown_outs]

@@ -27,7 +27,9 @@ def transposed_type(aval: ShapedArray, order: Sequence[int]) -> ShapedArray:
     return aval.update(shape=tuple([aval.shape[d] for d in order]), sharding=explicit)
 
 
-def on_transposed(jaxpr: Jaxpr, ins: Sequence[Order | None], outs: Sequence[Order | None]) -> Jaxpr:
+def with_dim_orders(
+    jaxpr: Jaxpr, ins: Sequence[Order | None], outs: Sequence[Order | None]
+) -> Jaxpr:
     """Return `jaxpr` as a program on transposed arguments and results. Values whose order is None are not transposed."""
     invars, outvars = list(jaxpr.invars), list(jaxpr.outvars)
     before: list[Eqn] = []
@@ -63,7 +65,7 @@ def constrained_orders(jaxpr: Jaxpr) -> list[Order | None]:
             return None
         eqn, i = sources[v]
         if eqn.primitive is layout_constraint_p:
-            return _other_than_row_major(eqn.params["order"])
+            return _non_row_major(eqn.params["order"])
         return constrained_orders(eqn.params["jaxpr"])[i] if is_call(eqn) else None
 
     return [None if type(v) is Literal else order_of(v) for v in jaxpr.outvars]
@@ -90,7 +92,7 @@ def natural_orders(jaxpr: Jaxpr, ins: Sequence[Order | None]) -> list[Order | No
 def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
     primitive = eqn.primitive
     if primitive is layout_constraint_p:
-        return _other_than_row_major(eqn.params["order"])
+        return _non_row_major(eqn.params["order"])
     if primitive.moves in ("repeat", "iota"):
         return _ANY
 
@@ -102,7 +104,7 @@ def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
         return (
             order
             if order is _ANY
-            else _other_than_row_major([place[d] for d in order or range(len(place))])
+            else _non_row_major([place[d] for d in order or range(len(place))])
         )
     if isinstance(primitive, ElementwiseOp):
         of_operands = {of(x) for x in eqn.invars} - {_ANY}
@@ -110,5 +112,5 @@ def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
     return None
 
 
-def _other_than_row_major(order: Sequence[int]) -> Order | None:
+def _non_row_major(order: Sequence[int]) -> Order | None:
     return None if list(order) == sorted(order) else tuple(order)

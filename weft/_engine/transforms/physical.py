@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.interpret import evaluate_with
 from weft._engine.core.primitive import BatchAxis, LayoutOp, registry
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import eval_trace, set_trace, typeof
@@ -71,7 +71,7 @@ def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
         ]
 
     def run(*args: Any) -> list[Any]:
-        return evaluate_by(_run_eqn, jaxpr.replace(consts=rows), args)
+        return evaluate_with(_run_eqn, jaxpr.replace(consts=rows), args)
 
     return stage(run, [physical_aval(a) for a in jaxpr.in_avals], jaxpr.name)
 
@@ -84,10 +84,10 @@ def _run_eqn(eqn: Eqn, args: Sequence[Any]) -> list[Any]:
     if has_no_keys or any(True for _ in subjaxprs(params)):
         outs = primitive.bind(*args, **params)
         return outs if primitive.multiple_results else [outs]
-    return _on_rows(eqn, args, params)
+    return _batch_over_words(eqn, args, params)
 
 
-def _on_rows(eqn: Eqn, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+def _batch_over_words(eqn: Eqn, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """Return the results of an op that moves keys: the op batched over the words of the keys."""
     from weft._engine.transforms.batch import to_dim  # most programs have no keys
 

@@ -158,13 +158,16 @@ class Pullback:
         computed = iter(self.opaque_residuals if opaque_residuals is None else opaque_residuals)
         new = Pullback(
             *self.static,
-            [next(computed) if k is None else x for k, x in zip(self.static[2], self.now())],
+            [
+                next(computed) if k is None else x
+                for k, x in zip(self.static[2], self.current_residuals())
+            ],
         )
         if args_res is not None:
             new.args_res = args_res
         return new
 
-    def now(self) -> Sequence[Any]:
+    def current_residuals(self) -> Sequence[Any]:
         """Return the residuals with the current entries of `args_res`."""
         if self._args_res is None:
             return self._residuals
@@ -180,7 +183,7 @@ class Pullback:
         return [x if k is None else leaves[k] for k, x in zip(origins, self._residuals)]
 
     def _check(self) -> Sequence[Any]:
-        residuals = self.now()
+        residuals = self.current_residuals()
         absent = [
             k
             for k, x in zip(self.static[2], residuals)
@@ -199,7 +202,7 @@ class Pullback:
 
 
 def _flatten(pullback: Pullback) -> tuple[tuple[Any, ...], Static]:
-    return tuple(pullback.now()), pullback.static
+    return tuple(pullback.current_residuals()), pullback.static
 
 
 def _unflatten(static: Static, residuals: Iterable[Any]) -> Pullback:
@@ -236,10 +239,10 @@ def _leaves_of(structure: Any, value: Any) -> list[Any]:
     return [x for child, part in zip(children, value) for x in _leaves_of(child, part)]
 
 
-def saved(saveable: Any, structure: Any, path: str = "saveable_args") -> list[bool]:
+def saveable_leaves(saveable: Any, structure: Any, path: str = "saveable_args") -> list[bool]:
     """Return for each leaf of a tree whether it may be saved. `saveable` is a bool, or nested tuples of bools that follow `structure`.
 
-    >>> saved((True, False), tree.tree_structure((1, {"a": 2, "b": 3})))
+    >>> saveable_leaves((True, False), tree.tree_structure((1, {"a": 2, "b": 3})))
     [True, False, False]
     """
     if isinstance(saveable, bool):
@@ -260,5 +263,5 @@ def saved(saveable: Any, structure: Any, path: str = "saveable_args") -> list[bo
     return [
         x
         for i, (s, child) in enumerate(zip(saveable, children))
-        for x in saved(s, child, f"{path}[{i}]")
+        for x in saveable_leaves(s, child, f"{path}[{i}]")
     ]

@@ -18,7 +18,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import sum_of_terms, terms
 
 
-def materialize_unreduced(
+def lower_unreduced(
     jaxpr: Jaxpr,
     stored: Sequence[ShapedArray],
     ins: Sequence[Sharding | None],

@@ -11,17 +11,17 @@ from typing import Any, TypeGuard
 from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import literal_value
 from weft._engine.core.primitive import ConstraintOp
-from weft._engine.core.stage import UsesRefs, stage
+from weft._engine.core.stage import ClosedOverRefsError, stage
 from weft._engine.core.trace import (
     UndefPrimal,
     Zero,
-    allow_unspecified_shardings,
+    allow_open_shardings,
     is_undef,
     with_source,
 )
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ops.elementwise import add_any
-from weft._engine.ops.placement import laid_out_as
+from weft._engine.ops.placement import reshard_like
 
 
 def backward_pass(
@@ -32,7 +32,7 @@ def backward_pass(
     `cts` are the cotangents of the results. Equations that do not depend on a linear input are evaluated under the current trace.
     The cotangents of the inputs at positions `unwanted` are `Zero`; operations that only they need are not computed.
     """
-    with allow_unspecified_shardings():
+    with allow_open_shardings():
         return _BackwardPass(jaxpr, args, unwanted).run(cts)
 
 
@@ -123,7 +123,7 @@ class _BackwardPass:
         ct = self.take(var)
         if ct is None or var.aval.explicit is None:
             return ct
-        return laid_out_as(ct, var.aval, cotangent=True)
+        return reshard_like(ct, var.aval, cotangent=True)
 
     def cotangent(self, var: Var) -> Any:
         """Return the cotangent of a linear input."""
@@ -142,7 +142,7 @@ def transpose_jaxpr(
     """
     backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
     if refs:
-        raise UsesRefs(refs, jaxpr.name, backward)
+        raise ClosedOverRefsError(refs, jaxpr.name, backward)
     return backward, nonzero
 
 
@@ -176,7 +176,7 @@ def transpose_with_refs(
         avals += [a.aval.to_tangent_aval() for a, nz in zip(jaxpr.outvars, ct_nonzero) if nz]
         try:
             return stage(run, avals, jaxpr.name), tuple(nonzero), []
-        except UsesRefs as used:
+        except ClosedOverRefsError as used:
             return used.program, tuple(nonzero), used.refs
 
     return jaxpr.memo(("transpose", linear, ct_nonzero), make)

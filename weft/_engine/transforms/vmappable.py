@@ -4,7 +4,7 @@ In:   a registered type; the type of its specs in `in_axes` and `out_axes`; and 
       the element of `x` for one example: it calls `cont(part, spec)` for an array or another registered value inside of `x`, and
       `index()` for the number of the example. `from_elt(cont, axis_size, elt, spec)` returns the whole value from an element: it
       calls `cont(axis_size, part, spec)` for the parts of the element.
-Out:  `batch_elements`, which runs a flat function on elements, and `whole`, which assembles a result.
+Out:  `batch_elements`, which runs a flat function on elements, and `assemble_result`, which assembles a result.
 Law:  operations that `to_elt` binds, and operations of `from_elt` on results of `cont`, work on all examples at once. Operations of
       `from_elt` on the parts of an element work on one example, as the mapped function does.
 """
@@ -57,7 +57,7 @@ def is_spec(x: Any) -> bool:
     )
 
 
-def _counter(axis_size: Any) -> Callable[..., Any] | None:
+def _iota_maker(axis_size: Any) -> Callable[..., Any] | None:
     """Return the function that creates the numbers of the examples of an axis with a size of a library's type; None for other sizes."""
     makers = [
         kind.make_iota
@@ -69,7 +69,7 @@ def _counter(axis_size: Any) -> Callable[..., Any] | None:
 
 def length_of_axis(axis_size: Any) -> Any:
     """Return the size of the mapped axis as an integer. For a size of a library's type, it is the length of its `make_iota`."""
-    counter = _counter(axis_size)
+    counter = _iota_maker(axis_size)
     return axis_size if counter is None else typeof(counter(axis_size)).shape[0]
 
 
@@ -82,14 +82,14 @@ def batch_elements(
 ) -> tuple[list[Any], list[Any], BatchTrace]:
     """Call the flat function `fun` on the elements of `args`; return the results, their batch dims, and their trace.
 
-    Results of registered types are elements; `whole` converts them to whole values.
+    Results of registered types are elements; `assemble_result` converts them to whole values.
     """
     trace = BatchTrace(current_trace(), axis)
     numbers: list[Any] = []
 
     def index() -> BatchTracer:
         if not numbers:
-            counter = _counter(axis_size)
+            counter = _iota_maker(axis_size)
             numbers.append(
                 BatchTracer(
                     trace, iota("int32", axis.size) if counter is None else counter(axis_size), 0
@@ -127,7 +127,9 @@ def batch_elements(
     return outs, out_dims, trace
 
 
-def whole(out: Any, axis_size: Any, spec: Any, place: Callable[..., Any], trace: BatchTrace) -> Any:
+def assemble_result(
+    out: Any, axis_size: Any, spec: Any, place: Callable[..., Any], trace: BatchTrace
+) -> Any:
     """Return a result of a registered type from its element, a value of `trace`. `place(value, dim, spec)` does the same for an array."""
 
     def cont(size: Any, part: Any, inner: Any) -> Any:

@@ -1,7 +1,7 @@
 """The cache of objects on disk: compiled kernels, entries and whole programs.
 
 In:   a key (the text that determines the object) and, on a miss, the object's bytes.
-Out:  the bytes, or None. `write` writes immediately, `later` after the current call; readers in this process see no difference,
+Out:  the bytes, or None. `write` writes immediately, `write_later` after the current call; readers in this process see no difference,
       and all objects are written when the process ends.
 Laws: files are written under a temporary name and renamed, so that readers see complete files only; each has a checksum of its
       name and contents, and a file with a wrong checksum counts as missing. Files that other users could have written are never
@@ -296,7 +296,7 @@ _waiting: dict[str, Callable[[], bytes | None]] = {}
 _lock, _writing = threading.RLock(), threading.RLock()
 
 
-def later(name: str, make: Callable[[], bytes | None]) -> None:
+def write_later(name: str, make: Callable[[], bytes | None]) -> None:
     """Write the object that `make` returns later, in a thread or at the end of the process. None is not written."""
     place = _file(name)
     if place is None:

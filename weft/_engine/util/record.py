@@ -118,7 +118,7 @@ def _describe_fields(default: Any) -> _Field:
     )
 
 
-def _format_value(self: Any) -> str:
+def _repr(self: Any) -> str:
     shown = [name for name, one in self.__record__.fields.items() if one.repr]
     return f"{type(self).__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in shown])})"
 
@@ -131,7 +131,7 @@ def _methods(fields: dict[str, _Field], frozen: bool, eq: bool) -> dict[str, Any
     """Return the methods of a record. Methods that need not be fast are shared by all classes, which saves objects."""
     methods: dict[str, Any] = {
         "__init__": _init_while_few,
-        "__repr__": _format_value,
+        "__repr__": _repr,
         "__reduce__": _reduce,
     }
     if eq:

@@ -2,7 +2,7 @@
 over forks.
 
 A forked child has one thread, and work that other threads had begun would never end there. Therefore a fork waits for the locks of
-`fork_safe_lock` and for imports in other threads.
+`hold_during_fork` and for imports in other threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PATIENCE_S = 10.0  # maximal wait of a fork for imports, which may themselves w
 _module_locks: dict = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
 
 
-class _ForkSafeLock:
+class _ForkLock:
     """A lock that is held during a fork. A lock registered while a fork is waiting gets only the call of `give`."""
 
     had_logging: bool | None = None  # True if `logging` was imported before the current fork began
@@ -30,8 +30,8 @@ class _ForkSafeLock:
         self.lock, self.is_taken = lock, False
 
     def take(self) -> None:
-        if _ForkSafeLock.had_logging is None:
-            _ForkSafeLock.had_logging = "logging" in sys.modules
+        if _ForkLock.had_logging is None:
+            _ForkLock.had_logging = "logging" in sys.modules
         self.lock.acquire()
         self.is_taken = True
 
@@ -41,10 +41,10 @@ class _ForkSafeLock:
             self.lock.release()
 
 
-def fork_safe_lock(lock: L) -> L:
+def hold_during_fork(lock: L) -> L:
     """Return `lock`, registered so that it is free in forked children. Locks are acquired in reverse order of registration."""
     if hasattr(os, "register_at_fork"):
-        held = _ForkSafeLock(lock)
+        held = _ForkLock(lock)
         os.register_at_fork(before=held.take, after_in_parent=held.give, after_in_child=held.give)
     return lock
 
@@ -60,9 +60,9 @@ class _Imports:
             time.sleep(0.001)
             _imp.acquire_lock()
         logging = sys.modules.get("logging")
-        if logging is not None and not _ForkSafeLock.had_logging:
+        if logging is not None and not _ForkLock.had_logging:
             logging._lock.acquire()  # logging, imported during the fork, releases it without acquiring it
-        _ForkSafeLock.had_logging = None
+        _ForkLock.had_logging = None
 
     def release(self) -> None:
         _imp.release_lock()
@@ -73,7 +73,7 @@ def _others_import() -> bool:
     return bool(owners - {None, _thread.get_ident()})
 
 
-fork_safe_lock(
+hold_during_fork(
     _Imports()
 )  # registered first and therefore acquired last, because owners of other locks may import
 

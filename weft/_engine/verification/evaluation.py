@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from weft._engine.compiler.rewrite.decompose import expand
-from weft._engine.core.interpret import override_evaluation, rule_results, run_reference
+from weft._engine.core.interpret import override_results, rule_results, run_reference
 from weft._engine.core.primitive import CallbackOp, LibraryOp
 from weft._engine.core.trace import eval_trace, set_trace
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
-from weft._engine.ops.callback import override_calls, pure_callback_p
+from weft._engine.ops.callback import pure_callback_p, run_callbacks_by
 from weft._engine.util import dtypes, lapack
 from weft._engine.verification.tolerance import TRIALS, epsilon_of
 
@@ -44,11 +44,11 @@ class CallbackLog:
     @contextlib.contextmanager
     def record_calls(self) -> Iterator[None]:
         """Record the calls of this thread in a block."""
-        with override_calls(self._record):
+        with run_callbacks_by(self._record):
             yield
 
     def _record(self, callback: Any, position: tuple, operands: Sequence) -> Sequence:
-        with override_calls(lambda callback, position, operands: callback(position, *operands)):
+        with run_callbacks_by(lambda callback, position, operands: callback(position, *operands)):
             copies = [np.array(x) for x in operands]
             results = callback(position, *operands)
         self.alive.append(callback)
@@ -83,7 +83,7 @@ class Replay:
                 raise UnverifiableError("a callback was not called with operands of these types")
             return recorded[1]
 
-        with override_calls(answer):
+        with run_callbacks_by(answer):
             yield
 
     def results(self, eqn: Eqn, ins: Sequence) -> Sequence:
@@ -102,7 +102,7 @@ class Replay:
             self.logged += recorded[0]
             return recorded[1]
 
-        with override_calls(answer):
+        with run_callbacks_by(answer):
             results = rule_results(eqn, ins)
         if missing and eqn.outvars:
             raise UnverifiableError(
@@ -153,7 +153,7 @@ def op_by_op(
     if rng is not None:
         args = [perturb(x, rng, units) for x in args]
     with (
-        override_evaluation(compute),
+        override_results(compute),
         set_trace(eval_trace),
         np.errstate(all="ignore"),
         one_library_thread(),
@@ -167,7 +167,7 @@ def _factors(eqn: Eqn, ins: Sequence) -> Sequence:
     that compiled programs call."""
     ins_vars = [Var(v.aval) for v in eqn.invars]
     alone = expand(Jaxpr((), (), ins_vars, eqn.outvars, (eqn.replace(invars=ins_vars),)))
-    with override_evaluation(rule_results):
+    with override_results(rule_results):
         return run_reference(alone, *ins)
 
 

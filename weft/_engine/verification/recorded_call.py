@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import TermsOp
+from weft._engine.core.primitive import PartialTermsOp
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.util.errors import VerificationError, describe
 from weft._engine.util.source import user_frame
@@ -48,7 +48,7 @@ class RecordedCall:
             producer = producer_of(self.program, i)
             if (
                 producer is not None
-                and isinstance(producer.primitive, TermsOp)
+                and isinstance(producer.primitive, PartialTermsOp)
                 and not spec.has_terms
             ):
                 raise UnverifiableError(

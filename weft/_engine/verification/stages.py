@@ -79,7 +79,7 @@ def check_stages(call: RecordedCall) -> None:
     if kernels is not None and got is not None:
         if (mismatch := tolerance.difference(got, want)) is not None:
             raise _stage_error(
-                call, "schedule", before, mismatch, _kernel_row(kernels.first_foreign())
+                call, "schedule", before, mismatch, _kernel_row(kernels.first_unexplained_step())
             )
         before, want = "schedule (kernels on the evaluator of Loops)", got
     if (mismatch := tolerance.difference(call.outs, want)) is not None:
@@ -293,7 +293,7 @@ class StepwiseRun:
                     return step, self.source_of(step)
         return None
 
-    def first_foreign(self) -> tuple[P.Step, Eqn | None] | None:
+    def first_unexplained_step(self) -> tuple[P.Step, Eqn | None] | None:
         """Return the first step, after `evaluate`, none of whose outputs is a value of the
         program."""
         for step, arrays in self.outputs:

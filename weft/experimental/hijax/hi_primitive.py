@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft._engine.control.custom_rules import custom_jvp
-from weft._engine.control.hitypes import is_from_current_trace, is_mutable, on_contents
+from weft._engine.control.hitypes import is_mutable, on_contents, register_created_value
 from weft._engine.control.ref import is_ref
 from weft._engine.core.trace import EvalTrace, trace_state, typeof
 from weft.experimental.hijax.values import lower_values, raise_values, tangent_type
@@ -77,7 +77,7 @@ class HiPrimitive:
         avals = [x.type if is_ref(x) else typeof(x) for x in args]
         out_types, effects = self.abstract_eval(*avals, **params)
         if not self.multiple_results and out_types.is_high and out_types.has_qdd:
-            return is_from_current_trace(self.to_lojax(*args, **params))
+            return register_created_value(self.to_lojax(*args, **params))
         if effects:
             raise NotImplementedError(
                 f"{self.name}: operations of hi types with effects ({', '.join(map(repr, effects))}) are not "

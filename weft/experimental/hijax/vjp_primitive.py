@@ -125,7 +125,7 @@ class VJPHiPrimitive:
         tree.tree_map(
             lambda accum, ct: accum.accum(ct),
             tuple(arg_accums),
-            _fill(arg_accums, self.vjp_bwd_retval(res, outgrad)),
+            _expand_cotangents(arg_accums, self.vjp_bwd_retval(res, outgrad)),
         )
 
     def vjp_bwd_retval(self, res, outgrad, /):
@@ -204,7 +204,7 @@ class VJPHiPrimitive:
         )
 
 
-def _fill(arguments: Any, cts: Any) -> tuple:
+def _expand_cotangents(arguments: Any, cts: Any) -> tuple:
     """Return cotangents of arguments, with None for each leaf of a tree whose cotangent is None or a Zero."""
     whole = tuple(arguments)
     flat = tree.broadcast_prefix(tuple(cts), whole, is_leaf=lambda x: x is None or type(x) is Zero)
@@ -233,7 +233,7 @@ def flat_tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
     ]
 
 
-def _pair(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
+def _check_fwd_result(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
     """Return the flat result and the residuals of `vjp_fwd` or `lin`; flags of nonzero results are ignored."""
     if not isinstance(found, tuple) or not 2 <= len(found) <= 3:
         raise NotImplementedError(
@@ -334,7 +334,9 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
     args = unflatten(primals)
     later = isinstance(trace_state.trace, StageTrace)  # the tangents are staged
     if later and prim._has("vjp_fwd"):
-        outs, residuals = _pair(prim, prim.vjp_fwd(unflatten(nonzero), *args), "vjp_fwd")
+        outs, residuals = _check_fwd_result(
+            prim, prim.vjp_fwd(unflatten(nonzero), *args), "vjp_fwd"
+        )
         return outs, _linear_call(
             prim, args, residuals, list(map(instantiate_zeros, tangents)), outs
         )
@@ -345,7 +347,7 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
             prim, out_tangents, "the tangent of jvp"
         )
     if prim._has("lin"):
-        outs, residuals = _pair(prim, prim.lin(unflatten(nonzero), *args), "lin")
+        outs, residuals = _check_fwd_result(prim, prim.lin(unflatten(nonzero), *args), "lin")
         return outs, flat_tangents(
             prim, prim.linearized(residuals, *full), "the result of linearized"
         )
@@ -385,7 +387,9 @@ def _linear_call(
                 out_types,
                 flat_tangents(prim, prim.jvp(primals, given)[1], "the tangent of jvp"),
             )
-        _, found = _pair(prim, prim.lin(tree.tree_map(lambda _: True, primals), *primals), "lin")
+        _, found = _check_fwd_result(
+            prim, prim.lin(tree.tree_map(lambda _: True, primals), *primals), "lin"
+        )
         return lower_values(
             name,
             out_types,
@@ -439,7 +443,7 @@ for _p in (call_hi_primitive_p, hi_linearized_p):
 _batch_program = call_hi_primitive_p.batch
 
 
-def _on_arrays(
+def _require_array_types(
     prim: VJPHiPrimitive, transformation: str, can_be: Callable[[Any], bool] = lambda aval: False
 ) -> None:
     """Raise NotImplementedError for a call in a program, which holds only the arrays of hijax values, if a rule needs the
@@ -453,7 +457,7 @@ def _on_arrays(
 
 @call_hi_primitive_p.def_jvp
 def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim, name):
-    _on_arrays(prim, "grad", is_linear)
+    _require_array_types(prim, "grad", is_linear)
     ins, outs = prim.in_avals_flat, prim.out_avals_flat
     lo_tangents, in_tangents = iter(tangents[num_consts:]), []
     for a in ins:
@@ -484,7 +488,7 @@ def _call_batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, num_c
         return _batch_program(
             axis, args, dims, jaxpr=jaxpr, num_consts=num_consts, prim=prim, name=name
         )
-    _on_arrays(prim, "vmap")
+    _require_array_types(prim, "vmap")
     return _apply_batch(prim, axis, args[num_consts:], dims[num_consts:])
 
 

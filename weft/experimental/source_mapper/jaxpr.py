@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import weft
-from weft._engine.ir.text.jaxpr import placed_text
+from weft._engine.ir.text.jaxpr import shown_text_with_positions
 from weft._engine.util.source import guard_all
 from weft.experimental.source_mapper.common import Pass, SourceMapDump, register_pass
 from weft.experimental.source_mapper.source_maps import map_of
@@ -36,7 +36,7 @@ def make_jaxpr_dump(jaxpr: Any, **_: Any) -> SourceMapDump:
     >>> make_jaxpr_dump(weft.make_jaxpr(lambda x: x + 1)(1.0)).pass_name
     'jaxpr'
     """
-    text, marks = placed_text(jaxpr)
+    text, marks = shown_text_with_positions(jaxpr)
     places = [
         (line, column, canonicalize_filename(source.file), source.line - 1, source.column)
         for line, column, source in marks

@@ -3,7 +3,7 @@
 In:   `data` of shape [*batch, nse, *dense] and `indices` of shape [*batch, nse, n_sparse], for an array [*batch, *sparse, *dense].
       A batch dim of either may be 1 if the array's is not: it is broadcast.
 Out:  the same, or dense arrays.
-Laws: every operation is written for arrays without batch dims (`over_batches` maps it), in terms of gathers, scatters and
+Laws: every operation is written for arrays without batch dims (`map_batch_dims` maps it), in terms of gathers, scatters and
       sums, from which its derivatives, batching and sharding follow. The number of entries is static.
 Next: `shapes` (slices, reshapes, sums), `products`, `transform` (functions of dense arrays applied to sparse ones).
 """
@@ -242,7 +242,7 @@ def _like(mat: BCOO, data: Any, indices: Any) -> BCOO:
     )
 
 
-def whole_batches(mat: BCOO) -> tuple[Any, Any]:
+def broadcast_batch_dims(mat: BCOO) -> tuple[Any, Any]:
     """Return data and indices with every batch dim broadcast to its full size."""
     batch = mat.shape[: mat.n_batch]
     return (
@@ -251,7 +251,7 @@ def whole_batches(mat: BCOO) -> tuple[Any, Any]:
     )
 
 
-def over_batches(fun: Callable, n_batch: int) -> Callable:
+def map_batch_dims(fun: Callable, n_batch: int) -> Callable:
     """Map `fun` over `n_batch` leading dims."""
     for _ in range(n_batch):
         fun = weft.vmap(fun)
@@ -306,7 +306,7 @@ def bcoo_todense(mat: BCOO) -> Any:
         start: Any = wnp.zeros((*sparse, *dense), data.dtype)
         return start.at[columns(indices)].add(data, mode="drop", unique_indices=mat.unique_indices)
 
-    return over_batches(one, mat.n_batch)(*whole_batches(mat))
+    return map_batch_dims(one, mat.n_batch)(*broadcast_batch_dims(mat))
 
 
 def bcoo_fromdense(
@@ -352,7 +352,7 @@ def bcoo_fromdense(
         nonzero = wnp.nonzero(there, size=nse, fill_value=sparse)
         return wnp.stack(nonzero, axis=1).astype(index_dtype)
 
-    indices = over_batches(one, n_batch)(there)
+    indices = map_batch_dims(one, n_batch)(there)
     return BCOO(
         (bcoo_extract_data(indices, mat), indices),
         shape=mat.shape,
@@ -370,7 +370,7 @@ def bcoo_extract_data(indices: Any, mat: Any) -> Any:
         return mat.at[columns(indices)].get(mode="fill", fill_value=0)
 
     batch = mat.shape[: indices.ndim - 2]
-    return over_batches(one, len(batch))(
+    return map_batch_dims(one, len(batch))(
         wnp.broadcast_to(indices, (*batch, *indices.shape[-2:])), mat
     )
 
@@ -395,7 +395,7 @@ def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) ->
         )
     data = bcoo_extract_data(sparr.indices, arr)
     if not (sparr.unique_indices if assume_unique is None else assume_unique):
-        first = over_batches(_first_of_equals, data.ndim - 1 - sparr.n_dense)(
+        first = map_batch_dims(_first_of_equals, data.ndim - 1 - sparr.n_dense)(
             wnp.broadcast_to(
                 sparr.indices, (*data.shape[: sparr.n_batch], *sparr.indices.shape[-2:])
             )
@@ -417,7 +417,7 @@ def _order(indices: Any) -> Any:
     return wnp.lexsort(columns(indices)[::-1]) if indices.shape[1] else wnp.arange(indices.shape[0])
 
 
-def _begins(ordered: Any) -> Any:
+def _run_starts(ordered: Any) -> Any:
     """Return a mask of the ordered indices that differ from their predecessors."""
     changed = wnp.any(ordered[1:] != ordered[:-1], axis=1)
     return wnp.concatenate([wnp.ones(min(1, ordered.shape[0]), bool), changed])
@@ -426,7 +426,7 @@ def _begins(ordered: Any) -> Any:
 def _first_of_equals(indices: Any) -> Any:
     order = _order(indices)
     nowhere: Any = wnp.zeros(indices.shape[0], bool)
-    return nowhere.at[order].set(_begins(indices[order]))
+    return nowhere.at[order].set(_run_starts(indices[order]))
 
 
 def bcoo_sort_indices(mat: BCOO) -> BCOO:
@@ -437,15 +437,15 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
     >>> sparse.bcoo_sort_indices(m).data.tolist()
     [2, 1]
     """
-    order = over_batches(_order, mat.n_batch)(mat.indices)
+    order = map_batch_dims(_order, mat.n_batch)(mat.indices)
     batch = tuple(
         map(max, mat.data.shape[: mat.n_batch], order.shape[:-1])
     )  # indices keep broadcast batch dims of size 1
     wide = wnp.broadcast_to(order, (*batch, mat.nse))
-    data = over_batches(lambda data, order: data[order], mat.n_batch)(
+    data = map_batch_dims(lambda data, order: data[order], mat.n_batch)(
         wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[mat.n_batch :])), wide
     )
-    indices = over_batches(lambda indices, order: indices[order], mat.n_batch)(mat.indices, order)
+    indices = map_batch_dims(lambda indices, order: indices[order], mat.n_batch)(mat.indices, order)
     return BCOO(
         (data, indices), shape=mat.shape, indices_sorted=True, unique_indices=mat.unique_indices
     )
@@ -485,7 +485,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         indices = wnp.where(there[:, None], indices, bound)
         order = _order(indices)
         ordered = indices[order]
-        place = wnp.cumsum(_begins(ordered)) - 1
+        place = wnp.cumsum(_run_starts(ordered)) - 1
         start: Any = wnp.zeros((count, *data.shape[1:]), data.dtype)
         sums = start.at[place].add(data[order], mode="drop")
         return sums, wnp.broadcast_to(bound, (count, len(sparse))).at[place].set(
@@ -493,7 +493,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         )
 
     batch = np.broadcast_shapes(mat.data.shape[:n_batch], indices.shape[:n_batch])
-    data, distinct = over_batches(one, n_batch)(
+    data, distinct = map_batch_dims(one, n_batch)(
         wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[n_batch:])),
         wnp.broadcast_to(indices, (*batch, *indices.shape[n_batch:])),
     )
@@ -590,12 +590,12 @@ def batch_to_sparse(mat: BCOO) -> BCOO:
         places = wnp.concatenate([places, wnp.reshape(indices, (count * nse, dims))], axis=1)
         return wnp.reshape(data, (count * nse, *data.shape[2:])), places
 
-    data, indices = whole_batches(mat)
+    data, indices = broadcast_batch_dims(mat)
     if not mat.n_sparse:
-        return _copy_to_layout(
+        return _change_layout(
             mat, one, mat.n_batch - 1, data, wnp.zeros((*indices.shape[:-1], 0), indices.dtype)
         )
-    return _copy_to_layout(mat, one, mat.n_batch - 1, data, indices, mat.indices_sorted)
+    return _change_layout(mat, one, mat.n_batch - 1, data, indices, mat.indices_sorted)
 
 
 def _dense_to_sparse(mat: BCOO) -> BCOO:
@@ -609,7 +609,7 @@ def _dense_to_sparse(mat: BCOO) -> BCOO:
             [repeated, places], axis=1
         )
 
-    return _copy_to_layout(mat, one, mat.n_batch, *whole_batches(mat), mat.indices_sorted)
+    return _change_layout(mat, one, mat.n_batch, *broadcast_batch_dims(mat), mat.indices_sorted)
 
 
 def _sparse_to_dense(mat: BCOO) -> BCOO:
@@ -621,7 +621,7 @@ def _sparse_to_dense(mat: BCOO) -> BCOO:
         wide: Any = wnp.zeros((nse, size, *data.shape[1:]), data.dtype)
         return wide.at[wnp.arange(nse), indices[:, -1]].set(data, mode="drop"), indices[:, :-1]
 
-    result = _copy_to_layout(mat, one, mat.n_batch, *whole_batches(mat))
+    result = _change_layout(mat, one, mat.n_batch, *broadcast_batch_dims(mat))
     return BCOO((result.data, result.indices), shape=mat.shape, indices_sorted=mat.indices_sorted)
 
 
@@ -641,14 +641,14 @@ def _sparse_to_batch(mat: BCOO) -> BCOO:
 
         return weft.vmap(row)(wnp.arange(sparse[0], dtype=indices.dtype))
 
-    data, indices = over_batches(one, mat.n_batch)(*whole_batches(mat))
+    data, indices = map_batch_dims(one, mat.n_batch)(*broadcast_batch_dims(mat))
     return BCOO((data, indices), shape=mat.shape, unique_indices=mat.unique_indices)
 
 
-def _copy_to_layout(
+def _change_layout(
     mat: BCOO, one: Callable, n_batch: int, data: Any, indices: Any, indices_sorted: bool = False
 ) -> BCOO:
-    data, indices = over_batches(one, n_batch)(data, indices)
+    data, indices = map_batch_dims(one, n_batch)(data, indices)
     return BCOO(
         (data, indices),
         shape=mat.shape,

@@ -14,17 +14,17 @@ import numpy as np
 import weft.numpy as wnp
 from weft.experimental.sparse import bcoo as coordinates, products, shapes
 from weft.experimental.sparse.base import JAXSparse, axes_of, dims_of, mapped_shape
-from weft.experimental.sparse.bcoo import BCOO, over_batches
+from weft.experimental.sparse.bcoo import BCOO, map_batch_dims
 
 
-def beginnings_of(rows: Any, count: int) -> Any:
+def row_starts(rows: Any, count: int) -> Any:
     """Return the start of each of `count` rows among ordered row numbers, and the end of the last row."""
     return wnp.searchsorted(rows, wnp.arange(count + 1, dtype=rows.dtype), side="left").astype(
         rows.dtype
     )
 
 
-def numbers(beginnings: Any, nse: int) -> Any:
+def row_numbers(beginnings: Any, nse: int) -> Any:
     """Return the row of each of `nse` entries; entries after the last row are padding."""
     return (
         wnp.searchsorted(beginnings, wnp.arange(nse, dtype=beginnings.dtype), side="right") - 1
@@ -114,8 +114,8 @@ class BCSR(JAXSparse):
         if not arr.indices_sorted:
             arr = arr.sort_indices()
         rows = arr.shape[arr.n_batch]
-        data, indices = coordinates.whole_batches(arr)
-        beginnings = over_batches(lambda rows_of: beginnings_of(rows_of, rows), arr.n_batch)(
+        data, indices = coordinates.broadcast_batch_dims(arr)
+        beginnings = map_batch_dims(lambda rows_of: row_starts(rows_of, rows), arr.n_batch)(
             indices[..., 0]
         )
         return cls(
@@ -149,9 +149,9 @@ class BCSR(JAXSparse):
         batch = self.shape[: self.n_batch]
         columns = wnp.broadcast_to(self.indices, (*batch, self.nse))
         beginnings = wnp.broadcast_to(self.indptr, (*batch, self.indptr.shape[-1]))
-        rows = over_batches(lambda each: numbers(each, self.nse), self.n_batch)(beginnings).astype(
-            columns.dtype
-        )
+        rows = map_batch_dims(lambda each: row_numbers(each, self.nse), self.n_batch)(
+            beginnings
+        ).astype(columns.dtype)
         data = wnp.broadcast_to(self.data, (*batch, *self.data.shape[self.n_batch :]))
         return BCOO(
             (data, wnp.stack([rows, columns], axis=-1)),
@@ -222,7 +222,7 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Any:
         raise ValueError(
             "bcsr_extract: `indices` and `indptr` must have at least 1 dim, got a scalar."
         )
-    rows = over_batches(lambda each: numbers(each, indices.shape[-1]), indptr.ndim - 1)(
+    rows = map_batch_dims(lambda each: row_numbers(each, indices.shape[-1]), indptr.ndim - 1)(
         indptr
     ).astype(indices.dtype)
     return coordinates.bcoo_extract_data(

@@ -13,7 +13,7 @@ import numpy as np
 
 import weft.numpy as wnp
 from weft.experimental.sparse.bcoo import BCOO
-from weft.experimental.sparse.bcsr import beginnings_of, numbers
+from weft.experimental.sparse.bcsr import row_numbers, row_starts
 from weft.experimental.sparse.coo import Matrix, product
 
 
@@ -42,13 +42,13 @@ class CSR(_Compressed):
     def _from_bcoo(cls, mat: BCOO) -> CSR:
         mat = mat if mat.indices_sorted else mat.sort_indices()
         return cls(
-            (mat.data, mat.indices[:, 1], beginnings_of(mat.indices[:, 0], mat.shape[0])),
+            (mat.data, mat.indices[:, 1], row_starts(mat.indices[:, 0], mat.shape[0])),
             shape=mat.shape,
         )
 
     def to_bcoo(self) -> BCOO:
         """Return the same matrix as BCOO."""
-        rows = numbers(self.indptr, self.nse).astype(self.indices.dtype)
+        rows = row_numbers(self.indptr, self.nse).astype(self.indices.dtype)
         return BCOO((self.data, wnp.stack([rows, self.indices], axis=1)), shape=self.shape)
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
@@ -76,7 +76,7 @@ class CSC(_Compressed):
 
     def to_bcoo(self) -> BCOO:
         """Return the same matrix as BCOO."""
-        columns = numbers(self.indptr, self.nse).astype(self.indices.dtype)
+        columns = row_numbers(self.indptr, self.nse).astype(self.indices.dtype)
         return BCOO((self.data, wnp.stack([self.indices, columns], axis=1)), shape=self.shape)
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:

@@ -15,7 +15,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft._engine.util.source import guard_all
-from weft.experimental.sparse.bcsr import numbers
+from weft.experimental.sparse.bcsr import row_numbers
 
 
 def spsolve(
@@ -47,7 +47,7 @@ def spsolve(
         )
     dtype = wnp.result_type(data.dtype, b.dtype)
     data, b = data.astype(dtype), b.astype(dtype)
-    rows = numbers(indptr, data.shape[0])
+    rows = row_numbers(indptr, data.shape[0])
 
     def product(x: Any) -> Any:
         none: Any = wnp.zeros_like(b)

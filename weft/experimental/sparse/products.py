@@ -27,12 +27,12 @@ from weft.experimental.sparse.bcoo import (
     bcoo_extract_data,
     bcoo_sum_duplicates,
     bcoo_todense,
+    broadcast_batch_dims,
     broadcast_mask,
     columns,
     in_range,
-    over_batches,
+    map_batch_dims,
     shapes_of,
-    whole_batches,
 )
 
 
@@ -105,7 +105,7 @@ def _sparse_dense(lhs: BCOO, rhs: Any, dimension_numbers: Any, preferred: Any) -
     )
     sizes = {**dict(zip(left, lhs.shape)), **dict(zip(right, rhs.shape))}
     dtype = wnp.result_type(lhs.dtype, rhs.dtype) if preferred is None else preferred
-    data, indices = whole_batches(lhs)
+    data, indices = broadcast_batch_dims(lhs)
     return _batches(
         data.astype(dtype),
         indices,
@@ -263,7 +263,7 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
             indices, (nse, len(broadcast_columns))
         ).astype(index_dtype)
 
-    data, indices = over_batches(one, n)(*whole_batches(lhs), *whole_batches(rhs))
+    data, indices = map_batch_dims(one, n)(*broadcast_batch_dims(lhs), *broadcast_batch_dims(rhs))
     product = BCOO((data, indices), shape=(*lhs.shape[:n], *sizes))
     most = math.prod(sizes)
     return bcoo_sum_duplicates(product, nse=min(most, nse)) if sizes else product
@@ -320,7 +320,9 @@ def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers:
             f"a{letters},a{letters}->a", rows, _rows(B, at[len(free_a) :], len(indices))
         )
 
-    return over_batches(one, n)(A, B, wnp.broadcast_to(indices, (*A.shape[:n], *indices.shape[n:])))
+    return map_batch_dims(one, n)(
+        A, B, wnp.broadcast_to(indices, (*A.shape[:n], *indices.shape[n:]))
+    )
 
 
 def _rows(x: Any, at: tuple, count: int) -> Any:
@@ -359,8 +361,8 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
         rows = v.at[at].get(mode="fill", fill_value=0) if count else v[None]
         return data * rows
 
-    data, indices = whole_batches(sp_mat)
-    return over_batches(one, n_batch)(
+    data, indices = broadcast_batch_dims(sp_mat)
+    return map_batch_dims(one, n_batch)(
         data, indices, wnp.broadcast_to(v, (*sp_mat.shape[:n_batch], *v.shape[n_batch:]))
     )
 
@@ -423,7 +425,7 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
         ).astype(indices_l.dtype)
 
     wide_l, wide_r = _to_batches(lhs, shape[:n_batch]), _to_batches(rhs, shape[:n_batch])
-    data, indices = over_batches(one, n_batch)(*wide_l, *wide_r)
+    data, indices = map_batch_dims(one, n_batch)(*wide_l, *wide_r)
     found = BCOO((data, indices), shape=shape)
     if not sparse:
         return found
@@ -465,7 +467,7 @@ def add(lhs: BCOO, rhs: BCOO) -> BCOO:
             indices_sorted=lhs.indices_sorted,
             unique_indices=lhs.unique_indices,
         )
-    (data_l, indices_l), (data_r, indices_r) = whole_batches(lhs), whole_batches(rhs)
+    (data_l, indices_l), (data_r, indices_r) = broadcast_batch_dims(lhs), broadcast_batch_dims(rhs)
     return BCOO(
         (
             wnp.concatenate([data_l.astype(dtype), data_r.astype(dtype)], axis=n_batch),

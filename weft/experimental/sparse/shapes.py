@@ -22,13 +22,13 @@ from weft.experimental.sparse.bcoo import (
     BCOO,
     batch_to_sparse,
     bcoo_sum_duplicates,
+    broadcast_batch_dims,
     broadcast_mask,
     columns,
     in_range,
-    over_batches,
+    map_batch_dims,
     pad_entries,
     shapes_of,
-    whole_batches,
 )
 
 
@@ -168,7 +168,7 @@ def bcoo_reshape(
             f" (n_batch={mat.n_batch}, n_dense={mat.n_dense}). Call update_layout first."
         )
     new_batch, new_sparse, new_dense = sizes[: cuts[0]], sizes[cuts[0] : cuts[1]], sizes[cuts[1] :]
-    data, indices = whole_batches(mat)
+    data, indices = broadcast_batch_dims(mat)
     data = wnp.reshape(data, (*new_batch, mat.nse, *new_dense))
     indices = wnp.reshape(indices, (*new_batch, mat.nse, len(sparse)))
 
@@ -190,7 +190,7 @@ def bcoo_reshape(
         )
 
     return BCOO(
-        (data, over_batches(one, len(new_batch))(indices)),
+        (data, map_batch_dims(one, len(new_batch))(indices)),
         shape=sizes,
         indices_sorted=mat.indices_sorted,
         unique_indices=mat.unique_indices,
@@ -295,7 +295,7 @@ def bcoo_slice(
     indices = mat.indices[tuple(whole if mat.indices.shape[d] == 1 else cut[d] for d in range(b))]
     data, indices = _resize_ones(data, shape, b), _resize_ones(indices, shape, b)
     if shape[b:end] == mat.shape[b:end]:
-        return _no_more_than_fit(
+        return _limit_entries(
             BCOO(
                 (data, indices),
                 shape=shape,
@@ -303,7 +303,7 @@ def bcoo_slice(
                 unique_indices=mat.unique_indices,
             )
         )
-    return _window(
+    return _select_window(
         mat,
         data,
         indices,
@@ -319,7 +319,7 @@ def _resize_ones(array: Any, shape: tuple[int, ...], b: int) -> Any:
     return array[tuple(slice(0, min(array.shape[d], shape[d])) for d in range(b))] if b else array
 
 
-def _window(
+def _select_window(
     mat: BCOO, data: Any, indices: Any, shape: tuple[int, ...], starts: Any, steps: Any, limits: Any
 ) -> BCOO:
     """Keep the entries whose sparse indices are in a window, with shifted indices; truncate padding if possible."""
@@ -336,10 +336,10 @@ def _window(
     new = wnp.where(inside, moved // steps, wnp.array(np.array(sparse, np.int64), dtype))
     mask = wnp.reshape(inside[..., 0], (*inside.shape[:-1], *[1] * (data.ndim - inside.ndim + 1)))
     data = wnp.where(mask, data, wnp.zeros((), data.dtype))
-    return _no_more_than_fit(BCOO((data, new), shape=shape, unique_indices=mat.unique_indices))
+    return _limit_entries(BCOO((data, new), shape=shape, unique_indices=mat.unique_indices))
 
 
-def _no_more_than_fit(mat: BCOO) -> BCOO:
+def _limit_entries(mat: BCOO) -> BCOO:
     """Reduce the number of entries to the number of elements: keep distinct entries in range in their order, else sum them."""
     batch, sparse, _ = shapes_of(mat)
     most = math.prod(sparse)
@@ -352,7 +352,7 @@ def _no_more_than_fit(mat: BCOO) -> BCOO:
         order = wnp.argsort(~in_range(indices, sparse), stable=True)[:most]
         return data[order], indices[order]
 
-    data, indices = over_batches(first, len(batch))(*whole_batches(mat))
+    data, indices = map_batch_dims(first, len(batch))(*broadcast_batch_dims(mat))
     return BCOO(
         (data, indices), shape=mat.shape, indices_sorted=mat.indices_sorted, unique_indices=True
     )
@@ -395,7 +395,7 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     )
     indices = cut(mat.indices, {d: d for d in range(b)})
     if not mat.n_sparse or sizes[b:end] == mat.shape[b:end]:
-        return _no_more_than_fit(
+        return _limit_entries(
             BCOO(
                 (data, indices),
                 shape=sizes,
@@ -405,7 +405,7 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
         )
     at = wnp.stack([wnp.asarray(start, indices.dtype) for start in starts[b:end]])
     limits = at + wnp.array(np.array(sizes[b:end], np.int64), indices.dtype)
-    return _window(mat, data, indices, sizes, at, np.ones(end - b, int), limits)
+    return _select_window(mat, data, indices, sizes, at, np.ones(end - b, int), limits)
 
 
 def bcoo_gather(
@@ -501,7 +501,7 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
     drop = sorted(set(canonical_dims("bcoo_reduce_sum", axes, mat.ndim)))
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     summed_batches = [d for d in drop if d < b]
-    data, indices = whole_batches(mat) if summed_batches else (mat.data, mat.indices)
+    data, indices = broadcast_batch_dims(mat) if summed_batches else (mat.data, mat.indices)
     summed_dense = [d for d in drop if d >= end]
     if summed_dense:
         data = data.sum(tuple(d - end + b + 1 for d in summed_dense))
@@ -529,7 +529,7 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
             there[:, None], rest, wnp.array(np.array(sizes, np.int64), indices.dtype)
         )
 
-    data, indices = over_batches(one, n_batch)(*whole_batches(mat))
+    data, indices = map_batch_dims(one, n_batch)(*broadcast_batch_dims(mat))
     return BCOO((data.astype(mat.dtype), indices), shape=(*mat.shape[:n_batch], *sizes, *dense))
 
 
@@ -571,11 +571,11 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
         for d, size in enumerate(first.shape)
     )
     dtype = wnp.result_type(*(each.dtype for each in operands))
-    wholes = [whole_batches(each) for each in operands]
+    wholes = [broadcast_batch_dims(each) for each in operands]
     if dimension < b:
         nse = max(each.nse for each in operands)
         padded = [
-            over_batches(lambda data, indices: pad_entries(data, indices, nse, shape[b:end]), b)(
+            map_batch_dims(lambda data, indices: pad_entries(data, indices, nse, shape[b:end]), b)(
                 *whole
             )
             for whole in wholes

@@ -19,7 +19,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.interpret import evaluate_with
 from weft._engine.core.pair_trace import PairTrace, run_pairs
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.trace import Tracer, current_trace, set_trace, typeof
@@ -325,7 +325,7 @@ def _by_tracers(fun: Callable, values: Sequence) -> tuple[list, Any]:
 
 
 def _run(program: Any, args: Sequence[Any]) -> list:
-    return evaluate_by(
+    return evaluate_with(
         lambda eqn, operands: _bind(eqn.primitive, operands, eqn.params),
         program,
         list(map(_valued, args)),
@@ -373,7 +373,7 @@ def _constants(params: dict) -> list:
 
 
 def _elementwise(primitive: Any, mat: Any, **params: Any) -> Any:
-    if _at_zero(primitive, mat.dtype, params):
+    if _maps_zero_to_nonzero(primitive, mat.dtype, params):
         raise NotImplementedError(
             f"sparse rule for {primitive.name} is not implemented because it would result in dense output."
             " Call todense() first."
@@ -404,7 +404,7 @@ def _name(primitive: Any, mat: Any, *, name: str) -> Any:
     )
 
 
-def _at_zero(primitive: Any, dtype: Any, params: dict) -> bool:
+def _maps_zero_to_nonzero(primitive: Any, dtype: Any, params: dict) -> bool:
     """Return True if an elementwise function maps 0 to a nonzero value."""
     with np.errstate(all="ignore"):
         value = np.asarray(primitive.reference(np.zeros((), dtype), **params))
@@ -581,7 +581,7 @@ def _while(
     of_body, carry = rest[:body_nconsts], list(rest[body_nconsts:])
     return lax.while_loop(
         lambda carry: _run(cond_jaxpr, [*of_cond, *carry])[0],
-        lambda carry: _match_carry("while_loop", carry, _run(body_jaxpr, [*of_body, *carry])),
+        lambda carry: _match_carries("while_loop", carry, _run(body_jaxpr, [*of_body, *carry])),
         carry,
     )
 
@@ -602,13 +602,13 @@ def _scan(
 
     def step(carry: list, row: list) -> tuple[list, list]:
         outs = _run(jaxpr, [*consts, *carry, *row])
-        return _match_carry("scan", carry, outs[:num_carry]), outs[num_carry:]
+        return _match_carries("scan", carry, outs[:num_carry]), outs[num_carry:]
 
     carry, out = lax.scan(step, carry, rows, length=length, reverse=reverse, unroll=unroll)
     return [*carry, *out]
 
 
-def _match_carry(name: str, before: list, after: list) -> list:
+def _match_carries(name: str, before: list, after: list) -> list:
     """Convert loop carries to the structure of the initial values: the number of entries, and the flags of the indices."""
     for i, (old, new) in enumerate(zip(before, after)):
         if _layout(old) != _layout(new):

@@ -24,7 +24,7 @@ from weft._engine.util.source import user_frame
 ParamDict = dict[str, Any]
 
 
-class _StandInType(type):
+class _AliasMeta(type):
     """A metaclass for a class that stands for a weft class of another name: `isinstance` tests the weft class."""
 
     stands_for: tuple[type, ...]
@@ -35,7 +35,7 @@ class _StandInType(type):
         )
 
 
-class Primitive(extension.ExtensionPrimitive, metaclass=_StandInType):
+class Primitive(extension.ExtensionPrimitive, metaclass=_AliasMeta):
     """A custom operation: `Primitive(name)`. Its attributes and rules define its behavior.
 
     `multiple_results`     True if it returns a list of results; set it on the object
@@ -95,7 +95,7 @@ def call_impl(f: Any, *args: Any, **_params: Any) -> Any:
 # --- programs -----------------------------------------------------------------------------------------------------------
 
 
-class Jaxpr(OpenJaxpr, metaclass=_StandInType):
+class Jaxpr(OpenJaxpr, metaclass=_AliasMeta):
     """A program without values of its constants: `Jaxpr(constvars, invars, outvars, eqns, effects=(), debug_info=None)`.
 
     >>> x = Var(weft.typeof(1.0))
@@ -112,7 +112,7 @@ class Jaxpr(OpenJaxpr, metaclass=_StandInType):
         return OpenJaxpr(*args, **kwargs)
 
 
-class ClosedJaxpr(ir.Jaxpr, metaclass=_StandInType):
+class ClosedJaxpr(ir.Jaxpr, metaclass=_AliasMeta):
     """A program with values of its constants: `ClosedJaxpr(jaxpr, consts)`, the class of the result of `weft.make_jaxpr`.
 
     Raises TypeError if the numbers of constants differ.
@@ -128,7 +128,7 @@ class ClosedJaxpr(ir.Jaxpr, metaclass=_StandInType):
         return jaxpr.closed(consts)
 
 
-class JaxprEqn(ir.Eqn, metaclass=_StandInType):
+class JaxprEqn(ir.Eqn, metaclass=_AliasMeta):
     """An equation of a program: `JaxprEqn(invars, outvars, primitive, params, effects, source_info, ctx)`."""
 
     stands_for = (ir.Eqn,)

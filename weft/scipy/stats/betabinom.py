@@ -10,7 +10,7 @@ from weft._engine.scipy.stats.deviance import (
     count_slope,
     log_beta_binomial,
 )
-from weft._engine.scipy.stats.family import discrete, evaluate_where, whole
+from weft._engine.scipy.stats.family import discrete, evaluate_where, is_count
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
 
@@ -57,10 +57,10 @@ logpmf, pmf = discrete(
     "logpmf pmf",
     "n a b",
     logpmf=lambda k, n, a, b: evaluate_where(
-        whole(k) & (k <= n), k, 0.0, lambda k: log_beta_binomial(k, n - k, a, b)
+        is_count(k) & (k <= n), k, 0.0, lambda k: log_beta_binomial(k, n - k, a, b)
     ),
     pmf=lambda k, n, a, b: evaluate_where(
-        whole(k) & (k <= n), k, 0.0, lambda k: _pmf(k, n - k, a, b), 0.0
+        is_count(k) & (k <= n), k, 0.0, lambda k: _pmf(k, n - k, a, b), 0.0
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
 from weft._engine.scipy.stats.deviance import binomial_slope, log_binomial
-from weft._engine.scipy.stats.family import discrete, evaluate_where, whole
+from weft._engine.scipy.stats.family import discrete, evaluate_where, is_count
 from weft._engine.util.source import guard_all
 
 
@@ -22,10 +22,10 @@ logpmf, pmf = discrete(
     "logpmf pmf",
     "n p",
     logpmf=lambda k, n, p: evaluate_where(
-        whole(k) & (k <= n), k, 0.0, lambda k: log_binomial(k, n - k, p, 1 - p)
+        is_count(k) & (k <= n), k, 0.0, lambda k: log_binomial(k, n - k, p, 1 - p)
     ),
     pmf=lambda k, n, p: evaluate_where(
-        whole(k) & (k <= n), k, 0.0, lambda k: _probability(k, n - k, p), 0.0
+        is_count(k) & (k <= n), k, 0.0, lambda k: _probability(k, n - k, p), 0.0
     ),
 )
 

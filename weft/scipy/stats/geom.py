@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
-from weft._engine.scipy.stats.family import discrete, evaluate_where, whole
+from weft._engine.scipy.stats.family import discrete, evaluate_where, is_count
 from weft._engine.util.source import guard_all
 from weft.scipy.special import xlog1py
 
 
 def _logpmf(k, p):
-    return evaluate_where(whole(k) & (k >= 1), k, 1.0, lambda k: xlog1py(k - 1, -p) + wnp.log(p))
+    return evaluate_where(is_count(k) & (k >= 1), k, 1.0, lambda k: xlog1py(k - 1, -p) + wnp.log(p))
 
 
 @custom_jvp
@@ -29,7 +29,7 @@ _probability.defjvps(lambda t, out, k, p: t * (out * wnp.log1p(-p)), _by_p)
 
 
 def _pmf(k, p):
-    return evaluate_where(whole(k) & (k >= 1), k, 1.0, lambda k: _probability(k, p), 0.0)
+    return evaluate_where(is_count(k) & (k >= 1), k, 1.0, lambda k: _probability(k, p), 0.0)
 
 
 logpmf, pmf = discrete("geom", "logpmf pmf", "p", logpmf=_logpmf, pmf=_pmf)

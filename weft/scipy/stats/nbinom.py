@@ -6,7 +6,7 @@ from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
 from weft._engine.scipy.special.deviance import log_quotient
 from weft._engine.scipy.stats.deviance import binomial_slope, log_binomial
-from weft._engine.scipy.stats.family import discrete, evaluate_where, whole
+from weft._engine.scipy.stats.family import discrete, evaluate_where, is_count
 from weft._engine.util.source import guard_all
 
 
@@ -46,8 +46,8 @@ logpmf, pmf = discrete(
     "nbinom",
     "logpmf pmf",
     "n p",
-    logpmf=lambda k, n, p: evaluate_where(whole(k), k, 0.0, lambda k: _logpmf(k, n, p)),
-    pmf=lambda k, n, p: evaluate_where(whole(k), k, 0.0, lambda k: _pmf(k, n, p), 0.0),
+    logpmf=lambda k, n, p: evaluate_where(is_count(k), k, 0.0, lambda k: _logpmf(k, n, p)),
+    pmf=lambda k, n, p: evaluate_where(is_count(k), k, 0.0, lambda k: _pmf(k, n, p), 0.0),
 )
 
 

@@ -11,7 +11,7 @@ from weft._engine.numpy.promote import all_inexact, broadcast, concrete
 from weft._engine.ops.functions.incomplete import igamma_grad_x
 from weft._engine.scipy.special.basic import in_single
 from weft._engine.scipy.stats.deviance import log_poisson
-from weft._engine.scipy.stats.family import discrete, evaluate_where, whole
+from weft._engine.scipy.stats.family import discrete, evaluate_where, is_count
 from weft._engine.util.source import guard_all
 from weft.scipy.special import gammaincc
 
@@ -35,8 +35,8 @@ logpmf, pmf, cdf = discrete(
     "poisson",
     "logpmf pmf cdf",
     "mu",
-    logpmf=lambda k, mu: evaluate_where(whole(k), k, 0.0, lambda k: log_poisson(k, mu)),
-    pmf=lambda k, mu: evaluate_where(whole(k), k, 0.0, lambda k: _pmf(k, mu), 0.0),
+    logpmf=lambda k, mu: evaluate_where(is_count(k), k, 0.0, lambda k: log_poisson(k, mu)),
+    pmf=lambda k, mu: evaluate_where(is_count(k), k, 0.0, lambda k: _pmf(k, mu), 0.0),
     cdf=lambda k, mu: evaluate_where(
         k >= 0, wnp.floor(k), 0.0, lambda k: gammaincc(k + 1, mu), 0.0
     ),

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
-from weft._engine.scipy.special.fits import pieces
+from weft._engine.scipy.special.fits import make_piecewise_series
 from weft._engine.scipy.stats.family import public
 from weft._engine.util.source import guard_all
 from weft.scipy import special
@@ -38,7 +38,7 @@ def _gap(t):
     return np.where(x > 60, second / first, 4 * near * (bell * squares).sum(0) / bell.sum(0))
 
 
-_GAP = pieces("vonmises_gap", _gap, 0.0, 0.125, 0.5)
+_GAP = make_piecewise_series("vonmises_gap", _gap, 0.0, 0.125, 0.5)
 
 
 def _less_than_one(kappa):

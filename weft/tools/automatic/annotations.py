@@ -14,7 +14,7 @@ from typing import Any
 
 from weft._engine.ir.jaxpr import Eqn, Var
 from weft._engine.ir.mesh import Mesh
-from weft._engine.ir.specs import Spec, join
+from weft._engine.ir.specs import Spec, join_axis_parts
 from weft._engine.partition.auto.partitioning import Decision, made_variables
 from weft._engine.partition.auto.realized import price_of
 from weft._engine.partition.partition import (
@@ -51,7 +51,7 @@ class Annotation:
 
 
 def _spell_axes(axes: tuple[Any, ...]) -> str:
-    names = tuple(join(axes))
+    names = tuple(join_axis_parts(axes))
     if not names:
         return "None"
     return repr(names[0]) if len(names) == 1 else repr(names)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft._engine.ir.jaxpr import Var
-from weft._engine.ir.specs import join
+from weft._engine.ir.specs import join_axis_parts
 from weft._engine.partition.auto.partitioning import BOUNDARY, ORDINARY, Decision
 from weft._engine.partition.reshard import Placement
 from weft.tools.automatic.planned_value import partition_spec
@@ -25,8 +25,8 @@ def spell_layout(place: Placement) -> str:
     >>> spell_layout(Placement((("x",), ())))
     "P('x',)"
     """
-    spec = partition_spec([tuple(join(axes)) for axes in place.dims])
-    sums = ", ".join(map(str, join(sorted(map(str, place.partial)))))
+    spec = partition_spec([tuple(join_axis_parts(axes)) for axes in place.dims])
+    sums = ", ".join(map(str, join_axis_parts(sorted(map(str, place.partial)))))
     return f"{spec} with partial sums over {sums}" if sums else str(spec)
 
 

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from weft._engine.processes.addresses import join_address
 from weft._engine.processes.connections import raise_file_limit
 from weft._engine.processes.coordinator import Coordinator
-from weft._engine.processes.failures import _list_items as format_ranks
+from weft._engine.processes.failures import _format_ranks as format_ranks
 from weft._engine.processes.host_identity import machine
 from weft._engine.processes.job_secret import VARIABLE, find_secret, make_secret
 from weft._engine.processes.launchers import PREEMPTED
@@ -387,7 +387,7 @@ class LaunchedJob:
         if self._failures:
             self._first = self._failures[0]
         elif now - self._bad_since >= patience:
-            self._first = RankFailure(bad[0], "store_block_total")
+            self._first = RankFailure(bad[0], "store_last")
 
     def _is_bad(self, rank: int) -> bool:
         return self._exit_code(rank) not in (None, 0, PREEMPTED)

@@ -13,28 +13,28 @@ from collections.abc import Sequence
 
 from weft._engine import backends, programs
 from weft._engine.api.numerics import result_check
-from weft._engine.backends.array_spec import ArraySpec, on_backend
+from weft._engine.backends.array_spec import ArraySpec, with_backend_devices
 from weft._engine.backends.formats import Layout, order_of
 from weft._engine.control.custom_partition import without_partitions
 from weft._engine.core.trace import derived_trace, eval_trace
-from weft._engine.ir.explicit import has_explicit_axes, is_fully_specified, on_devices
+from weft._engine.ir.explicit import determines_placement, has_explicit_axes, on_devices
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
-from weft._engine.ir.mesh import AUTO, Mesh, current_mesh, device_mesh
+from weft._engine.ir.mesh import AUTO, Mesh, current_mesh, placement_mesh
 from weft._engine.ir.program_mesh import (
     check_same_devices,
     constraint_shardings,
-    find_typed_devices,
+    devices_of_types,
     is_abstract,
-    operations_that_name,
+    operations_by_sharding,
     with_devices,
 )
 from weft._engine.ir.rewrite import used_vars
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ops.placement import reshard_p
-from weft._engine.runtime.array import default_sharding, replicated_over
+from weft._engine.runtime.array import default_sharding, make_replicated_sharding
 from weft._engine.runtime.executable import CompileRequest, Executable
-from weft._engine.transforms.orders import constrained_orders, natural_orders, on_transposed
+from weft._engine.transforms.orders import constrained_orders, natural_orders, with_dim_orders
 from weft._engine.util.config import config
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.events import report
@@ -79,7 +79,7 @@ class ProgramOptions:
         """Return the array specs of arguments for the compiler: those with an automatic sharding become uncommitted."""
         if self.automatic is None or not any(self.is_automatic):
             return tuple(specs)
-        replicated = replicated_over(self.automatic.mesh)
+        replicated = make_replicated_sharding(self.automatic.mesh)
         return tuple(
             [
                 ArraySpec(s.aval, replicated, False, s.order) if is_open else s
@@ -159,7 +159,7 @@ def _report_compilation(name: str, specs: Sequence[ArraySpec]) -> None:
         "Compiling %s with global shapes and types %s. Argument mapping: %s.",
         name,
         tuple([s.aval for s in specs]),
-        _Mapping([s.sharding if s.committed else None for s in specs]),
+        _LoggedShardings([s.sharding if s.committed else None for s in specs]),
     )
 
 
@@ -194,10 +194,10 @@ def _on_assignment(
     for sharding, aval in zip(out_shardings, out_avals):
         if sharding is not None and is_abstract(sharding):
             sharding = on_devices(sharding, assignment)
-        elif sharding is None and is_fully_specified(aval.explicit):
+        elif sharding is None and determines_placement(aval.explicit):
             sharding = on_devices(aval.explicit, assignment)
         placed.append(sharding)
-    if (mesh := device_mesh()) is not None:
+    if (mesh := placement_mesh()) is not None:
         program = _replicate_over_explicit_axes(mesh, program, specs, placed)
         placed = _default_out_shardings(mesh, program, specs, placed)
     return program, placed
@@ -218,18 +218,18 @@ def _in_orders(request: CompileRequest, out_layouts: Sequence) -> Executable:
     ins = [s.order for s in request.in_specs]
     outs = _result_orders(request.jaxpr, request.in_specs, out_layouts, request.name)
     if not any(ins) and not any(outs):
-        return programs.executable_of(request)
+        return programs.get_executable(request)
     shardings = [
         s if s is None or order is None else s.transposed(order)
         for s, order in zip(request.out_shardings, outs)
     ]
     row_major = replace(
         request,
-        jaxpr=on_transposed(request.jaxpr, ins, outs),
+        jaxpr=with_dim_orders(request.jaxpr, ins, outs),
         in_specs=[s.row_major for s in request.in_specs],
         out_shardings=shardings,
     )
-    executable = programs.executable_of(row_major)
+    executable = programs.get_executable(row_major)
     in_shardings = [s.sharding for s in request.in_specs]
     return executable.on_orders(ins, outs, in_shardings, request.out_shardings)
 
@@ -285,7 +285,9 @@ def _default_out_shardings(
         # propagation determines the others
         return [stays(v) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]
     whole = lambda ndim: (
-        NamedSharding(mesh, PartitionSpec(*[None] * ndim)) if explicit else replicated_over(mesh)
+        NamedSharding(mesh, PartitionSpec(*[None] * ndim))
+        if explicit
+        else make_replicated_sharding(mesh)
     )
     return [
         committed.get(v) or whole(v.aval.ndim) if s is None else s
@@ -321,7 +323,7 @@ def _dump(request: CompileRequest, name: str) -> None:
         dump.write_lowered(config.dump_ir_to, mode, name, texts[mode]())
 
 
-class _Mapping(tuple):
+class _LoggedShardings(tuple):
     """Shardings in the format of JAX's compilation log: None is UnspecifiedValue."""
 
     def __str__(self) -> str:
@@ -358,12 +360,13 @@ def _on_one_backend(
 ) -> tuple[list[ArraySpec], list[Sharding | None]]:
     """Return array specs and shardings on the devices that the program names inside, or else on the devices of `backend`."""
     inside = next((s for s in constraint_shardings(jaxpr) if not is_abstract(s)), None)
-    devices = find_typed_devices(jaxpr) if inside is None else inside.device_assignment
+    devices = devices_of_types(jaxpr) if inside is None else inside.device_assignment
     runs_on = backend if devices is None else devices[0].client
     placed = [
-        ArraySpec(s.aval, on_backend(s.sharding, runs_on), s.committed, s.order) for s in specs
+        ArraySpec(s.aval, with_backend_devices(s.sharding, runs_on), s.committed, s.order)
+        for s in specs
     ]
-    return placed, [on_backend(s, runs_on) for s in out_shardings]
+    return placed, [with_backend_devices(s, runs_on) for s in out_shardings]
 
 
 def device_assignment(
@@ -375,10 +378,10 @@ def device_assignment(
     const_count: int,
 ) -> tuple:
     """Return the ordered devices that a program runs on; raise ShardingError if committed arguments disagree."""
-    return _Assignment(jaxpr, specs, out_shardings, options, name, const_count).devices()
+    return _DeviceSearch(jaxpr, specs, out_shardings, options, name, const_count).devices()
 
 
-class _Assignment:
+class _DeviceSearch:
     """The search for the devices of a program among its arguments, its shardings and the mesh in context."""
 
     def __init__(
@@ -406,8 +409,8 @@ class _Assignment:
                 chosen = sharding.device_assignment
             elif sharding.device_assignment != chosen:
                 raise self._disagreement(sharding, chosen)
-        chosen = chosen or find_typed_devices(self.jaxpr)
-        mesh = device_mesh()
+        chosen = chosen or devices_of_types(self.jaxpr)
+        mesh = placement_mesh()
         if mesh is None:
             return chosen or default_sharding().device_assignment
         if chosen is not None and chosen != mesh.flat_devices:
@@ -417,7 +420,7 @@ class _Assignment:
     def _collect_named_shardings(self) -> list[Sharding | None]:
         """Return the shardings that the program names: automatic ones, shardings of results and of constraints."""
         auto = self.options.automatic
-        automatic = [] if auto is None else [replicated_over(auto.mesh)]
+        automatic = [] if auto is None else [make_replicated_sharding(auto.mesh)]
         return [*automatic, *self.out_shardings, *constraint_shardings(self.jaxpr)]
 
     def _argument(self, k: int) -> str:
@@ -434,7 +437,7 @@ class _Assignment:
             if self.committed
             else "another sharding"
         )
-        op = operations_that_name(self.jaxpr).get(sharding)
+        op = operations_by_sharding(self.jaxpr).get(sharding)
         other = (
             "an out_sharding of jit"
             if sharding in self.out_shardings or op is None

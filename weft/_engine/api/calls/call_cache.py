@@ -1,6 +1,6 @@
 """The cache of a compiled function: one cache with two levels, preceded by native entries.
 
-In:   a function and jit's options, from which `of_function` locates the cache.
+In:   a function and jit's options, from which `cache_of_function` locates the cache.
 Out:  `CallCache.traces`, a `TracedProgram` per types of arguments and context; `CallCache.calls`, an executable per placement of
       arguments and context. Native code searches `entries` and `FlatFastPath` before Python runs.
 Laws: a cache lives as long as its function. Clearing it costs only time.
@@ -272,7 +272,7 @@ _of_functions: dict[int, tuple[weakref.ref, dict]] = {}
 _MOST_FUNCTIONS = 4096
 
 
-def of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
+def cache_of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
     """Return the result of `make`, which is called once per function and key while the function is alive.
 
     It is called each time for functions or keys without a hash or weak references.

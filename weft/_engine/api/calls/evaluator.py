@@ -12,7 +12,7 @@ from typing import Any
 
 from weft._engine import backends
 from weft._engine.api.calls.build import ProgramOptions
-from weft._engine.api.execute import move_to_context_mesh, run, to_array, with_key_reuse_check
+from weft._engine.api.execute import place_on_mesh, run, to_array, with_key_reuse_check
 from weft._engine.control.call import jit_p
 from weft._engine.core.context import TraceContext, current_context
 from weft._engine.core.extension import ExtensionPrimitive, has_python_implementation
@@ -115,7 +115,7 @@ def _run_call(arrays: list[Array], params: dict) -> list[Array]:
 
 def _run_checked(jaxpr: Jaxpr, arrays: list[Array], options: ProgramOptions) -> list[Array]:
     return with_key_reuse_check(
-        jaxpr, options.name, arrays, lambda: run(jaxpr, move_to_context_mesh(arrays), options)
+        jaxpr, options.name, arrays, lambda: run(jaxpr, place_on_mesh(arrays), options)
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from weft._engine import backends
 from weft._engine.api.flat import argument_names, check_argnames, signature_of
-from weft._engine.api.layouts import check_constrained
+from weft._engine.api.layouts import check_no_unconstrained_dims
 from weft._engine.backends.base import Device
 from weft._engine.ir.shardings import SingleDeviceSharding
 from weft._engine.util.record import record, replace
@@ -50,7 +50,9 @@ class JitOptions:
         """Return the options with shardings instead of a device, and with matching tuples of argument numbers and names."""
         for what in ("in_shardings", "out_shardings"):
             if getattr(self, what) is not None:
-                check_constrained(getattr(self, what), f"jit({function_name(fun)}): {what}")
+                check_no_unconstrained_dims(
+                    getattr(self, what), f"jit({function_name(fun)}): {what}"
+                )
         parameters = Parameters(fun)
         static = parameters.select(self.static_argnums, self.static_argnames, "static")
         donated = parameters.select(self.donate_argnums, self.donate_argnames, "donate")

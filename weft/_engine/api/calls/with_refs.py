@@ -13,17 +13,17 @@ from typing import Any, Protocol
 
 from weft._engine.api.calls.call_cache import CallCache, FlatCall
 from weft._engine.api.calls.options import JitOptions
-from weft._engine.api.struct import stands_for_ref
-from weft._engine.control.hitypes import extract_mutable_values, on_copies, restore_mutable_values
+from weft._engine.api.struct import is_ref_struct
+from weft._engine.control.hitypes import extract_mutable_values, on_copies, write_back_contents
 from weft._engine.control.ref import (
     LiftedRefs,
     check_aliases,
     check_returned,
     is_ref,
-    trace_with_lifted_refs,
+    trace_with_refs,
 )
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.stage import UsesRefs
+from weft._engine.core.stage import ClosedOverRefsError
 from weft._engine.core.trace import any_tracers, eval_trace, trace_state
 from weft._engine.util import tree
 
@@ -61,12 +61,12 @@ def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
         )
     (args, kwargs), values = extract_mutable_values((args, kwargs))
     out, contents = inner(*args, **kwargs)
-    restore_mutable_values(values, contents)
+    write_back_contents(values, contents)
     return out
 
 
 def call_with_refs(
-    jitted: Jitted, call: FlatCall, refs: Sequence, used: UsesRefs | None = None
+    jitted: Jitted, call: FlatCall, refs: Sequence, used: ClosedOverRefsError | None = None
 ) -> Any:
     """Call a function of the values of references: of reference arguments, and of the references that it closes over (`refs`).
 
@@ -92,7 +92,7 @@ def call_with_refs(
 
     closed = jitted._cache.refs
     new = [r for r in refs if not any(r is k for k in closed)]
-    closed[:], (out, state, lent_values) = trace_with_lifted_refs(
+    closed[:], (out, state, lent_values) = trace_with_refs(
         run, [*closed, *new], lent, jitted.fun, "jit", lent_names
     )
     for ref, value in zip([*closed, *lent], [*state, *lent_values]):
@@ -100,7 +100,9 @@ def call_with_refs(
     return out
 
 
-def _inline(jitted: Jitted, call: FlatCall, refs: Sequence, used: UsesRefs | None) -> Any:
+def _inline(
+    jitted: Jitted, call: FlatCall, refs: Sequence, used: ClosedOverRefsError | None
+) -> Any:
     """Run the function, or the program of it that was just traced, under the current trace."""
     if used is not None and used.out_tree is not None:
         outs = evaluate(used.program, *[r[...] for r in refs], *call.leaves)
@@ -116,9 +118,9 @@ def _inline(jitted: Jitted, call: FlatCall, refs: Sequence, used: UsesRefs | Non
 def on_values(jitted: Jitted, refs: list, call: FlatCall) -> tuple[Jitted, tuple[tuple, dict]]:
     """Return the function of values (first of the references `refs`), and the arguments with references replaced by their values."""
     leaves = call.leaves
-    positions = tuple([i for i, x in enumerate(leaves) if is_ref(x) or stands_for_ref(x)])
+    positions = tuple([i for i, x in enumerate(leaves) if is_ref(x) or is_ref_struct(x)])
     values = [
-        x[...] if is_ref(x) else x.update(is_ref=False) if stands_for_ref(x) else x for x in leaves
+        x[...] if is_ref(x) else x.update(is_ref=False) if is_ref_struct(x) else x for x in leaves
     ]
     inner = _restore_refs(jitted, refs, positions, jitted._leaf_names(call.in_tree))
     return inner, jitted._rebuild(call.statics, call.in_tree, values)

@@ -14,9 +14,9 @@ import numpy as np
 from weft._engine.api.differentiation.values import (
     as_cotangent,
     as_derivative,
-    at_own_width,
     aux_of,
     check_cotangent,
+    convert_python_scalar,
     flat_with_aux,
 )
 from weft._engine.control.custom_values import SymbolicZero
@@ -26,7 +26,7 @@ from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.transforms.linearize import linearize_flat
-from weft._engine.transforms.pullback import NotSaveable, Pullback, saved
+from weft._engine.transforms.pullback import NotSaveable, Pullback, saveable_leaves
 from weft._engine.transforms.transpose import backward_pass
 from weft._engine.util import dtypes, tree
 from weft._engine.util.record import record
@@ -62,10 +62,10 @@ def vjp_with_aux(
     flat, in_tree = flatten_linear(tuple(primals))
     refs = _references(fun, primals, flat, api)
     flat = [x[...] if i in refs else x for i, x in enumerate(flat)]
-    flat = [at_own_width(x, typeof(x)) for x in flat]
+    flat = [convert_python_scalar(x, typeof(x)) for x in flat]
     flat_fun, trees = flat_with_aux(fun, in_tree, has_aux, api)
     if refs:
-        flat_fun = _on_values(fun, flat_fun, refs)
+        flat_fun = _make_function_of_values(fun, flat_fun, refs)
     rule = _PullbackRule(fun, in_tree, [typeof(x) for x in flat], refs)
     with transformed_scope("jvp"):
         outs, program, out_nonzero = linearize_flat(flat_fun, flat, rule.is_differentiable)
@@ -78,7 +78,7 @@ def vjp_with_aux(
     origins = [positions.get(id(c)) for c in program.consts]  # residuals that are arguments
     residuals = program.consts
     if saveable_args is not True:
-        keeps = saved(saveable_args, in_tree)
+        keeps = saveable_leaves(saveable_args, in_tree)
         residuals = [
             x if k is None or keeps[k] else NotSaveable() for k, x in zip(origins, residuals)
         ]
@@ -140,11 +140,11 @@ class _PullbackRule:
         result = [next(in_cts) if d else None for d in self.is_differentiable]
         return tree.tree_unflatten(
             of_tangents(self.in_tree),
-            list(map(_pullback_result, accumulators_of, result, self.in_avals)),
+            list(map(_deliver_cotangent, accumulators_of, result, self.in_avals)),
         )
 
 
-def _on_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Callable:
+def _make_function_of_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Callable:
     """Return flat `flat_fun` on the values of the references among its arguments; their final values follow its results."""
 
     def on_values(*xs):
@@ -193,7 +193,7 @@ def _accumulators(
     return leaves
 
 
-def _pullback_result(accumulator: Any, ct: Any, aval) -> Any:
+def _deliver_cotangent(accumulator: Any, ct: Any, aval) -> Any:
     """Return the pullback's result for an argument, after accumulating its cotangent if a reference is bound."""
     if isinstance(accumulator, DontWant):
         return DidntWant()

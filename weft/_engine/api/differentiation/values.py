@@ -42,7 +42,7 @@ def flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Call
     return flat_fun, trees
 
 
-def at_own_width(x, aval):
+def convert_python_scalar(x, aval):
     """Return `x` with a Python float or complex converted to an array of `aval`: `fun` may enable x64, which would change its width."""
     return from_numpy(np.asarray(x, aval.dtype), aval) if type(x) in (float, complex) else x
 

@@ -42,7 +42,7 @@ def make_array_from_callback(
     api, shape = "make_array_from_callback", tuple(int(n) for n in shape)
     sharding, order = _placement_to_make(api, sharding, len(shape))
     whole = (slice(None),) * len(shape)
-    shards = parts.each_block(
+    shards = parts.make_local_blocks(
         sharding,
         shape,
         lambda index: data_callback(whole if sharding.is_fully_replicated else index),
@@ -65,8 +65,8 @@ def make_array_from_callback(
         values = {
             position: part.astype(part_dtype, copy=False) for position, part in arrays.items()
         }
-    array = parts.assemble_array(api, ShapedArray(shape, part_dtype), sharding, values, order)
-    if transfers.is_guarded():
+    array = parts.assemble_blocks(api, ShapedArray(shape, part_dtype), sharding, values, order)
+    if transfers.has_guard():
         transfers.to_device(array.aval, sharding)
     return array
 
@@ -118,7 +118,7 @@ def make_array_from_single_device_arrays(
         return _of_terms(api, aval, sharding, values_by_device)
     placed = parts.local_blocks(sharding, len(shape))
     values = {position: values_by_device[device] for position, device in placed.items()}
-    return parts.assemble_array(api, aval, sharding, values, order)
+    return parts.assemble_blocks(api, aval, sharding, values, order)
 
 
 def _check_one_each(
@@ -176,7 +176,7 @@ def _of_terms(
     """Return the array with unreduced axes whose term on each device is `held[device]`."""
     memory = ShapedArray((sharding.num_terms, *aval.shape), aval.dtype)
     placed = parts.local_blocks(sharding.stored, memory.ndim)
-    stored = parts.assemble_array(
+    stored = parts.assemble_blocks(
         api,
         memory,
         sharding.stored,
@@ -226,10 +226,14 @@ def _from_local(api: str, data: Any, placement: Any, global_shape: Any) -> Array
         return device_put(data, target)
     array = to_array(data)
     shape = (
-        parts.whole_shape(sharding, array.shape) if global_shape is None else tuple(global_shape)
+        parts.global_shape_of(sharding, array.shape)
+        if global_shape is None
+        else tuple(global_shape)
     )
     if len(shape) != array.ndim:
         raise ValueError(
             f"{api}: local data of shape {array.shape} and global_shape {shape} differ in rank."
         )
-    return parts.from_part(api, array._numpy(), ShapedArray(shape, array.dtype), sharding, order)
+    return parts.assemble_local_data(
+        api, array._numpy(), ShapedArray(shape, array.dtype), sharding, order
+    )

@@ -23,7 +23,7 @@ from weft._engine.core.stage import StageTrace, is_staged, record_constant
 from weft._engine.core.trace import Tracer, Zero, current_trace, eval_trace, typeof
 from weft._engine.hooks import hi_types
 from weft._engine.ir.explicit import on_devices, type_sharding
-from weft._engine.ir.mesh import Mesh, concrete_mesh, default_placement
+from weft._engine.ir.mesh import Mesh, concrete_mesh, use_default_device
 from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft._engine.ir.specs import PartitionSpec
@@ -74,7 +74,7 @@ def device_put(
     _per_leaf(src, x, len(flat), "source")
     if processes.current() is not None:
         _check_equal(flat, targets)
-    with transfers.AllowedTransferLevels(transfers.EXPLICIT), default_placement():
+    with transfers.AllowTransfers(transfers.EXPLICIT), use_default_device():
         put = [_put(leaf, target, x, i) for i, (leaf, target) in enumerate(zip(flat, targets))]
     if may_alias is False:
         put = [copy.deepcopy(y) if type(y) is Array else y for y in put]
@@ -110,7 +110,7 @@ def _check_equal(flat: Sequence, targets: Sequence) -> None:
     """Check that all processes put equal values when they place them on devices of all processes."""
     from weft._engine.runtime import exchange
 
-    n_all, values = exchange.current_processes().size, []
+    n_all, values = exchange.require_processes().size, []
     for x, target in zip(flat, targets):
         target = target.sharding if isinstance(target, Format) else target
         if (
@@ -222,7 +222,7 @@ def _place(
     if type(array) is np.ndarray and not sharding.unreduced:
         return to_array(array, sharding, order)
     array = to_array(array)
-    if transfers.is_guarded():
+    if transfers.has_guard():
         transfers.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
     return move_to_layout(array, sharding, order=order)
 

@@ -22,7 +22,7 @@ from weft._engine import processes
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft._engine.backends.base import Backend, LocalProgram, Stage
 from weft._engine.backends.cpu.buffer import HostBuffer, address, block_address, fill
-from weft._engine.backends.cpu.loaded import CpuLoaded, Write, load
+from weft._engine.backends.cpu.loaded import CpuProgram, Write, load
 from weft._engine.codegen.runtime import pool, queue
 from weft._engine.codegen.toolchain import loader, target
 from weft._engine.hooks import PENDING_BUFFER_TYPES
@@ -44,7 +44,7 @@ _C_TYPES = {
 }
 
 
-def _await_block(held: Any) -> Any:
+def _wait_for_block(held: Any) -> Any:
     """Return a block of the native heap after waiting for its values."""
     if type(held) in PENDING_BUFFER_TYPES:
         cast("queue.Queue", queue.current()).wait(held)
@@ -63,9 +63,9 @@ class CpuBackend(Backend):
 
     # ---- memory
     def of_strings(self) -> Backend:
-        from weft._engine.backends.strings import host_backend_of
+        from weft._engine.backends.strings import string_backend_for
 
-        return host_backend_of(self)
+        return string_backend_for(self)
 
     def allocate(self, spec: ArraySpec) -> HostBuffer:
         return HostBuffer(spec.storage_bytes)
@@ -87,7 +87,7 @@ class CpuBackend(Backend):
         return read and (
             lambda held: (
                 read(
-                    held.ptr if type(held) is HostBuffer else block_address(_await_block(held))
+                    held.ptr if type(held) is HostBuffer else block_address(_wait_for_block(held))
                 ).value
             )
         )
@@ -116,7 +116,7 @@ class CpuBackend(Backend):
         return (
             held
             if type(held) is HostBuffer
-            else HostBuffer.of_block(_await_block(held), spec.storage_bytes)
+            else HostBuffer.of_block(_wait_for_block(held), spec.storage_bytes)
         )
 
     def wait(self, held: Any) -> None:
@@ -142,12 +142,12 @@ class CpuBackend(Backend):
 
         return compile.lower(program, stage)
 
-    def compile(self, program: LocalProgram, lowered: CpuStages, stage: Stage) -> CpuLoaded:
+    def compile(self, program: LocalProgram, lowered: CpuStages, stage: Stage) -> CpuProgram:
         from weft._engine.backends.cpu import compile
 
         return compile.compile_local(program, lowered, stage)
 
-    def load(self, code: bytes, lowered: Callable[[], CpuStages], write: Write) -> CpuLoaded:
+    def load(self, code: bytes, lowered: Callable[[], CpuStages], write: Write) -> CpuProgram:
         return load(code, lowered, write)
 
     def cache_key(self) -> str | None:
@@ -162,6 +162,8 @@ class CpuBackend(Backend):
 
     @contextlib.contextmanager
     def enter_compilation(self) -> Iterator[None]:
-        pool.defer(1)  # compile before the thread pool starts, but start it if this takes long
+        pool.postpone_background_work(
+            1
+        )  # compile before the thread pool starts, but start it if this takes long
         yield
-        pool.defer()
+        pool.postpone_background_work()

@@ -26,7 +26,7 @@ import numpy as np
 from weft._engine.cpython.references import is_held_at_most
 from weft._engine.util.errors import OutOfMemoryError, limit_text
 from weft._engine.util.state import on_clear_caches
-from weft._engine.util.threads import fork_safe_lock
+from weft._engine.util.threads import hold_during_fork
 
 # The native heap (codegen/runtime/heap.ll) has the same values: blocks of both heaps are used alike.
 ALIGNMENT = 64
@@ -99,10 +99,10 @@ class PythonHeap:
         self.live = self.peak = self.cached = 0
         self._limit: int | None = None  # bytes of the cache; read at the first `free`
         # reentrant: a garbage collection inside `alloc` may call `free` on the same thread
-        self._lock = fork_safe_lock(threading.RLock())
+        self._lock = hold_during_fork(threading.RLock())
 
-    def take(self, nbytes: int) -> _Lease | None:
-        lease = _Lease(self)
+    def take(self, nbytes: int) -> _PythonBlockOwner | None:
+        lease = _PythonBlockOwner(self)
         lease.ptr = self.alloc(nbytes)
         return lease if lease.ptr else None
 
@@ -152,7 +152,7 @@ class PythonHeap:
         self.trim()
 
 
-class _Lease:
+class _PythonBlockOwner:
     """The owner of a block of the Python heap."""
 
     __slots__ = ("heap", "ptr")
@@ -280,7 +280,7 @@ class HostBuffer:
         if owner is None:
             _no_memory(nbytes)
         self._owner = owner
-        self.ptr = owner.ptr if isinstance(owner, _Lease) else block_address(owner)
+        self.ptr = owner.ptr if isinstance(owner, _PythonBlockOwner) else block_address(owner)
         self.nbytes = nbytes
 
     @classmethod
@@ -314,7 +314,11 @@ class HostBuffer:
 
     def owns_memory(self) -> bool:
         """Return whether no view, slice or other array reads the memory of this buffer."""
-        return isinstance(self._owner, _Lease) or self.block() is not None or self._owns_numpy()
+        return (
+            isinstance(self._owner, _PythonBlockOwner)
+            or self.block() is not None
+            or self._owns_numpy()
+        )
 
     def block(self) -> Any:
         """Return the native heap block that this buffer covers, if no other object holds it, such as a queued program; else None."""

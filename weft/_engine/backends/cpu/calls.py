@@ -18,7 +18,7 @@ import numpy as np
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.cpu import buffer
 from weft._engine.codegen.runtime import dispatch, heap, pool, queue
-from weft._engine.codegen.toolchain.native_library import are_cached
+from weft._engine.codegen.toolchain.native_library import start_compiling
 from weft._engine.cpython import layouts
 from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.util import tree
@@ -27,7 +27,7 @@ from weft._engine.util.state import Dispatching, guard
 from weft._engine.util.user_code import suspended
 
 if TYPE_CHECKING:
-    from weft._engine.backends.base import PythonCall
+    from weft._engine.backends.base import DispatchCandidate
     from weft._engine.codegen.runtime.dispatch import Dispatcher, DispatchOffsets
 
 # thresholds, measured on several machines
@@ -59,7 +59,7 @@ _CONVERSIONS = {
 _MOST_ENTRIES = 256
 
 
-def speed_up(function: Dispatching, loaded: Any, call: PythonCall) -> bool:
+def add_native_dispatch(function: Dispatching, loaded: Any, call: DispatchCandidate) -> bool:
     """Let later calls like this one use native dispatch, if possible; return True if a later attempt may succeed."""
     if call.is_first and not can_dispatch(type(function)):
         return True  # retry at the second call
@@ -67,11 +67,11 @@ def speed_up(function: Dispatching, loaded: Any, call: PythonCall) -> bool:
     return type(function) not in _dispatchers
 
 
-class _Unmatchable(Exception):
+class _UnmatchableError(Exception):
     """A value that native code cannot match."""
 
 
-class _ArgumentMatcher:
+class _MatchProgram:
     """The encoded match program of an argument tree, and the objects that it refers to."""
 
     def __init__(self, array_type: type):
@@ -91,7 +91,7 @@ class _ArgumentMatcher:
             try:
                 order = sorted(x)
             except TypeError:
-                raise _Unmatchable from None
+                raise _UnmatchableError from None
             model = dict.fromkeys(order) if specs is None else None
             self.objects += [model, *order]
             self.words += [_DICT, len(x), 0 if model is None else id(model), *map(id, order)]
@@ -107,12 +107,12 @@ class _ArgumentMatcher:
         if type(x) is self.array_type:
             if x._spec is spec:
                 return [_ARRAY]
-            raise _Unmatchable
+            raise _UnmatchableError
         if type(x) is np.ndarray or isinstance(x, np.generic):
             return self._of_numpy(x, spec)
         code = _NUMBERS.get((type(x), spec.aval.dtype))
         if code is None or spec.aval.ndim:
-            raise _Unmatchable
+            raise _UnmatchableError
         return [code]
 
     def _of_numpy(self, x: np.ndarray | np.generic, spec: ArraySpec) -> list[int]:
@@ -125,13 +125,13 @@ class _ArgumentMatcher:
             and (spec.storage_dtype, spec.storage_bytes) == (aval.dtype, aval.nbytes)
         )
         if how is None or not is_plain or not 0 < aval.nbytes <= _NUMPY_ARGUMENT_BYTES:
-            raise _Unmatchable
+            raise _UnmatchableError
         if isinstance(x, np.generic):
             if not layouts.has_plain_value(x):
-                raise _Unmatchable
+                raise _UnmatchableError
             return [_NUMPY_NUMBER, id(type(x)), how]
         if not layouts.has_plain_fields(x):
-            raise _Unmatchable
+            raise _UnmatchableError
         self.objects.append(dtype)
         return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, how, x.ndim, *x.shape]
 
@@ -141,16 +141,16 @@ class _ArgumentMatcher:
         self.objects.append(x)
 
 
-class _NativeEntry:
+class _DispatchEntry:
     """The words of one entry, and the objects that they refer to. Native code holds it while it runs the program."""
 
     def __init__(
         self,
         loaded: Any,
-        call: PythonCall,
+        call: DispatchCandidate,
         names: Sequence[str],
-        ins: _ArgumentMatcher,
-        outs: _ArgumentMatcher,
+        ins: _MatchProgram,
+        outs: _MatchProgram,
         next_address: int | None,
     ):
         executable, plan = call.executable, loaded.plan
@@ -237,7 +237,7 @@ def _kind(loaded: Any) -> int:
     return kind | (6 if loaded.is_queued else 4) if may_queue else kind
 
 
-def add_entry(jitted: Dispatching, loaded: Any, call: PythonCall) -> None:
+def add_entry(jitted: Dispatching, loaded: Any, call: DispatchCandidate) -> None:
     """Add an entry for later calls like this one, if native code can match them."""
     executable = call.executable
     if executable.check is not None or executable.verifier is not None:
@@ -248,7 +248,7 @@ def add_entry(jitted: Dispatching, loaded: Any, call: PythonCall) -> None:
         return  # Python must count the second call
     try:
         ins, outs = _words_of(call)
-    except (_Unmatchable, IndexError):
+    except (_UnmatchableError, IndexError):
         return
     names = tuple(map(sys.intern, call.kwargs))
     specs = executable.in_specs[len(executable.const_inputs) :]
@@ -256,16 +256,18 @@ def add_entry(jitted: Dispatching, loaded: Any, call: PythonCall) -> None:
     with suspended, pool.making:
         if key in jitted._entries or len(jitted._entries) >= _MOST_ENTRIES:
             return
-        entry = jitted._entries[key] = _NativeEntry(loaded, call, names, ins, outs, jitted._head[0])
+        entry = jitted._entries[key] = _DispatchEntry(
+            loaded, call, names, ins, outs, jitted._head[0]
+        )
         jitted._head[0] = entry.address
 
 
-def _words_of(call: PythonCall) -> tuple[_ArgumentMatcher, _ArgumentMatcher]:
+def _words_of(call: DispatchCandidate) -> tuple[_MatchProgram, _MatchProgram]:
     """Return the match programs of the argument and the result trees. Raises _Unmatchable or IndexError."""
     executable, args, kwargs = call.executable, call.args, call.kwargs
     n_const = len(executable.const_inputs)
     specs = executable.in_specs[n_const:]
-    ins, outs = _ArgumentMatcher(call.array_type), _ArgumentMatcher(call.array_type)
+    ins, outs = _MatchProgram(call.array_type), _MatchProgram(call.array_type)
     for i, x in enumerate(args):
         is_static = i in call.static_nums or i - len(args) in call.static_nums
         ins.same(x) if is_static else ins.tree(x, specs)
@@ -273,9 +275,9 @@ def _words_of(call: PythonCall) -> tuple[_ArgumentMatcher, _ArgumentMatcher]:
         ins.same(kwargs[name]) if name in call.static_names else ins.tree(kwargs[name], specs)
     outs.tree(tree.tree_unflatten(call.out_tree, [_ResultLeaf] * call.out_tree.num_leaves), None)
     if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
-        raise _Unmatchable  # a registered pytree node hides leaves
+        raise _UnmatchableError  # a registered pytree node hides leaves
     if any(type(ins.leaves[d - n_const]) is not call.array_type for d in executable.donated):
-        raise _Unmatchable  # only arrays can be donated
+        raise _UnmatchableError  # only arrays can be donated
     return ins, outs
 
 
@@ -300,7 +302,11 @@ def install(cls: type, array_type: type, wait: bool = True) -> bool:
         with suspended, pool.making:
             if cls not in _dispatchers:
                 places = _places(cls, array_type)
-                if not wait and places is not None and not are_cached([*heap.PARTS, places.part()]):
+                if (
+                    not wait
+                    and places is not None
+                    and not start_compiling([*heap.PARTS, places.part()])
+                ):
                     return False
                 _dispatchers[cls] = _install(cls, places)
     return _dispatchers[cls] is not None
@@ -329,7 +335,7 @@ def open_queue(array_type: type, wait: bool) -> None:
         places = (
             _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
         )
-        if places is not None and are_cached([*heap.PARTS, places.part()], wait):
+        if places is not None and start_compiling([*heap.PARTS, places.part()], wait):
             _code(places)
 
 

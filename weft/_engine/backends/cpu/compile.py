@@ -1,7 +1,7 @@
 """The stages of the CPU compiler: stack → simplify → fuse and plan → codegen.
 
 In:   a local program.
-Out:  a `CpuLoaded`, whose one native entry runs the program on all virtual devices of this process.
+Out:  a `CpuProgram`, whose one native entry runs the program on all virtual devices of this process.
 How:  the local program, mapped over the axes of the mesh (`partition.stack`), is the program of all devices: mesh axes are leading dims,
       collectives are operations along them, and a value that is equal on all devices of an axis lacks that dim, so that it is stored
       and computed once. On a mesh over several processes this holds for the devices of this process; the remaining parts of
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft._engine.backends.base import LocalProgram, Stage
 from weft._engine.backends.cpu.buffer import use_native
-from weft._engine.backends.cpu.loaded import CallPlan, CpuLoaded
+from weft._engine.backends.cpu.loaded import CallPlan, CpuProgram
 from weft._engine.codegen.program.tiered_compilation import compile_draft
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.compiler.schedule.memory_check import check_memory
@@ -60,10 +60,10 @@ def lower(program: LocalProgram, stage: Stage) -> CpuStages:
             [x.blocks for x in program.outs],
         )
         stacked = stage("simplify stacked", simplify, stacked)
-    return CpuStages(stacked, stage("schedule", _schedule_stage, stacked, program.donated))
+    return CpuStages(stacked, stage("schedule", _schedule, stacked, program.donated))
 
 
-def _schedule_stage(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
+def _schedule(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
     scheduled = schedule(program, donated, _kernel_check())
     if scheduled.has_loops:
         # imported here: a millisecond that most programs do not need
@@ -83,7 +83,7 @@ def _kernel_check() -> KernelCheck | None:
     return check_group_kernel
 
 
-def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> CpuLoaded:
+def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> CpuProgram:
     """Generate and load the code of a lowered program."""
     scheduled = stages.scheduled
     native = stage("codegen", compile_draft, scheduled.program)
@@ -94,7 +94,7 @@ def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> Cpu
         use_native(heap.symbols())
     for maker in scheduled.const_makers:
         maker.finish()
-    return CpuLoaded(
+    return CpuProgram(
         native,
         CallPlan(
             scheduled.consts,

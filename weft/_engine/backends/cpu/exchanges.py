@@ -15,7 +15,7 @@ from weft._engine import processes
 from weft._engine.processes.plans import CollectivePlan
 
 
-def fill_constant(entries: Sequence[tuple]) -> np.ndarray:
+def process_words(entries: Sequence[tuple]) -> np.ndarray:
     """Return the value of the constant."""
     job = processes.current()
     if job is None:

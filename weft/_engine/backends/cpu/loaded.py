@@ -1,7 +1,7 @@
 """A compiled program in memory: from the compiler, or from the disk cache.
 
 In:   native code, and the program's constants and memory sizes.
-Out:  `CpuLoaded`: one native call runs everything; this module allocates memory, and stores programs on disk.
+Out:  `CpuProgram`: one native call runs everything; this module allocates memory, and stores programs on disk.
 Laws: when optimized code replaces a draft, native dispatch (`calls`) follows. A program from disk equals the result of the compiler;
       loading it imports neither the compiler nor LLVM.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.backends.base import LoadedLocalProgram, PythonCall
+from weft._engine.backends.base import DispatchCandidate, LoadedLocalProgram
 from weft._engine.backends.cpu import buffer
 from weft._engine.backends.cpu.buffer import HostBuffer, address
 from weft._engine.codegen.program import native
@@ -59,11 +59,11 @@ class CallPlan:
     argument_bytes: tuple[int, ...]  # of each argument
     result_bytes: tuple[int, ...]
     work: int  # approximate cost of a call, in bytes of memory traffic
-    words: tuple = ()  # process-dependent entries (`exchanges.fill_constant`) of a constant
+    words: tuple = ()  # process-dependent entries (`exchanges.process_words`) of a constant
     words_at: int = -1  # number of that constant
 
 
-class CpuLoaded(LoadedLocalProgram):
+class CpuProgram(LoadedLocalProgram):
     """A program that runs in one native call."""
 
     buffer_type = HostBuffer
@@ -158,7 +158,7 @@ class CpuLoaded(LoadedLocalProgram):
             keep = functools.partial(_raise_error, native, self.consts)
             entry, calls_python = native.entry, self.has_effects
         else:
-            keep = _Checked(self, held, outs, check)
+            keep = _CheckedCall(self, held, outs, check)
             entry, calls_python = keep.entry, True
         refused = queue.post(
             entry,
@@ -192,7 +192,7 @@ class CpuLoaded(LoadedLocalProgram):
         from weft._engine.backends.cpu import exchanges  # not needed in a single process
 
         plan = self.plan
-        self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = exchanges.fill_constant(
+        self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = exchanges.process_words(
             plan.words
         )
         self.has_words = True
@@ -208,7 +208,7 @@ class CpuLoaded(LoadedLocalProgram):
         if not self.native.host.calls:
             _keep(self.native, self.plan, write)
 
-    def speed_up(self, function: Any, call: PythonCall) -> bool:
+    def speed_up(self, function: Any, call: DispatchCandidate) -> bool:
         """Add an entry for native dispatch."""
         global _has_second_calls
         if call.is_first and not _has_second_calls:
@@ -217,7 +217,7 @@ class CpuLoaded(LoadedLocalProgram):
         with suspended:
             from weft._engine.backends.cpu import calls
 
-        return calls.speed_up(function, self, call)
+        return calls.add_native_dispatch(function, self, call)
 
 
 _has_second_calls = _has_long_calls = False
@@ -227,7 +227,7 @@ _first_long: list[type] = []
 _abandoned: list[tuple] = []
 
 
-def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
+def _first_queue(loaded: CpuProgram, array_type: type) -> Queue | None:
     """Return the queue of this process, opened at the second long call. The first has all CPUs to itself; the queue's code is compiled
     after it, if a CPU is free for that, and the second call waits for the code."""
     global _has_long_calls
@@ -256,10 +256,10 @@ _POINTER = operator.attrgetter("ptr")
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 
-class _Checked:
+class _CheckedCall:
     """A queued program with the check of its results: `entry` runs both. Calling the object raises their error."""
 
-    def __init__(self, loaded: CpuLoaded, held: list[Any], outs: list[Any], check: Callable):
+    def __init__(self, loaded: CpuProgram, held: list[Any], outs: list[Any], check: Callable):
         plan, self.native, self.consts, self.check = (
             loaded.plan,
             loaded.native,
@@ -310,7 +310,7 @@ def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
     return x if queue.holders(id(x)) == 3 else None
 
 
-def _replace(loaded: CpuLoaded | None, better: NativeProgram) -> None:
+def _replace(loaded: CpuProgram | None, better: NativeProgram) -> None:
     """Replace the code of a program by equivalent code."""
     if loaded is not None:
         loaded.native = better
@@ -351,7 +351,7 @@ def _serialize(parts: BuildRecord, is_draft: bool, distinct: int, plan: CallPlan
     )
 
 
-def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuLoaded:
+def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuProgram:
     """Return a program stored by `keep`; `lowered()` recomputes its stages."""
     image, is_draft, distinct, values, (aliases, *facts) = marshal.loads(code)
     plan = CallPlan([np.frombuffer(value, np.uint8) for value in values], dict(aliases), *facts)
@@ -366,7 +366,7 @@ def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuLoaded:
         from weft._engine.codegen.program.tiered_compilation import FROM_DISK_S, Draft
 
         native_program.draft = Draft(program, FROM_DISK_S)
-    loaded = CpuLoaded(native_program, plan)
+    loaded = CpuProgram(native_program, plan)
     if native_program.draft is not None:
         native_program.draft.then.append(lambda better: _keep(better, plan, write))
     return loaded

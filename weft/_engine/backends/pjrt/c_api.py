@@ -314,7 +314,7 @@ _DECODERS: dict[int, Callable[[Any], Any]] = {
 }
 
 
-def named_values(address: int | None, count: int) -> dict[str, Any]:
+def read_named_values(address: int | None, count: int) -> dict[str, Any]:
     """Return the named values of the plugin as a dict."""
     values: dict[str, Any] = {}
     kind = struct_type("NamedValue")

@@ -74,7 +74,7 @@ def _addresses(table: int | None, count: int) -> list[int | None]:
     return [struct_type("FFI_Buffer").from_address(buffer).data for buffer in buffers]
 
 
-class FfiVisit:
+class FfiDeviceCall:
     """A device in the handler: its operands, results and state of waiting."""
 
     def __init__(self, fields: Any) -> None:
@@ -191,7 +191,7 @@ def _handler(address: int) -> int | None:
     try:
         failure = None
         if fields.stage == _EXECUTE:
-            visit = FfiVisit(fields)
+            visit = FfiDeviceCall(fields)
             failure = visit.call.calls.visit(visit)
     except BaseException as error:  # a bug of weft or the plugin; C code cannot propagate it
         failure = f"{type(error).__name__}: {error}"

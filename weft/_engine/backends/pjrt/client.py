@@ -19,8 +19,8 @@ from weft._engine.backends.pjrt.c_api import (
     PluginLibrary,
     bytes_buffer,
     element_number,
-    named_values,
     pointers,
+    read_named_values,
     row_major_layout,
     struct,
     text_of,
@@ -37,7 +37,7 @@ class DeviceDescription:
 
     def __init__(self, library: PluginLibrary, description: int) -> None:
         listed = library.call("DeviceDescription_Attributes", description=description)
-        self.attributes = named_values(listed.attributes, listed.num_attributes)
+        self.attributes = read_named_values(listed.attributes, listed.num_attributes)
         self.id: int = library.call("DeviceDescription_Id", description=description).id
         process = library.call("DeviceDescription_ProcessIndex", description=description)
         self.process_index: int = process.index
@@ -68,11 +68,11 @@ _owners: dict[tuple[int, int], Any] = {}
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-def _forget(address: int, owner_id: int) -> None:
+def _release_owner(address: int, owner_id: int) -> None:
     _owners.pop((address, owner_id), None)
 
 
-_forget_owner = ctypes.cast(_forget, ctypes.c_void_p).value
+_forget_owner = ctypes.cast(_release_owner, ctypes.c_void_p).value
 
 
 class PjrtClient:
@@ -299,7 +299,7 @@ class CompiledProgram:
     def cost(self) -> dict[str, Any] | None:
         """Return the plugin's estimates, such as `flops` and `bytes accessed`; None if it has none."""
         estimates = self._report("GetCostAnalysis")
-        return estimates and named_values(estimates.attributes, estimates.num_attributes)
+        return estimates and read_named_values(estimates.attributes, estimates.num_attributes)
 
     def memory(self) -> dict[str, int] | None:
         """Return bytes by use, under the names of `CompiledMemoryStats`; None if the plugin reports none."""

@@ -25,7 +25,7 @@ from weft._engine.codegen.gemm import gemm_plan, gemm_problem, gemm_tile, requir
 from weft._engine.codegen.gemm.descriptor import POINTERS as POINTERS
 from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit, machine
 from weft._engine.codegen.runtime import pool
-from weft._engine.codegen.toolchain.native_library import LibraryModule, is_kept, link, request
+from weft._engine.codegen.toolchain.native_library import LibraryModule, is_on_disk, link, request
 from weft._engine.codegen.toolchain.objects import ObjectRequest, is_there
 from weft._engine.ir.program import Gemm
 from weft._engine.util.record import record
@@ -120,7 +120,7 @@ def parts(
 
 def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
     """Return whether the wanted functions require a compilation that takes long to optimize."""
-    have = _to_make(symbol, wanted)
+    have = _features_to_compile(symbol, wanted)
     return have is not None and any(
         not part.quick and not is_there(request(part)) for part in parts(symbol, machine(), have)
     )
@@ -141,7 +141,7 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
     the wanted functions.
     """
     key = (symbol, machine())
-    have = _to_make(symbol, wanted, draft)
+    have = _features_to_compile(symbol, wanted, draft)
     if have is not None:  # two threads may both compile it; either result is valid
         address = link(parts(*key, have, draft), pool.symbols(), libc=("memset", "memcpy"))[symbol]
         if draft:
@@ -155,7 +155,7 @@ def requests(
     symbol: str, wanted: frozenset[str] | None = None, draft: bool = False
 ) -> list[ObjectRequest]:
     """Return the objects to prepare before `ensure` is called."""
-    have = _to_make(symbol, wanted, draft)
+    have = _features_to_compile(symbol, wanted, draft)
     # The driver comes first: it takes longest to compile if kernels and packing functions are
     # assembled.
     return (
@@ -173,7 +173,7 @@ def stored_object_keys(
     return [request(part).key for part in parts(symbol, machine(), have, draft)]
 
 
-def _to_make(
+def _features_to_compile(
     symbol: str, wanted: frozenset[str] | None, draft: bool = False
 ) -> frozenset[str] | None:
     """Return the optional functions that a new compilation should include; None if the linked
@@ -195,6 +195,6 @@ def _to_make(
     return (
         everything
         if linked is not None
-        or is_kept(_module_of(symbol).driver(_recipe(*key), symbol, everything))
+        or is_on_disk(_module_of(symbol).driver(_recipe(*key), symbol, everything))
         else needed
     )

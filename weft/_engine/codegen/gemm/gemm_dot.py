@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from weft._engine.codegen.gemm.descriptor import Word
-from weft._engine.codegen.gemm.gemm_epilogue import Ends, finish
+from weft._engine.codegen.gemm.gemm_epilogue import ResultStore, finish
 from weft._engine.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
 from weft._engine.codegen.gemm.operand_addressing import (
     BATCH,
@@ -143,9 +143,9 @@ def _dots(recipe: GemmTypes, decls: Declarations, rows: int) -> str:
             out = list(sums)
             for c in range(count):
                 at, chain = f.add(k, c * wide), c % chains
-                mask = f.first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
+                mask = f.mask_of_first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
                 y = load("%b", at, mask)
-                if recipe.flips:
+                if recipe.flips_signs:
                     out[chain - chains] = multiply_add(
                         f, recipe, sign_bits(lanes), y, out[chain - chains], lanes
                     )
@@ -164,7 +164,7 @@ def _dots(recipe: GemmTypes, decls: Declarations, rows: int) -> str:
         return body
 
     # (The last chains hold the surplus of flipped sign bits in each row.)
-    zero = [(vector, "zeroinitializer")] * ((rows + recipe.flips) * chains)
+    zero = [(vector, "zeroinitializer")] * ((rows + recipe.flips_signs) * chains)
     whole = f.mul(f.div("%k", at_once * wide), at_once * wide)
     sums = f.loop(0, whole, at_once * wide, stretch(at_once, False), zero)
     sums = f.loop(whole, "%k", wide, stretch(1, True), [(vector, s) for s in sums])
@@ -179,7 +179,7 @@ def _store_totals(
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
     totals = []
-    for r in range(rows + recipe.flips):
+    for r in range(rows + recipe.flips_signs):
         total, *others = sums[r * chains : (r + 1) * chains]
         for other in others:
             total = f.let(f"{plus} {vector} {total}, {other}")
@@ -188,7 +188,9 @@ def _store_totals(
     start = f"{acc} -0.0, " if recipe.is_float else ""
     f.decls.use(f"declare {acc} {name}({f'{acc}, ' if recipe.is_float else ''}{vector})")
     for r in range(rows):
-        total = f.let(f"sub {vector} {totals[r]}, {totals[rows]}") if recipe.flips else totals[r]
+        total = (
+            f.let(f"sub {vector} {totals[r]}, {totals[rows]}") if recipe.flips_signs else totals[r]
+        )
         reassoc = "reassoc " if recipe.is_float else ""
         one = f.let(f"call {reassoc}{acc} {name}({start}{vector} {total})")
         f.do(
@@ -199,7 +201,7 @@ def _store_totals(
 def _task(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
     f = Task("dot_task", decls, recipe)
     offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_GEMM_VECTOR_SUMS} x i64]")
-    ends = Ends(f, f.desc, wanted)
+    ends = ResultStore(f, f.desc, wanted)
     row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
     row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
     i0 = f.mul(row_tile, tile_rows)

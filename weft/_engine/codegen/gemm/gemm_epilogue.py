@@ -35,7 +35,7 @@ def finish(recipe: GemmTypes, decls: Declarations) -> str:
 
         def vectors(j: str) -> None:
             total = f.mul("%cols", recipe.parts)
-            mask = f.first_lanes(f.min(f.sub(total, j), lanes), lanes)
+            mask = f.mask_of_first_lanes(f.min(f.sub(total, j), lanes), lanes)
             value = f.load(acc, lanes, f.at(sums, f.mul(j, recipe.acc_bytes)))
             f.store(
                 out,
@@ -88,7 +88,7 @@ def add(recipe: GemmTypes, decls: Declarations) -> str:
     return f.end()
 
 
-class Ends:
+class ResultStore:
     """The code that stores results: the step's epilogue, `finish`, or neither if kernels write C
     themselves."""
 

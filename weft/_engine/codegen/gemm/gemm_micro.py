@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type
-from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, const
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, splat_constant
 from weft._engine.codegen.ir.microkernels import (
     GEMM_LINE_BEATS,
     STREAMS,
@@ -72,7 +72,7 @@ class _TileKernel:
         self.adds, self.epilogue = "blocks" in wanted, "epilogue" in wanted
         self.element_bytes = 4 if recipe.joined else recipe.acc_bytes
         self.unroll = k_steps_per_iteration(recipe, self.rows, self.vectors, edge)
-        self.prefetches_rows = self.rows == recipe.rows and not recipe.by_element
+        self.prefetches_rows = self.rows == recipe.rows and not recipe.multiplies_by_element
         self.prefetches = self.prefetches_rows and not edge and self.unroll == 1
         streams = ", ptr %place, i64 %pitch, ptr %streams" if self.epilogue else ""
         f = self.f = LLVMFunctionWriter(
@@ -82,7 +82,7 @@ class _TileKernel:
             recipe.machine,
             "noinline nounwind",
         )
-        mask = f.first_lanes("%last", self.lanes) if edge else None
+        mask = f.mask_of_first_lanes("%last", self.lanes) if edge else None
         self.masks = [*[None] * (self.vectors - 1), mask]  # masks of the vectors of a row of C
         # Without cheap masks, the planner packs and pads panels with edges.
         reads_masked = recipe.machine.masks and not recipe.joined
@@ -93,11 +93,11 @@ class _TileKernel:
         """Return the finished function."""
         f = self.f
         end, sums = self.emit_loops()
-        if self.recipe.flips:
+        if self.recipe.flips_signs:
             corrections = self.load_row(end, self.acc, [None] * self.vectors)
             sums = self.add_all("add", sums, corrections * self.rows)
         if self.adds:
-            sums = f.when_value(
+            sums = f.branch_with_values(
                 f.let("icmp ne ptr %src, null"), lambda: self.with_source(sums), sums, self.vector
             )
         for sum, (pointer, mask) in zip(sums, self.tile_at("%dst", "%ds")):
@@ -110,7 +110,7 @@ class _TileKernel:
         zeros = [(self.vector, "zeroinitializer")] * (self.rows * self.vectors)
         state = [("ptr", "%a"), ("ptr", "%b"), *zeros]
         if self.unroll > 1:
-            body = self.emit_k_step_pair if self.recipe.by_element else self.emit_k_steps
+            body = self.emit_k_step_pair if self.recipe.multiplies_by_element else self.emit_k_steps
             values = f.loop(0, f.div(beats, self.unroll), 1, body, state)
             state = [(type, value) for (type, _), value in zip(state, values)]
             beats = f.rem(beats, self.unroll)
@@ -223,12 +223,14 @@ def join(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> st
 
 def flip(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
     """Flip the sign bits of joined elements of A if the multiply-add requires it."""
-    return f.let(f"xor <{lanes} x i32> {value}, {sign_bits(lanes)}") if recipe.flips else value
+    return (
+        f.let(f"xor <{lanes} x i32> {value}, {sign_bits(lanes)}") if recipe.flips_signs else value
+    )
 
 
 def sign_bits(lanes: int) -> str:
     """Return flipped zeros: joined 8-bit elements with only the sign bits set."""
-    return const("i32", 0x80808080, lanes)
+    return splat_constant("i32", 0x80808080, lanes)
 
 
 def broadcast(f: LLVMFunctionWriter, recipe: GemmTypes, pointer: str, lanes: int) -> str:
@@ -260,7 +262,7 @@ def _multiply_add_joined(f: LLVMFunctionWriter, recipe: GemmTypes, x: str, y: st
     joined = f"<{recipe.k_per_step * lanes} x {'bfloat' if recipe.is_float else llvm_type(recipe.joined)}>"
     x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))
     if (
-        recipe.flips and recipe.in_type == "i8"
+        recipe.flips_signs and recipe.in_type == "i8"
     ):  # the first operand is unsigned: for i8 it is the flipped operand
         x, y = y, x
     name = _ADDS.get(recipe.joined) if recipe.is_float or recipe.machine.i8_dot else None

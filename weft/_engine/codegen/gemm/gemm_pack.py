@@ -52,7 +52,7 @@ def _mask_before_k(f: LLVMFunctionWriter, recipe: GemmTypes, lanes: int, step: s
     per = recipe.k_per_step
     first = f.mul(step, per)
     count = f.pick(f.less(first, k), f.sub(k, first), 0)
-    return f.first_lanes(f.min(count, lanes * per), lanes * per)
+    return f.mask_of_first_lanes(f.min(count, lanes * per), lanes * per)
 
 
 def _load_k_steps(
@@ -132,7 +132,7 @@ def _paths(
     )
 
 
-def _assemble(
+def _assembled_call(
     f: LLVMFunctionWriter,
     recipe: GemmTypes,
     feature: str,
@@ -211,7 +211,7 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
             here = f.at("%src", f.mul(f.mul(s, per), "%ks"))
 
             def square(i: str) -> None:
-                mask = f.first_lanes(f.min(f.sub("%rows", i), lanes), lanes)
+                mask = f.mask_of_first_lanes(f.min(f.sub("%rows", i), lanes), lanes)
                 src = f.at("%src", f.mul(i, recipe.in_bytes))
                 loads = [
                     _across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask)
@@ -239,7 +239,14 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
                     )
                 else:
                     _store_joined(
-                        f, recipe, src, s, "%ks", "%k", place(i, s), 0x80 if recipe.flips else 0
+                        f,
+                        recipe,
+                        src,
+                        s,
+                        "%ks",
+                        "%k",
+                        place(i, s),
+                        0x80 if recipe.flips_signs else 0,
                     )
 
             f.loop(0, steps, 1, one)
@@ -248,11 +255,11 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
 
     across = f.equal("%ms", recipe.in_bytes) if has_squares(recipe, "a") else "false"
     paths = {
-        "pack_a_copy": _assemble(
+        "pack_a_copy": _assembled_call(
             f, recipe, "pack_a_copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k"
         )
         or copy,
-        "pack_a_transpose": _assemble(
+        "pack_a_transpose": _assembled_call(
             f, recipe, "pack_a_transpose", "%dst", "%row_bytes", "%src", "%ks", "%k", "%rows"
         )
         or transpose,
@@ -330,7 +337,7 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
 
         def edge_row(s: str) -> None:
             def vector(j: str) -> None:
-                mask = f.first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
+                mask = f.mask_of_first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
                 src = f.at("%src", f.mul(j, recipe.in_bytes))
                 f.store(
                     unit,
@@ -351,7 +358,7 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
     def transpose() -> None:
         def columns(j: str) -> None:
             remaining = f.sub("%cols", j)
-            mask, last = f.first_lanes(f.min(remaining, lanes), lanes), f.sub(remaining, 1)
+            mask, last = f.mask_of_first_lanes(f.min(remaining, lanes), lanes), f.sub(remaining, 1)
             src = f.at("%src", f.mul(j, "%ns"))
             # (Values that are loaded for missing columns are not stored.)
             there = [f.at(src, f.mul(f.min(t, last) if t else 0, "%ns")) for t in range(lanes)]
@@ -382,11 +389,11 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
         f.loop(0, steps, 1, row)
 
     paths = {
-        "pack_b_copy": _assemble(
+        "pack_b_copy": _assembled_call(
             f, recipe, "pack_b_copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols"
         )
         or copy,
-        "pack_b_transpose": _assemble(
+        "pack_b_transpose": _assembled_call(
             f, recipe, "pack_b_transpose", "%dst", row_bytes, "%src", "%ns", "%cols", "%k"
         )
         or transpose,
@@ -428,7 +435,7 @@ def _pack_quads(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection[str
     acc, width = llvm_type(recipe.acc), 4 * recipe.lanes
 
     def copy() -> None:
-        mask = f.first_lanes("%cols", width)
+        mask = f.mask_of_first_lanes("%cols", width)
 
         def step(s: str) -> None:
             rows = [f.at("%src", f.mul(f.add(f.mul(s, 4), h), "%ks")) for h in range(4)]
@@ -483,7 +490,7 @@ def _pack_complex_b(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection
     def copy() -> None:
         def row(s: str) -> None:
             def columns(j: str) -> None:
-                mask = f.first_lanes(f.min(f.mul(f.sub("%cols", j), 2), lanes), lanes)
+                mask = f.mask_of_first_lanes(f.min(f.mul(f.sub("%cols", j), 2), lanes), lanes)
                 src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(j, recipe.in_bytes))
                 both_beats(s, j, f.load(real, lanes, src, mask), mask)
 

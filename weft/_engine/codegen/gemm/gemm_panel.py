@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft._engine.codegen.gemm.descriptor import BAND_ZERO, IN_RUNS, SHARED, Word
-from weft._engine.codegen.gemm.gemm_epilogue import Ends
+from weft._engine.codegen.gemm.gemm_epilogue import ResultStore
 from weft._engine.codegen.gemm.operand_addressing import Task, row_block_count
 from weft._engine.codegen.gemm.required_functions import has_runs, kernel_names, skinny_kernel_names
 from weft._engine.codegen.ir.gemm_types import GemmTypes
@@ -29,7 +29,7 @@ class Tile:
     rows: str
     p0: str
     p1: str
-    ends: Ends
+    ends: ResultStore
 
     def sums_of(self, f: Task, recipe: GemmTypes, sums: str, panel: str) -> str:
         """Return the address of a panel's sums in the sums of the tile."""
@@ -38,7 +38,7 @@ class Tile:
         )
 
 
-def multiply_all_rows(
+def multiply_along_b_rows(
     f: Task, recipe: GemmTypes, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
 ) -> None:
     """Multiply all rows of C over all of k at once; sums in scratch memory are copied to C if they
@@ -113,7 +113,7 @@ def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collec
     c_panel = f.at(t.c, f.mul(p.col, cns))
     sums = t.sums_of(f, recipe, p.sums, p.panel)
     to_c = f.both(p.is_last, simple)
-    to_finish = f.both(p.is_last, f.no(simple))
+    to_finish = f.both(p.is_last, f.logical_not(simple))
     # Each register tile prefetches a slice of the next panel into the L2 cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
     prefetched = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")

@@ -252,7 +252,7 @@ def _scratch(work: _SplitProblem, split: _TileSplit) -> _TaskScratch:
         work.parts == 1
         and not work.along
         and p.grouped != "m"
-        and _overlaps_last_tile(p.m, split.tile_rows, strip_rows, recipe.rows)
+        and _recomputes_previous_rows(p.m, split.tile_rows, strip_rows, recipe.rows)
     )
     rows, stride = split.tile_rows, recipe.panel_row_bytes
     row_bytes = split.tile_panels * stride
@@ -322,7 +322,7 @@ def _parts(p: Problem, recipe: GemmTypes, blocks: int) -> int:
     return 1 << most.bit_length() - 1
 
 
-def _overlaps_last_tile(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
+def _recomputes_previous_rows(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
     """True if recomputing some previous rows is better than a kernel for the last rows, which would
     have to be compiled."""
     spare, last = -m % most, (m - 1) % tile_rows % strip_rows + 1
@@ -421,7 +421,7 @@ def _is_along(p: Problem, recipe: GemmTypes) -> bool:
         and not p.cols
         and p.k % recipe.k_per_step == 0
     )
-    whole = recipe.machine.masks or p.n % recipe.along_cols == 0
+    whole = recipe.machine.masks or p.n % recipe.cols_along_b_row == 0
     return few and dense and whole and not p.grouped and not recipe.is_complex and not recipe.quads
 
 
@@ -490,7 +490,7 @@ class _SplitProblem:
         self.blocks = _ceil(self.all_blocks, _parts(p, recipe, self.all_blocks))
         self.parts = _ceil(self.all_blocks, self.blocks)
         part_steps = _ceil(self.steps, self.parts)
-        self.beats = part_steps * recipe.beats
+        self.beats = part_steps * recipe.beats_per_step
         self.along = _is_along(p, recipe)
         self.simple = (
             self.parts == 1
@@ -502,7 +502,9 @@ class _SplitProblem:
         packed_row = _up(self.block_steps * recipe.step_bytes, 64) + recipe.machine.vector_bytes
         self.a_row_bytes = {0: packed_row, 1: 0, IN_RUNS: 8}[self.a_direct]
         self.panels = max(_ceil(p.n, recipe.panel_cols), 1)
-        self.panel_bytes = (self.block_steps + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
+        self.panel_bytes = (
+            (self.block_steps + recipe.lanes) * recipe.beats_per_step * recipe.panel_row_bytes
+        )
         self.vectors = _ceil(p.n * recipe.parts, recipe.lanes)  # per row of C
         # Estimated cycles per vector.
         self.pack_a = 0 if self.a_direct else _pack_cost(p.a[1], p.a[0], recipe)

@@ -24,8 +24,8 @@ from weft._engine.codegen.gemm import (
     required_functions as required,
 )
 from weft._engine.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
-from weft._engine.codegen.gemm.gemm_epilogue import Ends, add, finish
-from weft._engine.codegen.gemm.gemm_panel import Panel, Tile, multiply_all_rows, multiply_panel
+from weft._engine.codegen.gemm.gemm_epilogue import ResultStore, add, finish
+from weft._engine.codegen.gemm.gemm_panel import Panel, Tile, multiply_along_b_rows, multiply_panel
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
 from weft._engine.codegen.ir.writer import Declarations, module_of
@@ -237,7 +237,7 @@ def _pack_panel(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]
                     f.at("%dst", f.add(f.mul(i, recipe.panel_row_bytes), v * width)),
                 )
 
-        f.loop(0, f.mul(f.sub("%last", "%first"), recipe.beats), 1, row)
+        f.loop(0, f.mul(f.sub("%last", "%first"), recipe.beats_per_step), 1, row)
 
     if recipe.is_float and not recipe.machine.masks:
         f.when(f.less(cols, recipe.panel_cols), clear)
@@ -247,7 +247,7 @@ def _pack_panel(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]
         src = f.at("%base", col_offset)
 
         def pack(done: str, offset: str, count: str) -> None:
-            to = f.at(place, f.mul(done, recipe.beats * recipe.panel_row_bytes))
+            to = f.at(place, f.mul(done, recipe.beats_per_step * recipe.panel_row_bytes))
             f.decls.use("declare void @pack_b(ptr, ptr, i64, i64, i64, i64)")
             f.do(
                 f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})"
@@ -256,7 +256,7 @@ def _pack_panel(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]
         addressing.segments(f, recipe, "%first", "%last", 1, ks, pack)
 
     addressing.visit_runs(f, col, f.add(col, cols), Word.COL_RUN, addressing.COLS, ns, columns)
-    if recipe.flips:
+    if recipe.flips_signs:
         f.decls.use("declare void @end_panel(ptr, i64)")
         f.do(f"call void @end_panel(ptr %dst, i64 {f.sub('%last', '%first')})")
     return f.end()
@@ -384,7 +384,7 @@ def _tiles(
 ) -> None:
     """Loop over the tiles of a task, one for each of its batch elements."""
     offsets = f.slot("[3 x i64]")
-    ends = Ends(f, f.desc, wanted)
+    ends = ResultStore(f, f.desc, wanted)
     row_tiles, tile_rows, tile_panels = (
         f.d(Word.ROW_TILES),
         f.d(Word.TILE_ROWS),
@@ -453,7 +453,7 @@ def _tile(
 
     def block(kb: str) -> None:
         first, last = addressing.block_of(f, kb)
-        beats = f.mul(f.sub(last, first), recipe.beats)
+        beats = f.mul(f.sub(last, first), recipe.beats_per_step)
         is_first, is_last = (
             f.equal(kb, part.first),
             f.both(whole_sum, f.equal(f.add(kb, 1), part.last)),
@@ -500,7 +500,7 @@ def _tile(
                 )
 
             panels = lambda: f.loop(t.p0, t.p1, 1, panel)
-            rows = lambda: multiply_all_rows(f, recipe, t, a, as_, sums, wanted)
+            rows = lambda: multiply_along_b_rows(f, recipe, t, a, as_, sums, wanted)
             if not required.skinny_kernel_names(wanted):
                 panels()
             elif not required.kernel_names(wanted):
@@ -599,7 +599,7 @@ def _driver(
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
     total = f.add(shared, workers)
     some = f.some(total)
-    [scratch] = f.when_value(
+    [scratch] = f.branch_with_values(
         some, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr"
     )
 

@@ -17,7 +17,7 @@ from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.ir.program import Gemm
 
 
-def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
+def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
     """Return the text of a function that runs all groups of a step."""
     f = LLVMFunctionWriter(
         f"internal void @{name}(ptr %desc, ptr %first, ptr %count)",

@@ -149,7 +149,7 @@ def packs(wanted: Collection[str], operand: str) -> bool:
 
 
 def ends_panels(recipe: GemmTypes, wanted: Collection[str]) -> bool:
-    return recipe.flips and packs(wanted, "b")
+    return recipe.flips_signs and packs(wanted, "b")
 
 
 def skinny_kernel_names(wanted: Collection[str]) -> list[str]:

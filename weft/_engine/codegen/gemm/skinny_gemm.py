@@ -48,8 +48,8 @@ class _AlongWriter:
         self.recipe, self.single, self.acc = recipe, name == "along_row", llvm_type(recipe.acc)
         self.lanes, self.vectors, self.wide = (
             recipe.lanes,
-            recipe.along_vectors,
-            recipe.along_cols,
+            recipe.vectors_along_b_row,
+            recipe.cols_along_b_row,
         )
         self.whole = f.mul(f.div("%cols", self.wide), self.wide)
         visited = f.mul("%bs", GEMM_ALONG_STREAMS)
@@ -99,7 +99,7 @@ class _AlongWriter:
         masks = [self.mask(v, left) for v in range(self.vectors)]
         # The surplus of flipped sign bits in every row.
         corrections = ["zeroinitializer"] * self.vectors
-        for step_of_b in of_b if recipe.flips else ():
+        for step_of_b in of_b if recipe.flips_signs else ():
             corrections = self.multiply(sign_bits(self.lanes), step_of_b, corrections)
 
         def row(_: str, a: str, row_of_sums: str) -> list[str]:
@@ -107,7 +107,7 @@ class _AlongWriter:
                 f.at(row_of_sums, v * self.lanes * recipe.acc_bytes) for v in range(self.vectors)
             ]
             sums = [f.load(self.acc, self.lanes, p, mask) for p, mask in zip(places, masks)]
-            if recipe.flips:
+            if recipe.flips_signs:
                 vector = f"<{self.lanes} x {self.acc}>"
                 sums = [f.let(f"sub {vector} {sum}, {x}") for sum, x in zip(sums, corrections)]
             for s, step_of_b in enumerate(of_b):
@@ -147,7 +147,7 @@ class _AlongWriter:
         if left is None:
             return None
         f, start = self.f, v * self.lanes
-        return f.first_lanes(f.pick(f.less(start, left), f.sub(left, start), 0), self.lanes)
+        return f.mask_of_first_lanes(f.pick(f.less(start, left), f.sub(left, start), 0), self.lanes)
 
     def multiply(self, x: str, of_b: list[str], sums: list[str]) -> list[str]:
         """Return the sums plus x times the vectors of a step of B."""

@@ -161,7 +161,7 @@ class GemmTypes:
         return "" if self.quads else joined[self.k_per_step]
 
     @property
-    def flips(self) -> bool:
+    def flips_signs(self) -> bool:
         """True if the instruction multiplies signed by unsigned numbers, so that A is packed with
         flipped sign bits.
 
@@ -171,7 +171,7 @@ class GemmTypes:
         return self.k_per_step == 4 and not self.quads
 
     @property
-    def beats(self) -> int:
+    def beats_per_step(self) -> int:
         return 2 if self.is_complex else 1
 
     @property
@@ -211,7 +211,7 @@ class GemmTypes:
     def can_read_a_in_place(self) -> bool:
         """True if the kernel may read A in place: its bits equal the packed form."""
         return (
-            self.joined == self.in_type and not self.flips
+            self.joined == self.in_type and not self.flips_signs
         ) or self.in_type == self.acc_type == self.packed_type
 
     @property
@@ -223,36 +223,36 @@ class GemmTypes:
         )
 
     @property
-    def by_element(self) -> bool:
+    def multiplies_by_element(self) -> bool:
         """True if an instruction can multiply by one element of a register (NEON), so that A need
         not be broadcast."""
         return (self.machine.vector_bytes, self.machine.registers) == (16, 32)
 
     @property
-    def along_vectors(self) -> int:
+    def vectors_along_b_row(self) -> int:
         """Vectors read along each row of an unpacked B: one per k of a joined step, or as many as
         registers allow."""
         return (
             self.k_per_step
             if self.joined
             else 2
-            if self.machine.registers == 32 and not self.by_element
+            if self.machine.registers == 32 and not self.multiplies_by_element
             else 1
         )
 
     @property
-    def along_cols(self) -> int:
-        return self.along_vectors * self.lanes
+    def cols_along_b_row(self) -> int:
+        return self.vectors_along_b_row * self.lanes
 
     @property
     def rows(self) -> int:
         """Number of rows of the register tile."""
-        return 8 if self.by_element else 6
+        return 8 if self.multiplies_by_element else 6
 
     @property
     def vectors(self) -> int:
         """Number of vectors per row of the register tile."""
-        return 3 if self.by_element else 4 if self.machine.registers == 32 else 2
+        return 3 if self.multiplies_by_element else 4 if self.machine.registers == 32 else 2
 
     @property
     def panel_lanes(self) -> int:

@@ -15,7 +15,7 @@ from weft._engine.codegen.ir.writer import Declarations, LLVMBodyWriter, Operand
 _TRUTHS = ("true", "false")
 
 
-def _truth(value: bool) -> str:
+def _bool_literal(value: bool) -> str:
     return _TRUTHS[not value]
 
 
@@ -83,17 +83,27 @@ class LLVMFunctionWriter(LLVMBodyWriter):
         return str(a) if str(b) == "1" else self.div(self.add(a, self.sub(b, 1)), b)
 
     def less(self, a: Operand, b: Operand) -> str:
-        return _truth(int(a) < int(b)) if are_numbers(a, b) else self.let(f"icmp ult i64 {a}, {b}")
+        return (
+            _bool_literal(int(a) < int(b))
+            if are_numbers(a, b)
+            else self.let(f"icmp ult i64 {a}, {b}")
+        )
 
     def equal(self, a: Operand, b: Operand) -> str:
-        return _truth(int(a) == int(b)) if are_numbers(a, b) else self.let(f"icmp eq i64 {a}, {b}")
+        return (
+            _bool_literal(int(a) == int(b))
+            if are_numbers(a, b)
+            else self.let(f"icmp eq i64 {a}, {b}")
+        )
 
     def some(self, a: Operand) -> str:
         """Return the condition that a number is not 0."""
-        return _truth(int(a) != 0) if are_numbers(a) else self.let(f"icmp ne i64 {a}, 0")
+        return _bool_literal(int(a) != 0) if are_numbers(a) else self.let(f"icmp ne i64 {a}, 0")
 
-    def no(self, cond: str) -> str:
-        return _truth(cond == "false") if cond in _TRUTHS else self.let(f"xor i1 {cond}, true")
+    def logical_not(self, cond: str) -> str:
+        return (
+            _bool_literal(cond == "false") if cond in _TRUTHS else self.let(f"xor i1 {cond}, true")
+        )
 
     def both(self, a: str, b: str) -> str:
         if "false" in (a, b):
@@ -133,7 +143,7 @@ class LLVMFunctionWriter(LLVMBodyWriter):
         elif orelse:
             orelse()
 
-    def when_value(
+    def branch_with_values(
         self, cond: str, then: Callable[[], Sequence[str]], orelse: Sequence[str], type: str
     ) -> list[str]:
         """Emit a branch that yields `then()` if `cond` holds, else `orelse`."""
@@ -150,7 +160,7 @@ class LLVMFunctionWriter(LLVMBodyWriter):
             f"shufflevector <{lanes} x {type}> {one}, <{lanes} x {type}> poison, <{lanes} x i32> zeroinitializer"
         )
 
-    def first_lanes(self, count: str, lanes: int) -> str:
+    def mask_of_first_lanes(self, count: str, lanes: int) -> str:
         """Return the mask whose first `count` lanes are set; `count` must be below 2**31."""
         iota = ", ".join(f"i32 {i}" for i in range(lanes))
         wide = self.splat(self.let(f"trunc i64 {count} to i32"), "i32", lanes)
@@ -246,8 +256,12 @@ class LLVMFunctionWriter(LLVMBodyWriter):
         if source not in FLOATS or target not in FLOATS:
             raise NotImplementedError(f"matmul conversion from {source} to {target}")
         if source == "bf16":
-            wide = self.let(f"zext {_of('i16', lanes)} {value} to {_of('i32', lanes)}")
-            bits = self.let(f"shl {_of('i32', lanes)} {wide}, {const('i32', 16, lanes)}")
+            wide = self.let(
+                f"zext {_vector_type('i16', lanes)} {value} to {_vector_type('i32', lanes)}"
+            )
+            bits = self.let(
+                f"shl {_vector_type('i32', lanes)} {wide}, {splat_constant('i32', 16, lanes)}"
+            )
             return self.convert(self._cast(bits, "i32", "float", lanes), "f32", target, lanes)
         if target == "bf16":
             return self._round_to_bf16(self.convert(value, source, "f32", lanes), lanes)
@@ -257,19 +271,25 @@ class LLVMFunctionWriter(LLVMBodyWriter):
             return self._round_to_half(self.convert(value, source, "f32", lanes), lanes)
         op = "fpext" if nbytes(target) > nbytes(source) else "fptrunc"
         return self.let(
-            f"{op} {_of(llvm_type(source), lanes)} {value} to {_of(llvm_type(target), lanes)}"
+            f"{op} {_vector_type(llvm_type(source), lanes)} {value} to {_vector_type(llvm_type(target), lanes)}"
         )
 
     def _convert_integer(self, value: str, source: str, target: str, lanes: int) -> str:
         kind = llvm_type(source)
         if target == "bool":
-            is_nonzero = self.let(f"icmp ne {_of(kind, lanes)} {value}, {const(kind, 0, lanes)}")
-            return self.let(f"zext {_of('i1', lanes)} {is_nonzero} to {_of('i8', lanes)}")
+            is_nonzero = self.let(
+                f"icmp ne {_vector_type(kind, lanes)} {value}, {splat_constant(kind, 0, lanes)}"
+            )
+            return self.let(
+                f"zext {_vector_type('i1', lanes)} {is_nonzero} to {_vector_type('i8', lanes)}"
+            )
         if target in INTEGERS:
             return self._resize(value, source, target, lanes)
         wide = "f64" if target == "f64" else "f32"
         op = "sitofp" if source.startswith("i") else "uitofp"
-        value = self.let(f"{op} {_of(kind, lanes)} {value} to {_of(llvm_type(wide), lanes)}")
+        value = self.let(
+            f"{op} {_vector_type(kind, lanes)} {value} to {_vector_type(llvm_type(wide), lanes)}"
+        )
         return self.convert(value, wide, target, lanes)
 
     def _resize(self, value: str, source: str, target: str, lanes: int) -> str:
@@ -277,17 +297,19 @@ class LLVMFunctionWriter(LLVMBodyWriter):
         if a == b:
             return value
         op = "trunc" if bits_of(b) < bits_of(a) else "sext" if source.startswith("i") else "zext"
-        return self.let(f"{op} {_of(a, lanes)} {value} to {_of(b, lanes)}")
+        return self.let(f"{op} {_vector_type(a, lanes)} {value} to {_vector_type(b, lanes)}")
 
     def _cast(self, value: str, source: str, target: str, lanes: int) -> str:
-        return self.let(f"bitcast {_of(source, lanes)} {value} to {_of(target, lanes)}")
+        return self.let(
+            f"bitcast {_vector_type(source, lanes)} {value} to {_vector_type(target, lanes)}"
+        )
 
     def _int(self, op: str, a: str, b: str | int, lanes: int) -> str:
-        right = b if isinstance(b, str) else const("i32", b, lanes)
-        return self.let(f"{op} {_of('i32', lanes)} {a}, {right}")
+        right = b if isinstance(b, str) else splat_constant("i32", b, lanes)
+        return self.let(f"{op} {_vector_type('i32', lanes)} {a}, {right}")
 
     def _pick(self, cond: str, a: str, b: str, lanes: int) -> str:
-        m, v = _of("i1", lanes), _of("i32", lanes)
+        m, v = _vector_type("i1", lanes), _vector_type("i32", lanes)
         return self.let(f"select {m} {cond}, {v} {a}, {v} {b}")
 
     def _round_to_bf16(self, value: str, lanes: int) -> str:
@@ -295,26 +317,26 @@ class LLVMFunctionWriter(LLVMBodyWriter):
         bits = self._cast(value, "float", "i32", lanes)
         odd = self._int("and", self._int("lshr", bits, 16, lanes), 1, lanes)
         up = self._int("add", self._int("add", bits, 0x7FFF, lanes), odd, lanes)
-        nan = self.let(f"fcmp uno {_of('float', lanes)} {value}, {value}")
+        nan = self.let(f"fcmp uno {_vector_type('float', lanes)} {value}, {value}")
         rounded = self._pick(nan, self._int("or", bits, 0x400000, lanes), up, lanes)
         top = self._int("lshr", rounded, 16, lanes)
-        return self.let(f"trunc {_of('i32', lanes)} {top} to {_of('i16', lanes)}")
+        return self.let(f"trunc {_vector_type('i32', lanes)} {top} to {_vector_type('i16', lanes)}")
 
     def _widen_half(self, value: str, lanes: int) -> str:
         """Convert f16 to f32 with integer operations: shift the fields, then scale by 2**112 (exact
         for subnormals too)."""
         wide = self.let(
-            f"zext {_of('i16', lanes)} {self._cast(value, 'half', 'i16', lanes)} to {_of('i32', lanes)}"
+            f"zext {_vector_type('i16', lanes)} {self._cast(value, 'half', 'i16', lanes)} to {_vector_type('i32', lanes)}"
         )
         sign = self._int("shl", self._int("and", wide, 0x8000, lanes), 16, lanes)
         body = self._int("shl", self._int("and", wide, 0x7FFF, lanes), 13, lanes)
-        scale = const("float", "0x46F0000000000000", lanes)
+        scale = splat_constant("float", "0x46F0000000000000", lanes)
         scaled = self.let(
-            f"fmul {_of('float', lanes)} {self._cast(body, 'i32', 'float', lanes)}, {scale}"
+            f"fmul {_vector_type('float', lanes)} {self._cast(body, 'i32', 'float', lanes)}, {scale}"
         )
         finite = self._cast(scaled, "float", "i32", lanes)
         special = self.let(
-            f"icmp uge {_of('i32', lanes)} {body}, {const('i32', 0x0F800000, lanes)}"
+            f"icmp uge {_vector_type('i32', lanes)} {body}, {splat_constant('i32', 0x0F800000, lanes)}"
         )
         magnitude = self._pick(special, self._int("or", body, 0x7F800000, lanes), finite, lanes)
         return self._cast(self._int("or", magnitude, sign, lanes), "i32", "float", lanes)
@@ -334,20 +356,22 @@ class LLVMFunctionWriter(LLVMBodyWriter):
         )
         normal = self._int("lshr", moved, 13, lanes)
         magic = 126 << 23
-        half = _of("float", lanes)
+        half = _vector_type("float", lanes)
         aligned = self.let(
             f"fadd {half} {self._cast(mag, 'i32', 'float', lanes)}, "
-            f"{self._cast(const('i32', magic, lanes), 'i32', 'float', lanes)}"
+            f"{self._cast(splat_constant('i32', magic, lanes), 'i32', 'float', lanes)}"
         )
         small = self._int("sub", self._cast(aligned, "float", "i32", lanes), magic, lanes)
-        v = _of("i32", lanes)
-        is_small = self.let(f"icmp ult {v} {mag}, {const('i32', 113 << 23, lanes)}")
-        is_big = self.let(f"icmp uge {v} {mag}, {const('i32', 0x477FF000, lanes)}")
-        is_nan = self.let(f"icmp ugt {v} {mag}, {const('i32', 0x7F800000, lanes)}")
+        v = _vector_type("i32", lanes)
+        is_small = self.let(f"icmp ult {v} {mag}, {splat_constant('i32', 113 << 23, lanes)}")
+        is_big = self.let(f"icmp uge {v} {mag}, {splat_constant('i32', 0x477FF000, lanes)}")
+        is_nan = self.let(f"icmp ugt {v} {mag}, {splat_constant('i32', 0x7F800000, lanes)}")
         out = self._pick(is_small, small, normal, lanes)
-        out = self._pick(is_big, const("i32", 0x7C00, lanes), out, lanes)
-        out = self._pick(is_nan, const("i32", 0x7E00, lanes), out, lanes)
-        low = self.let(f"trunc {v} {self._int('or', out, sign, lanes)} to {_of('i16', lanes)}")
+        out = self._pick(is_big, splat_constant("i32", 0x7C00, lanes), out, lanes)
+        out = self._pick(is_nan, splat_constant("i32", 0x7E00, lanes), out, lanes)
+        low = self.let(
+            f"trunc {v} {self._int('or', out, sign, lanes)} to {_vector_type('i16', lanes)}"
+        )
         return self._cast(low, "i16", "half", lanes)
 
 
@@ -356,10 +380,10 @@ def bits_of(type: str) -> int:
     return int(mangle(type)[1:])
 
 
-def _of(type: str, lanes: int) -> str:
+def _vector_type(type: str, lanes: int) -> str:
     return f"<{lanes} x {type}>" if lanes else type
 
 
-def const(type: str, value: object, lanes: int) -> str:
+def splat_constant(type: str, value: object, lanes: int) -> str:
     """Return a constant with the same value in every lane."""
     return f"<{', '.join([f'{type} {value}'] * lanes)}>" if lanes else str(value)

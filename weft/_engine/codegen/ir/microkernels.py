@@ -65,7 +65,7 @@ def k_steps_per_iteration(recipe: GemmTypes, rows: int, vectors: int, edge: bool
     """Return the beats per iteration. A wide tile needs no unrolling, which costs compile time."""
     if recipe.quads:
         return 64 // recipe.step_bytes
-    if recipe.by_element:  # two elements of a row of A are one load
+    if recipe.multiplies_by_element:  # two elements of a row of A are one load
         return 2
     return (
         2 * GEMM_LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1

@@ -116,7 +116,7 @@ class ScopedWriter(LLVMBodyWriter):
 
     # --- control
 
-    def _arm(
+    def _emit_arm(
         self, label: str, emit: Callable[[], Sequence[str] | None]
     ) -> tuple[CodeScope, Sequence[str]]:
         """Return a closed scope with the code of `emit`, and its values. Nothing is hoisted out: it
@@ -137,7 +137,7 @@ class ScopedWriter(LLVMBodyWriter):
     ) -> list[str]:
         labels = [self.label("then"), *([self.label("else")] if orelse else []), self.label("done")]
         arms = [
-            self._arm(label, emit)
+            self._emit_arm(label, emit)
             for label, emit in zip(labels, (then, orelse) if orelse else (then,))
         ]
         self.do(f"br i1 {cond}, label %{labels[0]}, label %{labels[1]}")
@@ -173,7 +173,7 @@ class ScopedWriter(LLVMBodyWriter):
             self.scopes[self.depth if level is None else level],
             (self.label("then"), self.label("done")),
         )
-        scope, results = self._arm(then, emit)
+        scope, results = self._emit_arm(then, emit)
         begin = [
             f"  br i1 {cond}, label %{then}, label %{done}" + (", !prof !2" if rarely else ""),
             f"{then}:",

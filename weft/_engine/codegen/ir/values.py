@@ -66,7 +66,7 @@ class Affine(EmittedValue):
         self.base, self.stride = base, stride
 
 
-class Offset(EmittedValue):
+class GatherOffset(EmittedValue):
     """The i64 `base + stride * short` of i32 registers `parts`."""
 
     __slots__ = ("base", "stride")
@@ -76,7 +76,7 @@ class Offset(EmittedValue):
         self.base, self.stride = base, stride
 
 
-class Pair(EmittedValue):
+class ComplexPair(EmittedValue):
     """A complex value."""
 
     __slots__ = ("imag", "real")
@@ -96,17 +96,17 @@ def is_adjacent(index: EmittedValue) -> TypeGuard[Affine]:
     return isinstance(index, Affine) and index.stride in (1, -1)
 
 
-def each(change: Callable[..., EmittedValue], *values: EmittedValue) -> EmittedValue:
+def map_parts(change: Callable[..., EmittedValue], *values: EmittedValue) -> EmittedValue:
     """Apply `change` to real values, or to the real and the imaginary parts of complex ones."""
     reals, imags = [], []
     for value in values:
-        if not isinstance(value, Pair):
+        if not isinstance(value, ComplexPair):
             return change(*values)
         reals.append(value.real)
         imags.append(value.imag)
-    return Pair(values[0].type, change(*reals), change(*imags))
+    return ComplexPair(values[0].type, change(*reals), change(*imags))
 
 
 def leaves(value: EmittedValue) -> list[EmittedValue]:
     """Return the real values that a value consists of."""
-    return [value.real, value.imag] if isinstance(value, Pair) else [value]
+    return [value.real, value.imag] if isinstance(value, ComplexPair) else [value]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft._engine.codegen.ir.values import EmittedValue, Pair
+from weft._engine.codegen.ir.values import ComplexPair, EmittedValue
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import COMPLEX, REAL_OF
 
@@ -51,25 +51,25 @@ class _RealOps:
 
 
 def _parts(r: _RealOps, x: EmittedValue) -> tuple[EmittedValue, EmittedValue]:
-    return (x.real, x.imag) if isinstance(x, Pair) else (x, r.const(0.0, x))
+    return (x.real, x.imag) if isinstance(x, ComplexPair) else (x, r.const(0.0, x))
 
 
 def _componentwise(op: str) -> Callable:
     def rule(r: _RealOps, args: list[EmittedValue], type_: str) -> EmittedValue:
         reals, imags = zip(*[_parts(r, arg) for arg in args])
-        return Pair(type_, r(op, *reals), r(op, *imags))
+        return ComplexPair(type_, r(op, *reals), r(op, *imags))
 
     return rule
 
 
-def _mul(r: _RealOps, args: list[EmittedValue], type_: str) -> Pair:
+def _mul(r: _RealOps, args: list[EmittedValue], type_: str) -> ComplexPair:
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
-    return Pair(
+    return ComplexPair(
         type_, r("sub", r("mul", a, c), r("mul", b, d)), r("add", r("mul", a, d), r("mul", b, c))
     )
 
 
-def _div(r: _RealOps, args: list[EmittedValue], type_: str) -> Pair:
+def _div(r: _RealOps, args: list[EmittedValue], type_: str) -> ComplexPair:
     # Smith's method: scale by the larger part of the divisor.
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
     wide = r.test("ge", r("abs", c), r("abs", d))
@@ -81,7 +81,7 @@ def _div(r: _RealOps, args: list[EmittedValue], type_: str) -> Pair:
     p, q = r.select(wide, a, b), r.select(wide, b, a)
     real = r("div", r("add", p, r("mul", q, ratio)), below)
     rotated = r.select(wide, r("sub", b, r("mul", a, ratio)), r("sub", r("mul", b, ratio), a))
-    return Pair(type_, real, r("div", rotated, below))
+    return ComplexPair(type_, real, r("div", rotated, below))
 
 
 def _abs(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> EmittedValue:
@@ -94,7 +94,7 @@ def _abs(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> EmittedVa
     return r.select(infinite, inf, r.select(r.test("eq", big, r.const(0.0, x)), big, size))
 
 
-def _sign(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _sign(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     size = _abs(r, x, y, type_)
     zero = r.test("eq", size, r.const(0.0, size))
     safe = r.select(zero, r.const(1.0, size), size)
@@ -110,7 +110,7 @@ def _sign(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
                 near,
             )
         )
-    return Pair(type_, *parts)
+    return ComplexPair(type_, *parts)
 
 
 def _equal(op: str, joined: str) -> Callable:
@@ -134,10 +134,10 @@ def _extremum(op: str) -> Callable:
     return rule
 
 
-def _select(r: _RealOps, args: list[EmittedValue], type_: str) -> Pair:
+def _select(r: _RealOps, args: list[EmittedValue], type_: str) -> ComplexPair:
     cond, x, y = args
     (a, b), (c, d) = _parts(r, x), _parts(r, y)
-    return Pair(type_, r.select(cond, a, c), r.select(cond, b, d))
+    return ComplexPair(type_, r.select(cond, a, c), r.select(cond, b, d))
 
 
 def _cast(r: _RealOps, args: list[EmittedValue], type_: str) -> EmittedValue:
@@ -149,21 +149,23 @@ def _cast(r: _RealOps, args: list[EmittedValue], type_: str) -> EmittedValue:
             return r.e.operate("or", hits, "bool")
         return r.e.operate("cast", [parts[0]], type_)
     part = REAL_OF[type_]
-    if isinstance(x, Pair):
-        return Pair(type_, r.e.operate("cast", [x.real], part), r.e.operate("cast", [x.imag], part))
-    return Pair(type_, r.e.operate("cast", [x], part), r.e.constant(0.0, part))
+    if isinstance(x, ComplexPair):
+        return ComplexPair(
+            type_, r.e.operate("cast", [x.real], part), r.e.operate("cast", [x.imag], part)
+        )
+    return ComplexPair(type_, r.e.operate("cast", [x], part), r.e.constant(0.0, part))
 
 
-def _exp(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _exp(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     first, second = _split_exp(r, x)
-    cos, sin = _direction(r, x, y)
+    cos, sin = _cos_sin(r, x, y)
     gone = r.e.operate("and", [r.infinite(x), r.test("lt", x, r.const(0.0, x))], "bool")
     sin = r.select(
         r.e.operate("and", [gone, r.wild(y)], "bool"), r("copysign", r.const(0.0, y), y), sin
     )
     # A zero angle keeps the imaginary part exactly zero, even if the modulus is infinite.
     imag = r.select(r.test("eq", y, r.const(0.0, y)), y, r("mul", r("mul", first, sin), second))
-    return Pair(type_, r("mul", r("mul", first, cos), second), imag)
+    return ComplexPair(type_, r("mul", r("mul", first, cos), second), imag)
 
 
 def _split_exp(r: _RealOps, x: EmittedValue) -> tuple[EmittedValue, EmittedValue]:
@@ -179,14 +181,16 @@ def _split_exp(r: _RealOps, x: EmittedValue) -> tuple[EmittedValue, EmittedValue
 _LARGE = {"f32": 80.0, "f64": 700.0}
 
 
-def _direction(r: _RealOps, x: EmittedValue, y: EmittedValue) -> tuple[EmittedValue, EmittedValue]:
+def _cos_sin(r: _RealOps, x: EmittedValue, y: EmittedValue) -> tuple[EmittedValue, EmittedValue]:
     """Return cos y and sin y; the cosine is 1 if y is not finite and |x| is infinite, so that the
     modulus stays infinite."""
     cos, sin, one = r("cos", y), r("sin", y), r.const(1.0, x)
     return r.select(r.e.operate("and", [r.infinite(x), r.wild(y)], "bool"), one, cos), sin
 
 
-def _product(r: _RealOps, x: EmittedValue, y: EmittedValue, *more: EmittedValue) -> EmittedValue:
+def _multiply_with_zero(
+    r: _RealOps, x: EmittedValue, y: EmittedValue, *more: EmittedValue
+) -> EmittedValue:
     """Return x * y * more; zero if x or y is zero, even if the other factor is infinite or NaN."""
     zero, one = r.const(0.0, x), r.const(1.0, x)
     full = r("mul", x, y)
@@ -196,14 +200,16 @@ def _product(r: _RealOps, x: EmittedValue, y: EmittedValue, *more: EmittedValue)
     return r.select(r.test("eq", x, zero), r("mul", r("copysign", one, y), x), full)
 
 
-def _log(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _log(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     a, b = r("abs", x), r("abs", y)
     big = r("max", a, b)
-    size = _log_size(r, big, r("min", a, b), r("sub", big, r.const(1.0, x)), _abs(r, x, y, type_))
-    return Pair(type_, size, r("atan2", y, x))
+    size = _log_of_modulus(
+        r, big, r("min", a, b), r("sub", big, r.const(1.0, x)), _abs(r, x, y, type_)
+    )
+    return ComplexPair(type_, size, r("atan2", y, x))
 
 
-def _log_size(
+def _log_of_modulus(
     r: _RealOps, big: EmittedValue, small: EmittedValue, excess: EmittedValue, size: EmittedValue
 ) -> EmittedValue:
     """Return the log of a modulus, accurate near 1, from the larger part, the smaller part, the
@@ -217,7 +223,7 @@ def _log_size(
     return r.select(near, near_log, r("log", size))
 
 
-def _sqrt(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _sqrt(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     zero, one = r.const(0.0, x), r.const(1.0, x)
     # Scale by powers of four away from overflow and from subnormal numbers.
     big = r("max", r("abs", x), r("abs", y))
@@ -236,7 +242,7 @@ def _sqrt(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     right = r.test("ge", x, zero)
     real, imag = r.select(right, root, other), r.select(right, other, root)
     far, inf = r.infinite(y), r.const(float("inf"), x)
-    return Pair(type_, r.select(far, inf, real), r("copysign", r.select(far, inf, imag), y))
+    return ComplexPair(type_, r.select(far, inf, real), r("copysign", r.select(far, inf, imag), y))
 
 
 _HUGE = {"f32": 2.0**120, "f64": 2.0**1000}
@@ -244,17 +250,21 @@ _HUGE = {"f32": 2.0**120, "f64": 2.0**1000}
 
 def _rsqrt(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> EmittedValue:
     root = _sqrt(r, x, y, type_)
-    return _div(r, [Pair(type_, r.const(1.0, x), r.const(0.0, x)), root], type_)
+    return _div(r, [ComplexPair(type_, r.const(1.0, x), r.const(0.0, x)), root], type_)
 
 
-def _sinh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _sinh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
-    return Pair(type_, _product(r, sinh, cos, tail), _product(r, sin, cosh, tail))
+    return ComplexPair(
+        type_, _multiply_with_zero(r, sinh, cos, tail), _multiply_with_zero(r, sin, cosh, tail)
+    )
 
 
-def _cosh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _cosh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
-    return Pair(type_, r("mul", r("mul", cosh, cos), tail), _product(r, sinh, sin, tail))
+    return ComplexPair(
+        type_, r("mul", r("mul", cosh, cos), tail), _multiply_with_zero(r, sinh, sin, tail)
+    )
 
 
 def _hyperbolic(r: _RealOps, x: EmittedValue, y: EmittedValue) -> tuple[EmittedValue, ...]:
@@ -267,27 +277,27 @@ def _hyperbolic(r: _RealOps, x: EmittedValue, y: EmittedValue) -> tuple[EmittedV
         r.select(large, r("copysign", half, x), r("sinh", near)),
         r.select(large, half, r("cosh", near)),
         tail,
-        *_direction(r, x, y),
+        *_cos_sin(r, x, y),
     )
 
 
-def _apply_to_swapped_parts(hyperbolic: Callable[..., Pair]) -> Callable[..., Pair]:
+def _apply_to_swapped_parts(hyperbolic: Callable[..., ComplexPair]) -> Callable[..., ComplexPair]:
     """Return sin or tan as a rule: exchange the parts of the argument, apply sinh or tanh, exchange
     the parts of the result."""
 
-    def rule(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+    def rule(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
         rotated = hyperbolic(r, y, x, type_)
-        return Pair(type_, rotated.imag, rotated.real)
+        return ComplexPair(type_, rotated.imag, rotated.real)
 
     return rule
 
 
-def _cos(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _cos(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     rotated = _cosh(r, y, x, type_)
-    return Pair(type_, rotated.real, r("neg", rotated.imag))
+    return ComplexPair(type_, rotated.real, r("neg", rotated.imag))
 
 
-def _tanh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _tanh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     # Kahan: with t = tan y, s = sinh x, b = 1 + t^2: tanh z = (b s sqrt(1 + s^2) + i t) / (1 + b
     # s^2).
     zero, one = r.const(0.0, x), r.const(1.0, x)
@@ -307,10 +317,10 @@ def _tanh(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     outer = r("copysign", r("add", one, r("mul", zero, tail)), x)  # NaN if the angle is not finite
     real = r.select(far, outer, r.select(r.test("eq", x, zero), x, real))
     imag = r.select(r.test("eq", y, zero), y, r.select(far, tail, r("div", t, below)))
-    return Pair(type_, real, imag)
+    return ComplexPair(type_, real, imag)
 
 
-def _log1p(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _log1p(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     one = r.const(1.0, x)
     shifted = r("add", one, x)
     a, b = r("abs", shifted), r("abs", y)
@@ -318,29 +328,31 @@ def _log1p(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
     exact = r.e.operate("and", [r.test("ge", a, b), r.test("ge", shifted, r.const(0.0, x))], "bool")
     big = r("max", a, b)
     excess = r.select(exact, x, r("sub", big, one))
-    size = _log_size(r, big, r("min", a, b), excess, _abs(r, shifted, y, type_))
-    return Pair(type_, size, r("atan2", y, shifted))
+    size = _log_of_modulus(r, big, r("min", a, b), excess, _abs(r, shifted, y, type_))
+    return ComplexPair(type_, size, r("atan2", y, shifted))
 
 
-def _expm1(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Pair:
+def _expm1(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     # e^x cos y - 1 = expm1(x) cos y - 2 sin^2(y/2).
     s = r("sin", r("mul", r.const(0.5, y), y))
     near = r("sub", r("mul", r("expm1", x), r("cos", y)), r("mul", r.const(2.0, x), r("mul", s, s)))
     whole = _exp(r, x, y, type_)
-    return Pair(
+    return ComplexPair(
         type_, r.select(r.test("gt", x, r.const(_LARGE[r.type], x)), whole.real, near), whole.imag
     )
 
 
-def _pow(r: _RealOps, args: list[EmittedValue], type_: str) -> Pair:
+def _pow(r: _RealOps, args: list[EmittedValue], type_: str) -> ComplexPair:
     base, exponent = (_parts(r, arg) for arg in args)
-    power = _mul(r, [_log(r, *base, type_), Pair(type_, *exponent)], type_)
+    power = _mul(r, [_log(r, *base, type_), ComplexPair(type_, *exponent)], type_)
     result = _exp(r, power.real, power.imag, type_)
     zero = _both_zero(r, *base)
     exponent_zero = _both_zero(r, *exponent)
     one, nought = r.const(1.0, base[0]), r.const(0.0, base[0])
     at_zero = r.select(exponent_zero, one, nought)
-    return Pair(type_, r.select(zero, at_zero, result.real), r.select(zero, nought, result.imag))
+    return ComplexPair(
+        type_, r.select(zero, at_zero, result.real), r.select(zero, nought, result.imag)
+    )
 
 
 def _both_zero(r: _RealOps, x: EmittedValue, y: EmittedValue) -> EmittedValue:
@@ -365,8 +377,10 @@ def _logistic(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Emit
     below = r.select(
         gone, one, r("sub", r("mul", two, r("mul", e, r("mul", c, c))), r("expm1", size))
     )
-    top = Pair(type_, r.select(is_negative, e_real, one), r.select(is_negative, e_imag, zero))
-    return _div(r, [top, Pair(type_, below, e_imag)], type_)
+    top = ComplexPair(
+        type_, r.select(is_negative, e_real, one), r.select(is_negative, e_imag, zero)
+    )
+    return _div(r, [top, ComplexPair(type_, below, e_imag)], type_)
 
 
 def _is_finite(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> EmittedValue:
@@ -394,7 +408,7 @@ _UNARY = {
     "is_finite": _is_finite,
     "real": lambda r, x, y, type_: x,
     "imag": lambda r, x, y, type_: y,
-    "conj": lambda r, x, y, type_: Pair(type_, x, r("neg", y)),
+    "conj": lambda r, x, y, type_: ComplexPair(type_, x, r("neg", y)),
 }
 _RULES = {
     "add": _componentwise("add"),
@@ -409,5 +423,5 @@ _RULES = {
     "pow": _pow,
     "max": _extremum("gt"),
     "min": _extremum("lt"),
-    "complex": lambda r, args, type_: Pair(type_, args[0], args[1]),
+    "complex": lambda r, args, type_: ComplexPair(type_, args[0], args[1]),
 }

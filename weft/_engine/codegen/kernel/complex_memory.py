@@ -11,7 +11,7 @@ Laws: memory interleaves (real, imaginary) pairs; registers hold one vector of r
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import MEMORY, vector
-from weft._engine.codegen.ir.values import Affine, EmittedValue, Pair, Varying, leaves
+from weft._engine.codegen.ir.values import Affine, ComplexPair, EmittedValue, Varying, leaves
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE, REAL_OF, Buf
 
@@ -40,7 +40,7 @@ def load(
             )
         for half in (0, 1):
             halves[half].append(e.b.shuffle(memory, raw, "poison", range(half, 2 * lanes.w, 2)))
-    pair = Pair(buf.type, Varying(type_, tuple(halves[0])), Varying(type_, tuple(halves[1])))
+    pair = ComplexPair(buf.type, Varying(type_, tuple(halves[0])), Varying(type_, tuple(halves[1])))
     if guard is None:
         return pair
     return e.operate("select", [guard, pair, other or e.constant(0, buf.type)], buf.type)

@@ -17,14 +17,14 @@ from weft._engine.codegen.ir.scalar_types import MEMORY, REGISTER, mangle, vecto
 from weft._engine.codegen.ir.scoped_writer import ScopedWriter
 from weft._engine.codegen.ir.values import (
     Affine,
+    ComplexPair,
     EmittedValue,
-    Offset,
-    Pair,
+    GatherOffset,
     Uniform,
     Varying,
     constant,
-    each,
     leaves,
+    map_parts,
 )
 from weft._engine.codegen.toolchain.target import CpuTarget
 from weft._engine.codegen.vector.registers import literal
@@ -124,7 +124,9 @@ class Emission:
             return constant(int(value))
         if type_ in COMPLEX:
             value, part = complex(value), REAL_OF[type_]
-            return Pair(type_, self.constant(value.real, part), self.constant(value.imag, part))
+            return ComplexPair(
+                type_, self.constant(value.real, part), self.constant(value.imag, part)
+            )
         return Uniform(type_, literal(value, type_))
 
     def sum(self, x: EmittedValue, y: EmittedValue) -> EmittedValue:
@@ -133,13 +135,13 @@ class Emission:
         if first is not None and second is not None:
             total = self.scalar.binary("add", "i64", first.parts[0], second.parts[0])
             first = Uniform("i64", total)
-        return self._more(second if first is None else first, a + b)
+        return self._add_constant(second if first is None else first, a + b)
 
     def apart(self, x: EmittedValue) -> tuple[EmittedValue | None, int]:
         """Split a uniform i64 value into a variable part (None if constant) and a constant."""
         return (None, x.const) if x.const is not None else x.sum_of or (x, 0)
 
-    def _more(self, x: EmittedValue | None, more: int) -> EmittedValue:
+    def _add_constant(self, x: EmittedValue | None, more: int) -> EmittedValue:
         """Return the sum of a value without a constant term and a constant."""
         if x is None or not more:
             return constant(more) if x is None else x
@@ -155,14 +157,16 @@ class Emission:
             return constant(0)
         if isinstance(x, Affine):
             return Affine(self.multiply_by_constant(x.base, factor), x.stride * factor)
-        if isinstance(x, Offset):
-            return Offset(self.multiply_by_constant(x.base, factor), x.stride * factor, x.parts)
+        if isinstance(x, GatherOffset):
+            return GatherOffset(
+                self.multiply_by_constant(x.base, factor), x.stride * factor, x.parts
+            )
         variable, more = self.apart(x)
         if variable is not None:
             variable = Uniform(
                 "i64", self.scalar.binary("mul", "i64", variable.parts[0], str(factor))
             )
-        return self._more(variable, more * factor)
+        return self._add_constant(variable, more * factor)
 
     # --- lanes
 
@@ -172,7 +176,7 @@ class Emission:
             return x.parts
         if isinstance(x, Affine):
             return self._affine_parts(x, "i64")
-        if isinstance(x, Offset):
+        if isinstance(x, GatherOffset):
             wide = Varying("i64", tuple([self.lanes.cast(part, "i32", "i64") for part in x.parts]))
             scaled = (
                 wide if x.stride == 1 else self.operate("mul", [wide, constant(x.stride)], "i64")
@@ -206,7 +210,7 @@ class Emission:
 
     def widened(self, value: EmittedValue) -> EmittedValue:
         """Return the same value with a register per part."""
-        return each(lambda x: Varying(x.type, self.spread(x)), value)
+        return map_parts(lambda x: Varying(x.type, self.spread(x)), value)
 
     def _any(self, guard: EmittedValue) -> EmittedValue:
         """Return the condition that a mask is set in any lane of any part."""
@@ -251,11 +255,13 @@ class Emission:
             return Varying(old.type, tuple([next(remaining) for _ in old.parts]))
 
         for name in names:
-            self.env[name] = each(renamed, self.env[name])
+            self.env[name] = map_parts(renamed, self.env[name])
 
     # --- memory
 
-    def _where(self, guard: EmittedValue, index: EmittedValue, other: int = 0) -> EmittedValue:
+    def _select_index(
+        self, guard: EmittedValue, index: EmittedValue, other: int = 0
+    ) -> EmittedValue:
         return self.operate("select", [guard, index, constant(other)], "i64")
 
     @overload
@@ -270,7 +276,7 @@ class Emission:
         if not isinstance(guard, Uniform) or not isinstance(index, Affine):
             return index
         return Affine(
-            self._where(guard, index.base, size - 1 if index.stride < 0 else 0), index.stride
+            self._select_index(guard, index.base, size - 1 if index.stride < 0 else 0), index.stride
         )
 
     def address(self, name: str, type_: str, index: EmittedValue) -> str:
@@ -305,12 +311,12 @@ class Emission:
     def pointers(self, name: str, type_: str, index: EmittedValue, part: int) -> str:
         """Return a vector of element addresses."""
         memory, lanes = MEMORY[type_], self.lanes
-        if not isinstance(index, (Affine, Offset)) or self.buffers[name].size >= _SHORT_SIZE:
+        if not isinstance(index, (Affine, GatherOffset)) or self.buffers[name].size >= _SHORT_SIZE:
             where, base = self.spread(index)[part], self.tags[name]
             return self.b.pure(
                 f"getelementptr {memory}, ptr {base}, {lanes.i64} {where}", base, where
             )
-        start = index.base if isinstance(index, Offset) else index
+        start = index.base if isinstance(index, GatherOffset) else index
         stride = 0
         if isinstance(start, Affine):
             start, stride = (
@@ -319,7 +325,7 @@ class Emission:
             )
         steps = [f"i32 {stride * (part * lanes.w + lane)}" for lane in range(lanes.w)]
         where, base = f"<{', '.join(steps)}>", self.address(name, type_, start)
-        if isinstance(index, Offset):
+        if isinstance(index, GatherOffset):
             short = lanes.arithmetic(
                 "mul", "i32", [index.parts[part], lanes.const(index.stride, "i32")]
             )

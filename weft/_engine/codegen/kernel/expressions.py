@@ -12,9 +12,9 @@ from __future__ import annotations
 from weft._engine.codegen.ir.scalar_types import MEMORY, REGISTER, mangle, vector
 from weft._engine.codegen.ir.values import (
     Affine,
+    ComplexPair,
     EmittedValue,
-    Offset,
-    Pair,
+    GatherOffset,
     Uniform,
     Varying,
     constant,
@@ -88,7 +88,7 @@ class Expressions(Emission):
     ) -> EmittedValue:
         """Apply an operation to values; `demand` names the half type if its precision suffices for
         the result."""
-        if type_ in COMPLEX or any(isinstance(arg, Pair) for arg in args):
+        if type_ in COMPLEX or any(isinstance(arg, ComplexPair) for arg in args):
             from weft._engine.codegen.kernel import complex as complex_ops
 
             return complex_ops.operate(self, op, args, type_)
@@ -111,7 +111,7 @@ class Expressions(Emission):
     ) -> EmittedValue | None:
         """Compare indices or take their minimum or maximum in 32 bits; return None if their forms
         do not allow it."""
-        shorts = self._shorts(args)
+        shorts = self._as_i32_registers(args)
         if shorts is not None:
             operands: list[EmittedValue] = [Varying("i32", parts) for parts in shorts]
             if type_ == "bool":
@@ -201,18 +201,18 @@ class Expressions(Emission):
 
     def _offset(self, x: EmittedValue) -> EmittedValue:
         """Widen an i32 value to an i64 index."""
-        return Offset(constant(0), 1, x.parts)
+        return GatherOffset(constant(0), 1, x.parts)
 
-    def _shorts(self, args: list[EmittedValue]) -> list[tuple[str, ...]] | None:
+    def _as_i32_registers(self, args: list[EmittedValue]) -> list[tuple[str, ...]] | None:
         """Return two i64 values as i32 registers if one is an i32 register and the other a constant
         that fits, else None."""
         registers = []
         for arg in args:
-            if isinstance(arg, Offset) and arg.stride == 1 and arg.base.const == 0:
+            if isinstance(arg, GatherOffset) and arg.stride == 1 and arg.base.const == 0:
                 registers.append(arg.parts)
             elif arg.const is not None and abs(arg.const) < 1 << 31:
                 registers.append((self.lanes.const(arg.const, "i32"),) * self.parts)
-        is_mixed = sum(isinstance(arg, Offset) for arg in args) == 1
+        is_mixed = sum(isinstance(arg, GatherOffset) for arg in args) == 1
         return registers if len(args) == len(registers) == 2 and is_mixed else None
 
     def _cast(self, x: EmittedValue, type_: str) -> EmittedValue:
@@ -255,12 +255,12 @@ class Expressions(Emission):
         return self._index_sum(x, y)
 
     def _index_sum(self, x: EmittedValue, y: EmittedValue) -> EmittedValue | None:
-        if isinstance(y, Offset):
-            if isinstance(x, Offset):
+        if isinstance(y, GatherOffset):
+            if isinstance(x, GatherOffset):
                 return None
             x, y = y, x
-        if isinstance(x, Offset):
-            return Offset(self.operate("add", [x.base, y], "i64"), x.stride, x.parts)
+        if isinstance(x, GatherOffset):
+            return GatherOffset(self.operate("add", [x.base, y], "i64"), x.stride, x.parts)
         if isinstance(x, Affine) and isinstance(y, Affine):
             base, stride = self.sum(x.base, y.base), x.stride + y.stride
             return Affine(base, stride) if stride else base
@@ -312,13 +312,13 @@ class Expressions(Emission):
             halves = []
             rests = (None, None) if other is None else leaves(other)
             for offset, rest in enumerate(rests):
-                at = self._index_arithmetic("add", [self._double(index), constant(offset)])
-                at = at or self.operate("add", [self._double(index), constant(offset)], "i64")
+                at = self._index_arithmetic("add", [self._double_index(index), constant(offset)])
+                at = at or self.operate("add", [self._double_index(index), constant(offset)], "i64")
                 halves.append(self._load(expr.buf, real_type, 2 * buf.size, at, guard, rest))
-            return Pair(buf.type, *halves)
+            return ComplexPair(buf.type, *halves)
         return self._load(expr.buf, buf.type, buf.size, index, guard, other)
 
-    def _double(self, index: EmittedValue) -> EmittedValue:
+    def _double_index(self, index: EmittedValue) -> EmittedValue:
         if isinstance(index, Varying):
             return self.operate("mul", [index, constant(2)], "i64")
         return self.multiply_by_constant(index, 2)
@@ -345,7 +345,7 @@ class Expressions(Emission):
             return other
         if isinstance(index, Uniform):
             cond = guard if isinstance(guard, Uniform) else self._any(guard)
-            loaded = self._load_scalar(name, type_, self._where(cond, index))
+            loaded = self._load_scalar(name, type_, self._select_index(cond, index))
             return self.operate("select", [guard, Uniform(type_, loaded), other], type_)
         return self._load_guarded(name, type_, self.inside(guard, index, size), guard, other)
 

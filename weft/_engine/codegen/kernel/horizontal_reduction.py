@@ -10,7 +10,7 @@ Laws: parts are combined pairwise, then lanes: the order of a sum depends on the
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import REGISTER, vector
-from weft._engine.codegen.ir.values import EmittedValue, Pair, Uniform, Varying, leaves
+from weft._engine.codegen.ir.values import ComplexPair, EmittedValue, Uniform, Varying, leaves
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.vector.registers import INTEGER_RANGE
 from weft._engine.ir.loops import COMPLEX, FLOATS, REAL_OF
@@ -21,7 +21,7 @@ def neutral(emitter: Emission, op: str, type_: str) -> EmittedValue:
     if type_ in COMPLEX:
         part = REAL_OF[type_]
         real = emitter.constant(1.0 if op == "mul" else -0.0, part)
-        return Pair(
+        return ComplexPair(
             type_,
             emitter.widened(real),
             emitter.widened(emitter.constant(-0.0 if op == "add" else 0.0, part)),
@@ -96,14 +96,16 @@ def identity(op: str, type_: str) -> object:
 
 def _row(like: EmittedValue, names: tuple[str, ...]) -> EmittedValue:
     """Return a value with one vector register per leaf, shaped like `like`."""
-    if isinstance(like, Pair):
-        return Pair(
+    if isinstance(like, ComplexPair):
+        return ComplexPair(
             like.type, Varying(like.real.type, names[:1]), Varying(like.imag.type, names[1:])
         )
     return Varying(like.type, names)
 
 
 def _scalars(like: EmittedValue, names: tuple[str, ...]) -> EmittedValue:
-    if isinstance(like, Pair):
-        return Pair(like.type, Uniform(like.real.type, names[0]), Uniform(like.imag.type, names[1]))
+    if isinstance(like, ComplexPair):
+        return ComplexPair(
+            like.type, Uniform(like.real.type, names[0]), Uniform(like.imag.type, names[1])
+        )
     return Uniform(like.type, names[0])

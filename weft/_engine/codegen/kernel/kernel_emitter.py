@@ -25,9 +25,9 @@ from weft._engine.codegen.ir.values import (
     Uniform,
     Varying,
     constant,
-    each,
     is_adjacent,
     leaves,
+    map_parts,
 )
 from weft._engine.codegen.kernel.expressions import Expressions
 from weft._engine.codegen.kernel.horizontal_reduction import fold_accumulator, neutral
@@ -35,7 +35,7 @@ from weft._engine.codegen.kernel.precision_demand import demands_of
 from weft._engine.codegen.kernel.vectorization_plan import (
     VectorizationPlan,
     assigned_accumulators,
-    mostly_calls,
+    consists_mostly_of_calls,
     plan_of,
     repeated_math,
     upper_bound,
@@ -114,7 +114,9 @@ class KernelEmitter(Expressions):
         halves = any(f"shufflevector <8 x {type_}>" in lines for type_ in ("half", "i16"))
         plain = (
             " optnone noinline"
-            if self.outlined and not halves and mostly_calls(self.kernel.body, self.outlined)
+            if self.outlined
+            and not halves
+            and consists_mostly_of_calls(self.kernel.body, self.outlined)
             else ""
         )
         return f"define void @{self.symbol}(ptr %ctx, i64 %task, i64 %worker){plain} #0 {{\nentry:\n{lines}\n}}"
@@ -208,7 +210,7 @@ class KernelEmitter(Expressions):
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         new = self.chosen(guard, new, old)
         if name in self.reducing and any(self.masks):
-            new = each(self._masked_choice, new, old)
+            new = map_parts(self._masked_choice, new, old)
         self.env[name] = new
 
     def chosen(
@@ -217,7 +219,7 @@ class KernelEmitter(Expressions):
         """Return `new` where the guard holds, else `old`."""
         if guard is None:
             return new
-        return each(lambda x, y: self.operate("select", [guard, x, y], x.type), new, old)
+        return map_parts(lambda x, y: self.operate("select", [guard, x, y], x.type), new, old)
 
     def _masked_choice(self, new: EmittedValue, old: EmittedValue) -> EmittedValue:
         parts = [
@@ -500,25 +502,27 @@ class KernelEmitter(Expressions):
         """Emit all iterations that vectors compute; return the first remaining iteration."""
         block = plan.lanes * plan.parts
         if plan.merged and (extent.const is None or extent.const > block):
-            self._vector_pass(stmt, constant(0), extent, plan.parts, masked=True)
+            self._emit_vector_blocks(stmt, constant(0), extent, plan.parts, masked=True)
             return extent
         if extent.const is not None:
             whole = constant(extent.const // block * block)
-            self._vector_pass(stmt, constant(0), whole, plan.parts)
-            self._static_rest(stmt, extent.const // block * block, extent.const, plan)
+            self._emit_vector_blocks(stmt, constant(0), whole, plan.parts)
+            self._emit_static_remainder(stmt, extent.const // block * block, extent.const, plan)
             return whole
         clamped: EmittedValue = constant(0)
         most = upper_bound(stmt.extent)
         if not plan.masked or most is None or most > block or plan.parts > 1:
             name = self.scalar.binary("and", "i64", extent.parts[0], str(-block))
             whole = Uniform("i64", name)
-            self._vector_pass(stmt, constant(0), whole, plan.parts)
+            self._emit_vector_blocks(stmt, constant(0), whole, plan.parts)
             clamped = self.operate("max", [whole, constant(0)], "i64")
         if plan.masked:
-            self._vector_pass(stmt, clamped, extent, 1, masked=True)
+            self._emit_vector_blocks(stmt, clamped, extent, 1, masked=True)
         return clamped
 
-    def _static_rest(self, stmt: loops.For, start: int, stop: int, plan: VectorizationPlan) -> None:
+    def _emit_static_remainder(
+        self, stmt: loops.For, start: int, stop: int, plan: VectorizationPlan
+    ) -> None:
         """Emit the last `stop - start` iterations: whole vectors, then one masked vector."""
         if start == stop or not plan.masked:
             return
@@ -530,7 +534,7 @@ class KernelEmitter(Expressions):
             self.masks[-1] = self.lanes.opaque_mask(odd)
         self._block(stmt, constant(start), parts)
 
-    def _vector_pass(
+    def _emit_vector_blocks(
         self,
         stmt: loops.For,
         start: EmittedValue,
@@ -563,7 +567,7 @@ class KernelEmitter(Expressions):
         full = {name: self.env[name] for name in self.reducing}
         if parts != loop_parts:
             for name in self.reducing:
-                self.env[name] = each(
+                self.env[name] = map_parts(
                     lambda value: Varying(value.type, value.parts[:parts]), full[name]
                 )
         self.parts, self.induction = parts, counter
@@ -571,7 +575,7 @@ class KernelEmitter(Expressions):
         self.body(stmt.body)
         if parts != loop_parts:
             for name in self.reducing:
-                self.env[name] = each(
+                self.env[name] = map_parts(
                     lambda all, first: Varying(all.type, first.parts + all.parts[parts:]),
                     full[name],
                     self.env[name],

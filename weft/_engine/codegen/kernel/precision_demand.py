@@ -74,13 +74,13 @@ class _Demands:
         self.roots: list[Expr] = []
         for stmt in kernel.body:
             self.analyze(stmt)
-        self.opaque |= {name for name in self.sources if self.grows(name)}
+        self.opaque |= {name for name in self.sources if self.is_multiplied_in_loop(name)}
         #: names and scratch buffers that are never negative: the largest set that is consistent
         self.not_negative = set(self.sources) - self.opaque
         while wrong := {
             name
             for name in self.not_negative
-            if not all(self.positive(x) for x in self.sources[name])
+            if not all(self.is_nonnegative(x) for x in self.sources[name])
         }:
             self.not_negative -= wrong
         for expr in self.roots:
@@ -113,7 +113,7 @@ class _Demands:
             for child in body:
                 self.analyze(child)
 
-    def grows(self, name: str) -> bool:
+    def is_multiplied_in_loop(self, name: str) -> bool:
         """Return whether a name is multiplied over loop iterations, directly or through other
         names, so that its error grows."""
         seen: set[tuple[int, bool]] = set()
@@ -174,7 +174,9 @@ class _Demands:
         first = len(expr.args)
         if expr.op == "cast" and expr.type in HALVES and expr.args[0].type == "f32":
             first, demand = 0, expr.type
-        elif expr.type == "f32" and (expr.op != "add" or all(self.positive(x) for x in expr.args)):
+        elif expr.type == "f32" and (
+            expr.op != "add" or all(self.is_nonnegative(x) for x in expr.args)
+        ):
             first = _KEEPS.get(expr.op, first)
         for at, arg in enumerate(expr.args):
             self.ask(arg, demand if at >= first else _FULL)
@@ -189,17 +191,18 @@ class _Demands:
             for value in sources:
                 self.ask(value, demand)
 
-    def positive(self, expr: Expr) -> bool:
+    def is_nonnegative(self, expr: Expr) -> bool:
         """Return whether a value is known to be nonnegative."""
         if isinstance(expr, Const):
             return isinstance(expr.value, int | float) and expr.value >= 0
         if isinstance(expr, ScalarOp):
             return _is_brief(expr.op) or (
-                expr.op in ("add", "mul", "div", "max") and all(self.positive(x) for x in expr.args)
+                expr.op in ("add", "mul", "div", "max")
+                and all(self.is_nonnegative(x) for x in expr.args)
             )
         if isinstance(expr, Load):
             return expr.buf in self.not_negative and (
-                expr.other is None or self.positive(expr.other)
+                expr.other is None or self.is_nonnegative(expr.other)
             )
         name = expr.name if isinstance(expr, ScalarRef) else None
         return name in self.not_negative

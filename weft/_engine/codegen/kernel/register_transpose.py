@@ -121,19 +121,21 @@ class _Rows:
         columns = list(zip(*interleaved))
         per_vector = self.width // self.count  # rows per vector
         dealt = [
-            self._dealt([x for each in columns[at : at + per_vector] for x in each], block)
+            self._distribute_blocks(
+                [x for each in columns[at : at + per_vector] for x in each], block
+            )
             for at in range(0, block, per_vector)
         ]
         return [x for together in zip(*dealt) for x in together]
 
-    def _dealt(self, vectors: list[str], block: int) -> list[str]:
+    def _distribute_blocks(self, vectors: list[str], block: int) -> list[str]:
         """Return the n-th blocks of all vectors, for every n."""
         if len(vectors) == 1:
             return vectors
         even = [lane for lane in range(2 * self.width) if lane // block % 2 == 0]
         pairs = list(zip(vectors[0::2], vectors[1::2]))
         halves = [
-            self._dealt(
+            self._distribute_blocks(
                 [self.shuffle(x, y, [lane + side for lane in even]) for x, y in pairs], block
             )
             for side in (0, block)

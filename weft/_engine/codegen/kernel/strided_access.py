@@ -71,7 +71,9 @@ def _load_strided(
             else e.b.pure(f"getelementptr i8, ptr {pointer}, i64 {start * size}", pointer)
         )
         mask = (
-            _first(e, stride, skip + 1 - stride - start - part * width * stride) if masked else None
+            _mask_first_elements(e, stride, skip + 1 - stride - start - part * width * stride)
+            if masked
+            else None
         )
         if mask is None:
             raw = e.read(name, f"load {memory}, ptr {at}, align {min(size, 8)}{tag}", at)
@@ -89,7 +91,7 @@ def _load_strided(
     return picked
 
 
-def _first(e: Emission, stride: int, more: int) -> str | None:
+def _mask_first_elements(e: Emission, stride: int, more: int) -> str | None:
     """Return a mask of the first `e.left * stride + more` lanes; None if that is all lanes, empty
     if it is none."""
     width = e.lanes.w

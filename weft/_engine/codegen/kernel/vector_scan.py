@@ -11,7 +11,7 @@ Laws: no neutral element is needed: lanes without predecessors stay unchanged. T
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import REGISTER
-from weft._engine.codegen.ir.values import EmittedValue, Uniform, Varying, each
+from weft._engine.codegen.ir.values import EmittedValue, Uniform, Varying, map_parts
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import PrefixCombine
 
@@ -33,7 +33,7 @@ def scan(emitter: Emission, stmt: PrefixCombine) -> None:
 
 def in_all_lanes(emitter: Emission, value: EmittedValue) -> EmittedValue:
     """Return a uniform value as one register with equal lanes, for any number of parts."""
-    return each(
+    return map_parts(
         lambda x: Varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value
     )
 
@@ -41,7 +41,7 @@ def in_all_lanes(emitter: Emission, value: EmittedValue) -> EmittedValue:
 def of_first_lane(emitter: Emission, value: EmittedValue) -> EmittedValue:
     """Convert a register with equal lanes back to a uniform value."""
     lanes = emitter.lanes
-    return each(
+    return map_parts(
         lambda x: Uniform(
             x.type,
             emitter.b.pure(f"extractelement {lanes.type(x.type)} {x.parts[0]}, i32 0", x.parts[0]),
@@ -72,11 +72,11 @@ def _across(
         combined = _combine(
             emitter,
             stmt,
-            [each(lambda x, by=step: _shift_lanes(emitter, x, by), v) for v in values],
+            [map_parts(lambda x, by=step: _shift_lanes(emitter, x, by), v) for v in values],
             values,
         )
         values = [
-            each(lambda new, old, by=step: _beyond(emitter, by, new, old), *both)
+            map_parts(lambda new, old, by=step: _select_after_first(emitter, by, new, old), *both)
             for both in zip(combined, values)
         ]
         step *= 2
@@ -84,16 +84,17 @@ def _across(
     emitter.parts = 1
     for part in range(parts):
         part_values = [
-            each(lambda x, at=part: Varying(x.type, x.parts[at : at + 1]), v) for v in values
+            map_parts(lambda x, at=part: Varying(x.type, x.parts[at : at + 1]), v) for v in values
         ]
         last = [
-            each(lambda x, at=part: _last(emitter, x, emitter.masks[at]), v) for v in part_values
+            map_parts(lambda x, at=part: _broadcast_last_lane(emitter, x, emitter.masks[at]), v)
+            for v in part_values
         ]
         rows.append(_combine(emitter, stmt, totals, part_values))
         totals = _combine(emitter, stmt, totals, last)
     emitter.parts = parts
     return totals, [
-        each(lambda *one: Varying(one[0].type, tuple([x.parts[0] for x in one])), *column)
+        map_parts(lambda *one: Varying(one[0].type, tuple([x.parts[0] for x in one])), *column)
         for column in zip(*rows)
     ]
 
@@ -117,7 +118,9 @@ def _shift_lanes(emitter: Emission, x: EmittedValue, by: int) -> EmittedValue:
     return _permute_lanes(emitter, x, [(lane - by) % width for lane in range(width)])
 
 
-def _beyond(emitter: Emission, step: int, new: EmittedValue, old: EmittedValue) -> EmittedValue:
+def _select_after_first(
+    emitter: Emission, step: int, new: EmittedValue, old: EmittedValue
+) -> EmittedValue:
     """Return `old` in the first `step` lanes and `new` in all others."""
     lanes = emitter.lanes
     mask = (
@@ -131,7 +134,7 @@ def _beyond(emitter: Emission, step: int, new: EmittedValue, old: EmittedValue) 
     )
 
 
-def _last(emitter: Emission, x: EmittedValue, mask: str | None) -> EmittedValue:
+def _broadcast_last_lane(emitter: Emission, x: EmittedValue, mask: str | None) -> EmittedValue:
     """Broadcast the last lane that a mask selects."""
     lanes, b = emitter.lanes, emitter.b
     if mask is None:

@@ -247,7 +247,7 @@ def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
     return frozenset([op for op, count in counts.items() if count >= OUTLINE_FROM and op in HEAVY])
 
 
-def mostly_calls(body: tuple[loops.Stmt, ...], outlined: Container[str]) -> bool:
+def consists_mostly_of_calls(body: tuple[loops.Stmt, ...], outlined: Container[str]) -> bool:
     """Return whether a body mostly calls functions, so that it needs no optimization itself."""
     counts = _count(body)
     calls = sum([count for op, count in counts.items() if op in outlined])

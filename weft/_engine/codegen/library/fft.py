@@ -38,7 +38,13 @@ def symbol(step: Fft) -> str:
 
 def words(step: Fft) -> tuple[int, ...]:
     """Return the arguments of the function after the addresses."""
-    own = step.rows, step.inner, _share(step), _blocks(step), int(fft.is_crossed(step.kind))
+    own = (
+        step.rows,
+        step.inner,
+        _blocks_per_task(step),
+        _blocks(step),
+        int(fft.is_crossed(step.kind)),
+    )
     part = step.part
     if part is None:
         return own
@@ -54,7 +60,7 @@ def words(step: Fft) -> tuple[int, ...]:
 
 def tasks(step: Fft) -> int:
     """Return the number of tasks of a step."""
-    return -(-_blocks(step) // _share(step))
+    return -(-_blocks(step) // _blocks_per_task(step))
 
 
 def _lanes(type_: str) -> int:
@@ -67,7 +73,7 @@ def _blocks(step: Fft) -> int:
     return step.rows * -(-step.inner // lanes) if step.inner > 1 else -(-step.rows // lanes)
 
 
-def _share(step: Fft) -> int:
+def _blocks_per_task(step: Fft) -> int:
     """Return the number of blocks per task."""
     return max(1, _FFT_TASK // (step.n * _lanes(step.type)))
 
@@ -88,7 +94,7 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
     """
     kind, *whose, type_, n = name.removeprefix("weft_fft_").split("_")
     whole = _Transform(kind, "".join(whose), type_, int(n))
-    plan, ends, passes = whole.plan, list(dict.fromkeys(whole.ends())), {}
+    plan, ends, passes = whole.plan, list(dict.fromkeys(whole.helper_names())), {}
     for place, (r, _, _) in enumerate(plan.passes):
         real = plan.real_first and place == 0
         passes[fft_passes.name(r, type_, real)] = lambda decls, r=r, real=real: fft_passes.function(
@@ -126,7 +132,7 @@ class _Transform:
     def __init__(self, kind: str, whose: str, type_: str, n: int):
         self.kind, self.whose, self.type, self.n = kind, whose, type_, n
         self.crossed, self.to_real = fft.is_crossed(kind), kind == "real"
-        self.plan = plan = fft.passes(kind, n)
+        self.plan = plan = fft.plan_fft(kind, n)
         half = n // 2 + 1
         #: real numbers per row of the input and of the output
         self.taken = {"half": n, "all": n, "real": 2 * half}.get(kind, 2 * n)
@@ -141,7 +147,7 @@ class _Transform:
         self.after += ["mirror"] * (kind == "all")
         self.product = "product_real" if kind in ("half", "all") and not plan.halves else "product"
 
-    def ends(self) -> list[str]:
+    def helper_names(self) -> list[str]:
         """Return the names of the functions that the transform calls, except passes."""
         lanes = _lanes(self.type)
         if self.crossed:

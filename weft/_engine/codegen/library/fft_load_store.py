@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from weft._engine.codegen.ir.ir_writer import const
+from weft._engine.codegen.ir.ir_writer import splat_constant
 from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.codegen.library.fft_passes import Vectors
 
@@ -87,7 +87,9 @@ def _transpose(v: Vectors, short: bool = False) -> None:
     """
     f, lanes = v.f, v.lanes
     scale = _scale(v)
-    masks = [f.first_lanes(f"%{side}_count", lanes) if short else None for side in ("from", "to")]
+    masks = [
+        f.mask_of_first_lanes(f"%{side}_count", lanes) if short else None for side in ("from", "to")
+    ]
 
     def rows(side: str, start: str) -> Callable[[str], str]:
         base = f.at(f"%{side}", f.mul(start, f"%{side}_move"))
@@ -142,13 +144,13 @@ def _transpose(v: Vectors, short: bool = False) -> None:
     f.loop(0, blocks, _FFT_TRANSPOSED_BLOCKS, group)
 
 
-def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], None]) -> None:
+def _loop_with_masks(v: Vectors, loop: Callable[[Sequence[str | None]], None]) -> None:
     """Emit `loop` over vectors of `count` complex numbers; masks of its two vectors are passed for
     partial vectors and in drafts."""
     f, parts = v.f, v.f.mul("%count", 2)
     short = lambda: [
-        f.first_lanes(parts, v.lanes),
-        f.first_lanes(f.sub(f.max(parts, v.lanes), v.lanes), v.lanes),
+        f.mask_of_first_lanes(parts, v.lanes),
+        f.mask_of_first_lanes(f.sub(f.max(parts, v.lanes), v.lanes), v.lanes),
     ]
     f.when(
         f.equal("%count", v.lanes) if f.optimized else "false",
@@ -174,7 +176,7 @@ def _columns(v: Vectors) -> None:
 
         f.loop(0, "%n", 1, element)
 
-    _whole_or_not(v, loop)
+    _loop_with_masks(v, loop)
 
 
 def _uncolumns(v: Vectors) -> None:
@@ -197,7 +199,7 @@ def _uncolumns(v: Vectors) -> None:
 
         f.loop(0, "%n", 1, element)
 
-    _whole_or_not(v, loop)
+    _loop_with_masks(v, loop)
 
 
 def _twist(v: Vectors) -> None:
@@ -262,7 +264,7 @@ def _part(v: Vectors) -> None:
     Frequencies k and h - k are E + t and conj(E - t), with t = -i w^k O, of half of Z. Z is halved
     first, because the unhalved sums may overflow where the frequencies do not.
     """
-    half, zero = v.number(0.5), const(v.part, "0.0", v.lanes)
+    half, zero = v.number(0.5), splat_constant(v.part, "0.0", v.lanes)
     re, im = _get(v, "%at", 0)
     _put(v, v.add(re, im), zero, "%at", 0)
     _put(v, v.sub(re, im), zero, "%at", "%h")
@@ -327,7 +329,7 @@ def _mirror(v: Vectors) -> None:
 def _extend(v: Vectors) -> None:
     """Compute all n frequencies from the first half, for odd n, and exchange real and imaginary
     parts."""
-    _put(v, const(v.part, "0.0", v.lanes), _get(v, "%at", 0)[0], "%at", 0)
+    _put(v, splat_constant(v.part, "0.0", v.lanes), _get(v, "%at", 0)[0], "%at", 0)
 
     def one(k: str) -> None:
         re, im = _get(v, "%at", k)
@@ -340,7 +342,7 @@ def _extend(v: Vectors) -> None:
 def _product(v: Vectors, real: bool = False) -> None:
     """Multiply n elements by factors, exchange real and imaginary parts if `swap` is 1, and append
     zeros up to `length`."""
-    f, zero = v.f, const(v.part, "0.0", v.lanes)
+    f, zero = v.f, splat_constant(v.part, "0.0", v.lanes)
     own, other = (f.let(f"xor i64 %swap, {part}") for part in (0, 1))
 
     def put(j: str, re: str, im: str) -> None:

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 
 from weft._engine.codegen.ir.gemm_types import llvm_type, machine, nbytes
-from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, const
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, splat_constant
 from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.ir.fft import MOST_PRIME, WRITTEN_OUT, twiddle
@@ -74,7 +74,7 @@ class Vectors:
         """Return a constant in all lanes, rounded to the type if necessary."""
         if self.part == "float":
             (value,) = struct.unpack("f", struct.pack("f", value))
-        return const(self.part, float_text(value), self.lanes)
+        return splat_constant(self.part, float_text(value), self.lanes)
 
     def add(self, a: str, b: str) -> str:
         return self.f.let(f"fadd {self.vector} {a}, {b}")
@@ -201,8 +201,8 @@ def float_text(value: float | str) -> str:
 def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
     """Return the text of a pass."""
     v = Vectors(f"void @{name(radix, type_, real)}({ARGUMENTS})", type_, decls)
-    f, place = v.f, _ElementOffsets(v, radix, real)
-    write = _has_straight_code if radix < WRITTEN_OUT else _sums
+    f, place = v.f, _ElementAddresses(v, radix, real)
+    write = _emit_small_radix if radix < WRITTEN_OUT else _emit_odd_radix
 
     def group(p: str) -> None:
         place.enter(p)
@@ -212,14 +212,14 @@ def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
         place.enter(f.div(number, "%s"))
         write(v, place.at(f.rem(number, "%s")), radix)
 
-    if write is _sums:
+    if write is _emit_odd_radix:
         f.loop(0, f.mul("%m", "%s"), 1, element)  # every further loop costs LLVM a millisecond
     else:
         f.loop(0, "%m", 1, group)
     return f.end()
 
 
-class _ElementOffsets:
+class _ElementAddresses:
     """Addresses of the elements of a group: p is the number of the group, q the number of the
     element in it."""
 
@@ -238,7 +238,7 @@ class _ElementOffsets:
         self.first_result = f.at("%target", f.mul(f.mul(p, self.wide), self.result_apart))
         self.factors = f.at("%factors", f.mul(f.mul(p, f.sub(self.radix, 1)), 2 * self.v.size))
 
-    def at(self, q: str) -> _ElementOffsets:
+    def at(self, q: str) -> _ElementAddresses:
         """Set the current element of the group and return self."""
         self.element = self.v.f.at(self.first, self.v.f.mul(q, self.bytes))
         self.element_result = self.v.f.at(self.first_result, self.v.f.mul(q, 2 * self.v.bytes))
@@ -267,7 +267,7 @@ class _ElementOffsets:
     def write(self, value: Number, k: Operand) -> None:
         at = self.result(k)
         self.v.store(value[0], at, 0)
-        self.v.store(value[1] or const(self.v.part, "0.0", self.v.lanes), at, 1)
+        self.v.store(value[1] or splat_constant(self.v.part, "0.0", self.v.lanes), at, 1)
 
     def twiddle(self, value: Number, k: Operand, skipped: Operand = 0) -> Number:
         """Multiply frequency k by its twiddle factor, `skipped` numbers further in the table."""
@@ -276,14 +276,14 @@ class _ElementOffsets:
         return v.times(value, v.factor(self.factors, at), v.factor(self.factors, f.add(at, 1)))
 
 
-def _has_straight_code(v: Vectors, place: _ElementOffsets, radix: int) -> None:
+def _emit_small_radix(v: Vectors, place: _ElementAddresses, radix: int) -> None:
     """Emit a small radix as straight-line code."""
     values = v.transform([place.read(j) for j in range(radix)])
     place.write(values[0], 0)
     flat = [
         part
         for value in values[1:]
-        for part in (value[0], value[1] or const(v.part, "0.0", v.lanes))
+        for part in (value[0], value[1] or splat_constant(v.part, "0.0", v.lanes))
     ]
 
     def apply_twiddles() -> list[str]:
@@ -291,7 +291,7 @@ def _has_straight_code(v: Vectors, place: _ElementOffsets, radix: int) -> None:
             str(part) for k, value in enumerate(values[1:], 1) for part in place.twiddle(value, k)
         ]
 
-    flat = v.f.when_value(
+    flat = v.f.branch_with_values(
         v.f.some(place.p), apply_twiddles, flat, v.vector
     )  # the factors of group 0 are 1
     for k, value in enumerate(zip(flat[::2], flat[1::2]), 1):
@@ -303,13 +303,13 @@ def _number(parts: Sequence[str]) -> Number:
     return parts[0], parts[1] if len(parts) == 2 else None
 
 
-def _sums(v: Vectors, place: _ElementOffsets, radix: int) -> None:
+def _emit_odd_radix(v: Vectors, place: _ElementAddresses, radix: int) -> None:
     """Emit an odd radix as a loop over blocks of frequencies around a loop over pairs.
 
     Radices with the same block size have the same text.
     """
     f, real = v.f, place.real
-    parts, zero = 1 if real else 2, const(v.part, "0.0", v.lanes)
+    parts, zero = 1 if real else 2, splat_constant(v.part, "0.0", v.lanes)
     block = _block(radix, real)
     half = f.div("%radix", 2)
     pairs = f.slot(f"[{2 * parts * (MOST_PRIME // 2)} x {v.vector}]")

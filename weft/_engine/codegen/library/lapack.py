@@ -62,10 +62,10 @@ def must_be_single_threaded(step: LibraryCall) -> bool:
 
 def tasks(step: LibraryCall) -> int:
     """Return the number of tasks of a batch."""
-    return -(-step.count // _share(step))
+    return -(-step.count // _problems_per_task(step))
 
 
-def _share(step: LibraryCall) -> int:
+def _problems_per_task(step: LibraryCall) -> int:
     """Return the number of problems per task."""
     if tiny_lapack.is_tiny(step):
         tasks = min(_LAPACK_MOST_TASKS, max(1, step.count // _LAPACK_UNROLLED_PROBLEMS))
@@ -110,7 +110,7 @@ class _TaskWriter:
         if self.workspace.nbytes:
             self.scratch = f.let(f"call ptr @weft_scratch_take(i64 {self.workspace.nbytes})")
         self.bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
-        self.first = f.mul("%task", _share(step))
+        self.first = f.mul("%task", _problems_per_task(step))
         self.constants = [
             _constant(f, value, step.routine[0]) if _is_constant(value) else None
             for value in step.arguments
@@ -118,7 +118,7 @@ class _TaskWriter:
 
     def text(self) -> str:
         """Return the finished function."""
-        f, share = self.f, _share(self.step)
+        f, share = self.f, _problems_per_task(self.step)
         f.loop(self.first, f.min(f.add(self.first, share), self.step.count), 1, self.problem)
         if self.workspace.nbytes:
             f.do(f"call void @weft_scratch_give(ptr {self.scratch})")
@@ -176,12 +176,12 @@ def _places(
 def _write_tiny(f: LLVMFunctionWriter, step: LibraryCall) -> None:
     """Emit the problems of a task without calls of the library."""
     bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
-    first = f.mul("%task", _share(step))
+    first = f.mul("%task", _problems_per_task(step))
 
     def one(problem: str) -> None:
         tiny_lapack.write(f, step, _places(f, step, bases, problem))
 
-    f.loop(first, f.min(f.add(first, _share(step)), step.count), 1, one)
+    f.loop(first, f.min(f.add(first, _problems_per_task(step)), step.count), 1, one)
 
 
 class _Workspace:

@@ -31,7 +31,7 @@ _LIBC = ("malloc", "free", "memcpy", "memset", "sched_yield", "usleep", "clock_g
 
 def _load_ir_text(name: str, **words: str) -> str:
     """Return the text of a file of LLVM IR with placeholders filled in for this architecture."""
-    machine = pool.of_architecture(pool.architecture())
+    machine = pool.placeholder_values(pool.architecture())
     return string.Template(text_of(name)).safe_substitute(machine, **words)
 
 

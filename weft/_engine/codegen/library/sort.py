@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft._engine.codegen.ir.gemm_types import machine
-from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, const
+from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, splat_constant
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.runtime.routines import Routines
 from weft._engine.codegen.toolchain.native_library import LibraryModule
@@ -127,7 +127,7 @@ class _Keys:
     def of(self, f: LLVMFunctionWriter, raw: str, lanes: int = 0) -> str:
         """Return the key of an element, whose bits are `raw`."""
         word = f"<{lanes} x {self.word}>" if lanes else self.word
-        c = lambda value: const(
+        c = lambda value: splat_constant(
             self.word, value - (1 << self.bits) if value >= self.sign else value, lanes
         )
         if self.type in ("bool", "u8", "u16", "u32", "u64"):
@@ -232,7 +232,7 @@ class _Radix:
                 here = f.read("i32", f.at("%previous", f.mul(j, 4)), 4)
                 return [f.let(f"zext i32 {here} to i64")]
 
-            (at,) = f.when_value(has_previous, placed, [j], "i64")
+            (at,) = f.branch_with_values(has_previous, placed, [j], "i64")
             key = f.let(f"xor {keys.word} {keys.of(f, keys.element(f, '%source', at))}, {flips}")
             upper = f.let(f"shl {item} {f.let(f'zext {keys.word} {key} to {item}')}, {self.half}")
             lower = f.let(f"zext i64 {at} to {item}") if item != "i64" else at

@@ -132,7 +132,7 @@ class _TinyWriter:
         """Compute the LU factorization in place; pivots count from 1."""
         a, singular = self.load(place, m, n), "0"
         for k in range(min(m, n)):
-            pivot = self._bring_pivot(a, k)
+            pivot = self._exchange_pivot_row(a, k)
             self.store_int(pivot, pivots, k)
             zero = self.compare("oeq", a[k][k], "0.0")
             first = self.f.let(f"icmp eq i32 {singular}, 0")
@@ -146,7 +146,7 @@ class _TinyWriter:
                 self.store(a[i][j], place, j * m + i)
         self.store_int(singular, info)
 
-    def _bring_pivot(self, a: Matrix, k: int) -> str:
+    def _exchange_pivot_row(self, a: Matrix, k: int) -> str:
         """Exchange row k with the row of the largest element in column k; return the number of that
         row, counted from 1."""
         largest, pivot = self.call("fabs", a[k][k]), str(k + 1)

@@ -180,7 +180,7 @@ class EntryEmitter:
         runs = _divide(steps)
         for _, run in runs:
             if len(runs) == 1 or self.in_task:
-                self._straight(run)
+                self._emit_steps_inline(run)
             else:
                 self._part(run)
 
@@ -192,7 +192,7 @@ class EntryEmitter:
             {var: f"%v{i}" for i, var in enumerate(outer_vars)},
             True,
         )
-        self._straight(steps)
+        self._emit_steps_inline(steps)
         symbol = f"weft_part_{len(self.parts)}"
         arguments = "".join([f", i64 {value}" for value in self.vars.values()])
         self.parts.append(
@@ -210,7 +210,7 @@ class EntryEmitter:
 
     # --- steps
 
-    def _straight(self, steps: Sequence[P.Step]) -> None:
+    def _emit_steps_inline(self, steps: Sequence[P.Step]) -> None:
         for step in steps:
             _EMIT[type(step)](self, step)
             self.work += self.traffic(step)
@@ -264,7 +264,7 @@ class EntryEmitter:
             self._external(name, signature)
         self._fail_unless_zero(self._value("call i32 @weft_check_signals()"))
 
-    def _spend(self, work: int) -> None:
+    def _count_work(self, work: int) -> None:
         """Emit the end of a loop body that costs `work`: check signals if enough work was done
         since the last check."""
         if self.in_task:
@@ -335,7 +335,7 @@ class EntryEmitter:
 
         name = f"weft_groups_{len(self.function.helpers)}"
         self._external("llvm.memset.p0.i64", "void NAME(ptr, i8, i64, i1)")
-        self.function.helpers.append(grouped_gemm.calls(step, words, name, function))
+        self.function.helpers.append(grouped_gemm.build_group_loop(step, words, name, function))
         self._line(
             f"call void @{name}(ptr %ctx, ptr {self.address(step.first)}, ptr {self.address(step.count)})"
         )
@@ -480,7 +480,7 @@ class EntryEmitter:
                 self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
             )
             self._steps(step.body)
-            self._spend(self.work)
+            self._count_work(self.work)
 
         self.function.loop(0, step.extent, 1, body)
         self.work = outside + (self.work * step.extent if self.in_task else 0)
@@ -518,7 +518,7 @@ class EntryEmitter:
             self.vars[step.var] = (
                 self._value(f"sub i64 {step.extent - 1}, {counter}") if step.reverse else counter
             )
-            self._straight(step.body)
+            self._emit_steps_inline(step.body)
 
         self.function.loop("%begin", "%end", 1, body)
         each = min(-(-MODEL.task_bytes // max(self.work, 64)), step.extent)
@@ -564,7 +564,7 @@ class EntryEmitter:
             count = self._value(f"call i64 {least}(i64 {remaining}, i64 {per_round})")
             run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
             self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {count})")
-            self._spend(work * per_round)
+            self._count_work(work * per_round)
 
         self.function.loop(0, tasks, per_round, one_round)
         self.work += min(work * tasks, _SIGNAL_CHECK_BYTES)
@@ -580,7 +580,7 @@ class EntryEmitter:
 
         def body() -> None:
             self._steps(step.body)
-            self._spend(self.work)
+            self._count_work(self.work)
 
         self.function.loop_while([test], body)
         self.work = outside

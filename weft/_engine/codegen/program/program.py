@@ -46,7 +46,7 @@ from weft._engine.ir.program import (
 from weft._engine.util import cache
 from weft._engine.util.errors import ProcessFailureError
 from weft._engine.util.state import on_clear_caches
-from weft._engine.util.threads import fork_safe_lock
+from weft._engine.util.threads import hold_during_fork
 
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
@@ -69,7 +69,7 @@ BATCH = 16
 
 _kernels: dict[str, CompiledKernel] = {}
 _drafts: dict[str, CompiledKernel] = {}
-_lock = fork_safe_lock(threading.RLock())
+_lock = hold_during_fork(threading.RLock())
 
 
 def _link(
@@ -79,7 +79,7 @@ def _link(
     object refers to it."""
     if any(name.encode() in data for name in symbols.POOL_PREFIXES):
         imports = imports | pool.symbols()
-    target.share(symbols.of_c)
+    target.define_shared_symbols(symbols.of_c)
     return target.link(data, exports, imports)
 
 
@@ -95,7 +95,7 @@ def _forget_kernels() -> None:
         _drafts.clear()
 
 
-def _provide(
+def _load_kernels(
     kernels: dict[str, LoopsKernel],
     quick: Collection[str],
     others: Sequence[ObjectRequest],
@@ -109,7 +109,7 @@ def _provide(
         missing = {name: kernel for name, kernel in kernels.items() if not is_loaded(name)}
         for name in list(missing):
             if not is_loaded(name):
-                _adopt(name, missing)
+                _load_stored_kernels(name, missing)
         uncompiled = [(name, kernel) for name, kernel in missing.items() if not is_loaded(name)]
         kinds: dict[OptLevel, list[tuple[str, LoopsKernel]]] = {
             "optimized": [],
@@ -146,7 +146,7 @@ def _link_new(
     _link_batch(batch, request.key, objects.take(request), False, is_draft)
     where = f"{request.key} {' '.join(batch)}".encode()
     for name in () if is_draft else batch:
-        cache.later(name, lambda: where)
+        cache.write_later(name, lambda: where)
 
 
 def _batches(kernels: list[tuple[str, LoopsKernel]], threads: int) -> list[dict[str, LoopsKernel]]:
@@ -155,7 +155,7 @@ def _batches(kernels: list[tuple[str, LoopsKernel]], threads: int) -> list[dict[
     return [dict(kernels[i::count]) for i in range(count)]
 
 
-def _adopt(name: str, wanted: dict[str, LoopsKernel]) -> None:
+def _load_stored_kernels(name: str, wanted: dict[str, LoopsKernel]) -> None:
     """Load the object on disk that contains kernel `name`, with all its kernels in `wanted`."""
     where, *contained = (cache.read(name) or b"").decode(errors="replace").split(" ")
     code = cache.read(where) if where else None
@@ -202,7 +202,7 @@ class _ProgramBuild:
     """The build of one program: its kernels, library routines, and the modules of its entry."""
 
     def __init__(self, program: ScheduledProgram, draft: bool) -> None:
-        self.program, self.steps = program, [*_flat(program.steps)]
+        self.program, self.steps = program, [*_iterate_steps(program.steps)]
         kernels = {
             id(k): k for k in _collect_launched_kernels(program.steps) if k.parallel_extent > 0
         }
@@ -211,7 +211,7 @@ class _ProgramBuild:
         draft = draft and not any(isinstance(step, HostCallStep) for step, _ in self.steps)
         drafted = _select_draft_kernels(self.steps) if draft else []
         self.quick = frozenset([self.names[number] for number in drafted if number in self.names])
-        routines = _RoutinesOf(draft and all(times == 1 for _, times in self.steps))
+        routines = _ProgramRoutines(draft and all(times == 1 for _, times in self.steps))
         self.emitter = EntryEmitter(program, self._kernel_symbol, routines.symbol)
         self.modules = self.emitter.modules(native.ENTRY)
         identity = target.current().identity
@@ -260,7 +260,9 @@ class _ProgramBuild:
         if parallel:
             requests += pool.requests()
         meanwhile = pool.make_if_compiled if parallel else None
-        compiled = _provide(self.kernels, self.quick, [*requests, *self.entry_requests], meanwhile)
+        compiled = _load_kernels(
+            self.kernels, self.quick, [*requests, *self.entry_requests], meanwhile
+        )
         return [compiled[name] for name in self.kernels]
 
     def _imports(
@@ -306,7 +308,7 @@ class _Routine(NamedTuple):
         return self.made_by.stored_object_keys(self.symbol, self.wanted, self.draft)
 
 
-class _RoutinesOf:
+class _ProgramRoutines:
     """The native routines that the steps of a program call."""
 
     def __init__(self, draft_ok: bool = False):
@@ -373,17 +375,17 @@ def _select_draft_kernels(steps: Iterable[tuple[Step, float]]) -> list[int]:
     return [number for number, most in work.items() if most <= _DRAFT_ITERATIONS]
 
 
-def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float]]:
+def _iterate_steps(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float]]:
     """Yield all steps, including nested steps, each with its maximum number of runs."""
     for step in steps:
         yield step, times
         if isinstance(step, Branch):
             for branch in step.branches:
-                yield from _flat(branch, times)
+                yield from _iterate_steps(branch, times)
         elif isinstance(step, Loop):
-            yield from _flat(step.body, times * step.extent)
+            yield from _iterate_steps(step.body, times * step.extent)
         elif isinstance(step, WhileLoop):
-            yield from _flat((*step.cond_body, *step.body), math.inf)
+            yield from _iterate_steps((*step.cond_body, *step.body), math.inf)
 
 
 def _work(traffic: int, times: float) -> float:
@@ -420,8 +422,8 @@ def improve(program: ScheduledProgram, is_over: Callable[[], bool]) -> NativePro
 
 def _library_requests(program: ScheduledProgram) -> list[ObjectRequest]:
     """Return the objects of the optimized matmuls, sorts and Fourier transforms of a program."""
-    routines = _RoutinesOf()
-    for step, _ in _flat(program.steps):
+    routines = _ProgramRoutines()
+    for step, _ in _iterate_steps(program.steps):
         if isinstance(step, (Gemm, Sort, Fft)):
             routines.symbol(step)
     return [request for routine in routines.all_routines() for request in routine.requests()]
@@ -447,6 +449,6 @@ def _collect_launched_kernels(steps: Iterable[Step]) -> list[LoopsKernel]:
         else step.epilogue
         if isinstance(step, Gemm)
         else None
-        for step, _ in _flat(steps)
+        for step, _ in _iterate_steps(steps)
     ]
     return [kernel for kernel in kernels if kernel is not None]

@@ -33,7 +33,7 @@ from weft._engine.codegen.toolchain.native_library import (
 )
 from weft._engine.codegen.toolchain.objects import ObjectRequest
 from weft._engine.util.machine_model import MODEL
-from weft._engine.util.threads import DaemonThread, allowed_threads, fork_safe_lock
+from weft._engine.util.threads import DaemonThread, allowed_threads, hold_during_fork
 from weft._engine.util.user_code import suspended
 
 # thresholds, measured on several machines
@@ -83,7 +83,7 @@ _ARCH = {
         "relax": "call void @llvm.aarch64.hint(i32 1)",
     },
 }
-making = fork_safe_lock(threading.RLock())
+making = hold_during_fork(threading.RLock())
 _made: list[dict[str, int]] = []  # empty, or the addresses of the one pool
 _prewarmers: list[
     DaemonThread
@@ -113,7 +113,7 @@ def futex() -> int:
     return int(_ARCH[architecture()]["futex"]) if _can_share() else 0
 
 
-def of_architecture(machine: str) -> dict[str, str]:
+def placeholder_values(machine: str) -> dict[str, str]:
     """Return the values of the placeholders in runtime texts: the spin hint and the number of the
     futex system call."""
     return _ARCH.get(machine, {"futex": "0", "declare_relax": "", "relax": ""})
@@ -122,7 +122,7 @@ def of_architecture(machine: str) -> dict[str, str]:
 def source(machine: str) -> str:
     """Return the pool's LLVM IR for one architecture, named as by `platform.machine()`."""
     text = text_of("pool.ll")
-    for name, word in of_architecture(machine).items():
+    for name, word in placeholder_values(machine).items():
         text = text.replace(f"${{{name}}}", word)
     return text
 
@@ -147,7 +147,7 @@ def prewarm() -> None:
         atexit.register(_end_prewarming)
 
 
-def defer(seconds: float = PAUSE_S) -> None:
+def postpone_background_work(seconds: float = PAUSE_S) -> None:
     """Postpone prewarming and the optimization of drafts by `seconds`, to leave CPUs to others."""
     _Prewarming.pause_ends = time.monotonic() + seconds
 
@@ -160,7 +160,7 @@ def seconds_until_idle() -> float:
 def _prewarm_pool() -> None:
     with contextlib.suppress(ImportError, OSError):  # the next compilation raises the error again
         target.load()
-        defer()
+        postpone_background_work()
         _Prewarming.resting = True
         while (remaining := seconds_until_idle()) > 0:
             time.sleep(min(remaining, PAUSE_S))

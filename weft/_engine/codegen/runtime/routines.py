@@ -15,7 +15,7 @@ from typing import Protocol
 
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import target
-from weft._engine.codegen.toolchain.native_library import LibraryModule, is_kept, link, request
+from weft._engine.codegen.toolchain.native_library import LibraryModule, is_on_disk, link, request
 from weft._engine.codegen.toolchain.objects import ObjectRequest
 
 
@@ -88,7 +88,7 @@ class Routines:
 
     def is_ready(self, name: str) -> bool:
         """Return whether the optimized routine is linked or on disk."""
-        return _key(name, False) in self._addresses or all(map(is_kept, self.parts(name, False)))
+        return _key(name, False) in self._addresses or all(map(is_on_disk, self.parts(name, False)))
 
     def _unlinked_modules(self, name: str, draft: bool) -> list[LibraryModule]:
         """Return the modules that this process has not linked."""

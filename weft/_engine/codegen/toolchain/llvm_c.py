@@ -21,7 +21,7 @@ import threading
 import time
 
 from weft._engine.util.errors import is_refusal, refuse
-from weft._engine.util.threads import fork_safe_lock
+from weft._engine.util.threads import hold_during_fork
 from weft._engine.util.user_code import suspended
 
 _TEXT, _ANY, _INT = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
@@ -54,7 +54,7 @@ _SIGNATURES = {
 #: functions that release the GIL; the others return sooner than a thread can take the GIL back
 _LONG = {"ParseAssembly", "TargetMachineEmitToMemory"}
 
-_lock = fork_safe_lock(threading.RLock())
+_lock = hold_during_fork(threading.RLock())
 _loaded: list[ctypes.CDLL] = []  # empty, or the loaded library
 _inside: set[int] = set()  # ids of the threads that are inside LLVM
 _ends = False  # True once the interpreter exits
@@ -130,7 +130,7 @@ def _open(path: str) -> int | None:
     return dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
-class _LLVMMessage:
+class _LLVMString:
     """A string that LLVM allocates: an error message or a result."""
 
     __slots__ = ("pointer",)
@@ -148,8 +148,8 @@ class _LLVMMessage:
         return text
 
 
-def _answer(name: str) -> str:
-    words = _LLVMMessage()
+def _query_string(name: str) -> str:
+    words = _LLVMString()
     getattr(library(), name)(words.pointer)
     return words.take()
 
@@ -158,9 +158,9 @@ def host() -> tuple[str, str]:
     """Return LLVM's name of this CPU, and its features in alphabetical order, as in
     `+avx,-avx512f`."""
     features = sorted(
-        _answer("GetHostCPUFeatures").split(","), key=operator.itemgetter(slice(1, None))
+        _query_string("GetHostCPUFeatures").split(","), key=operator.itemgetter(slice(1, None))
     )
-    return _answer("GetHostCPUName"), ",".join([feature for feature in features if feature])
+    return _query_string("GetHostCPUName"), ",".join([feature for feature in features if feature])
 
 
 class LLVMTargetMachine:
@@ -170,7 +170,7 @@ class LLVMTargetMachine:
     __slots__ = ("pointer",)
 
     def __init__(self, cpu: str, features: str, level: int):
-        triple, error = _answer("GetDefaultTargetTriple").encode(), _LLVMMessage()
+        triple, error = _query_string("GetDefaultTargetTriple").encode(), _LLVMString()
         target = library().GetTargetFromTriple(triple, error.pointer)
         if not target:
             raise RuntimeError(f"LLVM: {error.take()}")
@@ -213,7 +213,7 @@ def emit(ir: str, machine: LLVMTargetMachine, assembly: bool = False) -> bytes:
 
 
 def _translate(ir: str, machine: LLVMTargetMachine, assembly: bool) -> bytes:
-    llvm, error = library(), _LLVMMessage()
+    llvm, error = library(), _LLVMString()
     context = llvm.ContextCreate()
     try:
         module = llvm.ParseAssembly(context, ir.encode(), error.pointer)
@@ -230,7 +230,7 @@ def _translate(ir: str, machine: LLVMTargetMachine, assembly: bool) -> bytes:
 
 
 def _emit(
-    llvm: ctypes.CDLL, machine: LLVMTargetMachine, module: int, error: _LLVMMessage, as_object: bool
+    llvm: ctypes.CDLL, machine: LLVMTargetMachine, module: int, error: _LLVMString, as_object: bool
 ) -> bytes:
     buffer = llvm.TargetMachineEmitToMemory(machine.pointer, module, int(as_object), error.pointer)
     if not buffer:
@@ -243,4 +243,4 @@ def _emit(
 
 @functools.cache
 def _process_triple() -> bytes:
-    return _answer("GetProcessTriple").encode()
+    return _query_string("GetProcessTriple").encode()

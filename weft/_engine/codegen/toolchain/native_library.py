@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 from weft._engine.codegen.toolchain import loader, objects, target
 from weft._engine.util import cache
 
-_apart: dict[tuple[str, ...], threading.Thread] = {}  # threads of `are_cached`, by module names
+_apart: dict[
+    tuple[str, ...], threading.Thread
+] = {}  # threads of `start_compiling`, by module names
 
 
 class LibraryModule(NamedTuple):
@@ -79,7 +81,7 @@ def request(part: LibraryModule) -> objects.ObjectRequest:
     return objects.ObjectRequest(_key(part), part.text, part.quick)
 
 
-def are_cached(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
+def start_compiling(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
     """Return whether `parts` can be linked without compiling; else compile them in a thread.
 
     With `wait`, wait for that thread; process exit waits for it, too. After a failure of the thread
@@ -112,7 +114,7 @@ def compile_concurrently(wanted: objects.ObjectRequest) -> None:
     objects.keep(wanted, target.emit_in_background(wanted.text(), wanted.quick))
 
 
-def is_kept(part: LibraryModule) -> bool:
+def is_on_disk(part: LibraryModule) -> bool:
     """Return whether a part is on disk."""
     return cache.has(_key(part))
 

@@ -55,7 +55,7 @@ def is_there(request: ObjectRequest) -> bool:
 def keep(request: ObjectRequest, data: bytes) -> None:
     """Store the object of a module for `take` and on disk."""
     _prepared[request.key] = data
-    cache.later(request.key, lambda: data)
+    cache.write_later(request.key, lambda: data)
 
 
 def take(request: ObjectRequest) -> bytes:
@@ -65,7 +65,7 @@ def take(request: ObjectRequest) -> bytes:
         data = cache.read(request.key)
     if data is None:
         compiled = data = target.emit_object(request.text(), target.current(), request.quick)
-        cache.later(request.key, lambda: compiled)
+        cache.write_later(request.key, lambda: compiled)
     return data
 
 
@@ -85,5 +85,5 @@ def image(requests: Sequence[ObjectRequest]) -> loader.Image | None:
     except loader.UnsupportedObjectError:
         return None
     if linked is not None:
-        cache.later(key, lambda: marshal.dumps(tuple(linked)))
+        cache.write_later(key, lambda: marshal.dumps(tuple(linked)))
     return linked

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from weft._engine.codegen.toolchain import llvm_c, loader
 from weft._engine.util import cache, machine
 from weft._engine.util.record import field, record
-from weft._engine.util.threads import DaemonThread, fork_safe_lock
+from weft._engine.util.threads import DaemonThread, hold_during_fork
 from weft._engine.util.user_code import suspended
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ def _machine(
 
 
 _lock, _apart = (
-    fork_safe_lock(threading.RLock()),
-    fork_safe_lock(threading.RLock()),
+    hold_during_fork(threading.RLock()),
+    hold_during_fork(threading.RLock()),
 )  # locks of LLVM's foreground and background compilations
 
 
@@ -242,7 +242,7 @@ def emit_objects(
                 _next_text(modules, unwritten, written, results) if llvm_c.is_loaded() else None
             )
             for i in range(1, 1 if llvm_c.ends() else min(threads, len(modules))):
-                others.append(DaemonThread(_load_and, work, i))
+                others.append(DaemonThread(_load_then_work, work, i))
             work(0, longest)
             if meanwhile is not None:
                 meanwhile()
@@ -285,7 +285,7 @@ def load() -> None:
     llvm_c.library()
 
 
-def _load_and(work: Callable[[int], None], number: int) -> None:
+def _load_then_work(work: Callable[[int], None], number: int) -> None:
     """Load LLVM, then work. No finalizers run here: they might need locks of the caller, which
     waits for this thread."""
     with suspended:
@@ -340,7 +340,7 @@ _shared: dict[str, int] = {}
 _shared_in_llvm: list[ResourceTracker] = []
 
 
-def share(symbols: Callable[[], Mapping[str, int]]) -> None:
+def define_shared_symbols(symbols: Callable[[], Mapping[str, int]]) -> None:
     """Define the symbols that every linked object may use; only the first call has an effect."""
     with suspended, _lock:
         if not _shared:

@@ -130,7 +130,7 @@ def round_to_bf16_natively(lanes: Registers, xs: Sequence[str]) -> list[str]:
         cases.append(
             (lanes.convert("bitcast", bfloat, y, short), f"call {short} @{helper}({lanes.f32} {x})")
         )
-    return lanes.rarely(where, cases, short, *xs)
+    return lanes.branch_on_rare_lanes(where, cases, short, *xs)
 
 
 def _half_bits(lanes: Registers, x: str, short: str) -> str:

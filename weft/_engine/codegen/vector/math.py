@@ -31,7 +31,7 @@ def call(
     is narrower."""
     if type_ in ("f16", "bf16"):
         y = call(lanes, function, "f32", args, type_)
-        return y if function.test else lanes.settle(y, type_)
+        return y if function.test else lanes.round_to_type(y, type_)
     if type_ not in ("f32", "f64"):
         raise NotImplementedError(f"codegen: {function.name!r} on {type_}")
     real = RealFormulas(lanes, type_, demand)

@@ -486,7 +486,9 @@ class RealFormulas(Formulas):
         return RegisterValue(
             self,
             RegisterKind.FLOAT,
-            self.lanes.rarely(where.name, [(y.name, call)], self.t, *[v.name for v in passed])[0],
+            self.lanes.branch_on_rare_lanes(
+                where.name, [(y.name, call)], self.t, *[v.name for v in passed]
+            )[0],
         )
 
     def _cold_helper(

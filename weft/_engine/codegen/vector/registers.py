@@ -160,7 +160,7 @@ class Registers:
             return self.b.intrinsic("fma", type_, x, y, z)
         return self.binary("fadd", type_, self.binary("fmul", type_, x, y), z)
 
-    def rarely(
+    def branch_on_rare_lanes(
         self, where: str, cases: Sequence[tuple[str, str]], type_: str, *operands: str
     ) -> list[str]:
         """Return the first value of each case, or the result of its call if the mask `where` has a

@@ -42,7 +42,7 @@ class Lanes(Registers):
 
     # --- registers and memory
 
-    def settle(self, x: str, type_: ScalarType) -> str:
+    def round_to_type(self, x: str, type_: ScalarType) -> str:
         """Round a computed value to its type; only half precision needs it."""
         if type_ in _HALVES:
             from weft._engine.codegen.vector import half
@@ -101,7 +101,7 @@ class Lanes(Registers):
     def arithmetic(self, op: str, type_: ScalarType, args: list[str]) -> str:
         """Emit an op of `loops.ARITHMETIC` on values of one type."""
         if type_ in FLOATS:
-            return self.settle(self._float_op(op, self.type(type_), args), type_)
+            return self.round_to_type(self._float_op(op, self.type(type_), args), type_)
         return self._int_op(op, type_, args)
 
     def _float_op(self, op: str, t: str, args: list[str]) -> str:
@@ -262,7 +262,7 @@ class Lanes(Registers):
     def _to_float(self, x: str, source: ScalarType, target: ScalarType) -> str:
         s, t = self.type(source), self.type(target)
         if source not in FLOATS:
-            return self.settle(
+            return self.round_to_type(
                 self.convert("sitofp" if source in SIGNED else "uitofp", s, x, t), target
             )
         if target in _HALVES:

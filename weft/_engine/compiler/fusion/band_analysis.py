@@ -37,9 +37,12 @@ _COMPARISONS = {
 }
 
 
-def read(jaxpr: Jaxpr) -> dict[Var, Bands]:
+def analyze_bands(jaxpr: Jaxpr) -> dict[Var, Bands]:
     """Return the bands within which values are read; values that may be read everywhere are left out."""
-    masks, all_bands = _Masks(jaxpr), {v: {} for v in jaxpr.outvars if type(v) is not Literal}
+    masks, all_bands = (
+        _MaskAnalysis(jaxpr),
+        {v: {} for v in jaxpr.outvars if type(v) is not Literal},
+    )
     for eqn in reversed(jaxpr.eqns):
         results: list[Bands] = [all_bands.get(v, {}) for v in eqn.outvars]
         for place, atom in enumerate(eqn.invars):
@@ -49,7 +52,7 @@ def read(jaxpr: Jaxpr) -> dict[Var, Bands]:
     return {v: bands for v, bands in all_bands.items() if bands}
 
 
-def _read_by(eqn: Eqn, place: int, result: Bands, masks: "_Masks") -> Bands:
+def _read_by(eqn: Eqn, place: int, result: Bands, masks: "_MaskAnalysis") -> Bands:
     """Return the bands within which an equation reads operand `place` if its result is read within the bands `result`."""
     if (
         not isinstance(eqn.primitive, ElementwiseOp)
@@ -74,7 +77,7 @@ def _both(a: Bands, b: Bands) -> Bands:
     }
 
 
-class _Masks:
+class _MaskAnalysis:
     """The analysis of the masks of a program: bands of the positions that they select."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
@@ -90,9 +93,7 @@ class _Masks:
         if key not in self.known:
             index = [({d: 1}, 0) for d in range(mask.aval.ndim)]
             self.left = MOST_EQUATIONS
-            self.known[key] = self._compute_bands(
-                mask, wanted, _MaskPosition(index, mask.aval.shape)
-            )
+            self.known[key] = self._compute_bands(mask, wanted, _MaskIndex(index, mask.aval.shape))
         return self.known[key]
 
     def _maker(self, atom: Atom) -> Eqn | None:
@@ -100,7 +101,7 @@ class _Masks:
         self.left -= 1
         return self.producer.get(atom) if type(atom) is not Literal and self.left >= 0 else None
 
-    def _compute_bands(self, atom: Atom, wanted: bool, place: "_MaskPosition") -> Bands:
+    def _compute_bands(self, atom: Atom, wanted: bool, place: "_MaskIndex") -> Bands:
         eqn = self._maker(atom)
         if eqn is None:
             return {}
@@ -119,7 +120,7 @@ class _Masks:
         return {} if inner is None else self._compute_bands(operands[0], wanted, inner)
 
     def _bands_of_comparison(
-        self, a: Atom, b: Atom, low: int, high: int, place: "_MaskPosition"
+        self, a: Atom, b: Atom, low: int, high: int, place: "_MaskIndex"
     ) -> Bands:
         """Return the bands of positions where low <= a - b <= high."""
         x, y = (self._position(operand, place.of(operand)) for operand in (a, b))
@@ -136,7 +137,7 @@ class _Masks:
         )
         return {(r, c): (max(low, -MOST), min(high, MOST))}
 
-    def _position(self, atom: Atom, place: "_MaskPosition") -> Form | None:
+    def _position(self, atom: Atom, place: "_MaskIndex") -> Form | None:
         """Return an integer value as an affine form of indices; None if a step may overflow its type or is not affine."""
         if not is_native_integer(atom.aval.dtype):
             return None
@@ -146,7 +147,7 @@ class _Masks:
         form = None if eqn is None else self._form(eqn, place)
         return form if form is not None and place.fits(form, np.iinfo(atom.aval.dtype)) else None
 
-    def _form(self, eqn: Eqn, place: "_MaskPosition") -> Form | None:
+    def _form(self, eqn: Eqn, place: "_MaskIndex") -> Form | None:
         """Return the result of an equation as an affine form of indices, regardless of overflow; None if it is not affine."""
         operation = computes(eqn)
         if moves(eqn) == "iota":
@@ -162,17 +163,17 @@ class _Masks:
         return None if inner is None else self._position(eqn.invars[0], inner)
 
 
-class _MaskPosition:
+class _MaskIndex:
     """The index of an examined value, as affine forms of the indices of the mask. `shape` is the mask's shape."""
 
     def __init__(self, index: Sequence[Form], shape: tuple[int, ...]) -> None:
         self.index, self.shape = index, shape
 
-    def of(self, operand: Atom) -> "_MaskPosition":
+    def of(self, operand: Atom) -> "_MaskIndex":
         """Return the index of an operand of an elementwise op: the same index, or the empty index of a scalar."""
-        return self if operand.aval.shape else _MaskPosition((), self.shape)
+        return self if operand.aval.shape else _MaskIndex((), self.shape)
 
-    def through(self, eqn: Eqn) -> "_MaskPosition | None":
+    def through(self, eqn: Eqn) -> "_MaskIndex | None":
         """Return the index in the operand of a layout op; None if the equation is no affine view."""
         view = view_of(eqn)
         if view is None or None in view.maps:
@@ -183,7 +184,7 @@ class _MaskPosition:
             for d, coefficient in terms:
                 form = _sum(form, self.index[d], coefficient)
             index.append(form)
-        return _MaskPosition(index, self.shape)
+        return _MaskIndex(index, self.shape)
 
     def fits(self, form: Form, limits: np.iinfo) -> bool:
         terms, constant = form

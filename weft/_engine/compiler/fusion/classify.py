@@ -17,7 +17,7 @@ from weft._engine.core.primitive import (
     SliceOp,
     has_rule,
 )
-from weft._engine.ir.build import KERNEL_DTYPES, Builder
+from weft._engine.ir.build import KERNEL_DTYPES, LoopsBuilder
 from weft._engine.ir.jaxpr import Eqn, Literal
 from weft._engine.ir.loops import Const, Expr
 from weft._engine.ir.rewrite import params_key
@@ -239,12 +239,14 @@ def merge_adjacent_dims(entries: list[tuple]) -> list[tuple]:
     return out
 
 
-def flat_index(b: Builder, index: Iterable, strides: Iterable[int], first: Expr | int = 0) -> Expr:
+def flat_index(
+    b: LoopsBuilder, index: Iterable, strides: Iterable[int], first: Expr | int = 0
+) -> Expr:
     """Return the flat index of the element at `index` of an array with the given strides that begins at element `first`."""
     return b.linear([(first, 1), *zip(index, strides)])
 
 
-def index_variables(b: Builder, shape: tuple[int, ...]) -> list[Expr]:
+def index_variables(b: LoopsBuilder, shape: tuple[int, ...]) -> list[Expr]:
     """Return the loop variable of each dim; zero for dims of size 1."""
     return [b.const(0, "i64") if n == 1 else b.index(f"i{d}", n, d) for d, n in enumerate(shape)]
 
@@ -284,7 +286,7 @@ def view_of(eqn: Eqn) -> View | None:
 class _ReadRecorder:
     """A stand-in for the operand of a lower rule that records the index of each element read."""
 
-    def __init__(self, b: Builder) -> None:
+    def __init__(self, b: LoopsBuilder) -> None:
         self.mark = b.ref("operand", "i64")
         self.reads: list[tuple[tuple[Expr | int, ...], Expr | None]] = []
 
@@ -304,7 +306,7 @@ class _ReadRecorder:
 def _probe(eqn: Eqn, operand: ShapedArray, result: ShapedArray) -> View | None:
     if operand.size == 0 or result.size == 0 or operand.dtype != result.dtype:
         return None
-    b = Builder()
+    b = LoopsBuilder()
     index = tuple(
         b.const(0, "i64") if n == 1 else b.index(f"i{d}", n) for d, n in enumerate(result.shape)
     )
@@ -324,7 +326,7 @@ def _probe(eqn: Eqn, operand: ShapedArray, result: ShapedArray) -> View | None:
 
 
 def _index_map(
-    b: Builder, index: Expr | int, of_dim: dict[int, int]
+    b: LoopsBuilder, index: Expr | int, of_dim: dict[int, int]
 ) -> tuple[int, tuple[tuple[int, int], ...]] | None:
     """Return an index as a constant and (result dim, coefficient) pairs; None if it is not affine in result dims."""
     form = ({}, index) if isinstance(index, int) else b.affine(index)

@@ -65,7 +65,7 @@ Alignment = str | tuple[int | None, ...]
 _MOST_COST = 1 << 30
 
 
-class Use(NamedTuple):
+class FusionUse(NamedTuple):
     """The read of an operand by an equation, as the input of fusion rules.
 
     `view`: the address map if the equation only moves elements. `pointwise`: each element of the result reads the element at its
@@ -221,7 +221,7 @@ class FusionGraph:
                 its_alignment = self._align_to_domain(eqn, atom, view, pointwise)
                 if domain is not None and (domain, alignment) != (its_domain, its_alignment):
                     its_alignment = None
-                use = Use(
+                use = FusionUse(
                     self, eqn, atom, view, pointwise, its_alignment, in_domain, costs.dilated_cost
                 )
                 if decide(self.rules, use):
@@ -365,7 +365,7 @@ class FusionGraph:
             alignment = (
                 WHOLE if self.domain.get(atom) == domain and self.alignment[atom] == WHOLE else None
             )
-            if decide(self.rules, Use(self, eqn, atom, None, False, alignment, True, 0)):
+            if decide(self.rules, FusionUse(self, eqn, atom, None, False, alignment, True, 0)):
                 operand = self.costs[atom]
                 depth = self.depth[atom]
                 costs = ComputeCost(20 + operand.cost, 1, operand.inlined + 1)

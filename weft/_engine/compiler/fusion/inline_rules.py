@@ -1,6 +1,6 @@
 """Inline rules: the rules that decide whether a kernel computes an operand itself or loads it.
 
-In:   a `graph.Use`: an equation, and an operand with a producer.
+In:   a `graph.FusionUse`: an equation, and an operand with a producer.
 Out:  `INLINE_RULES`: the first rule that applies decides whether the equation computes the operand in its own kernel. Other
       operands are stored, and the equation runs in a later kernel.
 Laws: a rule depends on kinds and costs, never on names of operations. To add a rule, see `docs/adding-a-fusion-rule.md`.
@@ -23,7 +23,7 @@ from weft._engine.compiler.fusion.graph import (
     LONGEST_CHAIN,
     MOST_SPREAD,
     FusionRule,
-    Use,
+    FusionUse,
 )
 from weft._engine.compiler.fusion.reduction_domain import is_trailing, reduced_dims
 from weft._engine.compiler.fusion.window_analysis import WIDEST_WINDOW
@@ -41,11 +41,11 @@ _LARGEST_CODE = 384
 _ONCE_PER_ROW_COLUMNS = 16
 
 
-def _reduces(use: Use) -> bool:
+def _reduces(use: FusionUse) -> bool:
     return lowering_kind(use.eqn) is LoweringKind.REDUCE
 
 
-def _reduces_stored_columns(use: Use) -> bool:
+def _reduces_stored_columns(use: FusionUse) -> bool:
     graph, shape, axes = (
         use.graph,
         use.operand.aval.shape,
@@ -64,11 +64,11 @@ def _reduces_stored_columns(use: Use) -> bool:
     )
 
 
-def _is_expensive(use: Use) -> bool:
+def _is_expensive(use: FusionUse) -> bool:
     return use.graph.costs[use.operand].cost >= EXPENSIVE
 
 
-def _repeats_little_work(use: Use) -> bool:
+def _repeats_little_work(use: FusionUse) -> bool:
     """Return whether a view repeats little work: it shows no element twice, repeats a cheap value, or repeats one element per row."""
     out, size = use.eqn.outvars[0].aval, use.operand.aval.size
     strides = () if use.view is None else use.view.strides
@@ -83,12 +83,12 @@ def _repeats_little_work(use: Use) -> bool:
     )
 
 
-def _is_long_when_dilated(use: Use) -> bool:
+def _is_long_when_dilated(use: FusionUse) -> bool:
     cost = use.graph.costs[use.operand].dilated_cost
     return use.dilated_cost + cost > _MOST_SPREAD_SUM or (use.in_domain and cost >= EXPENSIVE)
 
 
-def _is_narrow_window(use: Use) -> bool:
+def _is_narrow_window(use: FusionUse) -> bool:
     graph, operand = use.graph, use.operand
     return (
         dilation_of(use.eqn) > 1
@@ -97,7 +97,7 @@ def _is_narrow_window(use: Use) -> bool:
     )
 
 
-def _is_cheap_part_of_rows(use: Use) -> bool:
+def _is_cheap_part_of_rows(use: FusionUse) -> bool:
     return (
         joins_rows(use.eqn)
         and use.eqn.outvars[0] not in use.graph.reduction_inputs
@@ -105,13 +105,13 @@ def _is_cheap_part_of_rows(use: Use) -> bool:
     )
 
 
-def _has_much_code(use: Use) -> bool:
+def _has_much_code(use: FusionUse) -> bool:
     """Return whether the code of an operand is too large. The operand's cost, an upper bound, is tested first because it is cached."""
     limit, operand = _LARGEST_CODE, use.operand
     return use.graph.costs[operand].cost >= limit and use.graph.code_size(operand) >= limit
 
 
-def _joins_many(use: Use) -> bool:
+def _joins_many(use: FusionUse) -> bool:
     """Return whether inlining a concatenation into another would concatenate too many operands."""
     producer = use.graph.producer[use.operand]
     return (
@@ -120,7 +120,7 @@ def _joins_many(use: Use) -> bool:
     )
 
 
-def _repeats_work(use: Use) -> bool:
+def _repeats_work(use: FusionUse) -> bool:
     """Return whether elements of a costly or gathered operand may be read more than once."""
     each_once = (
         isinstance(use.eqn.primitive, MovementOp)

@@ -67,7 +67,7 @@ _SIDES = (
 
 
 @record
-class Stage:
+class FftStage:
     """One native step: `rows` x `n` x `inner` numbers, transformed along `n`, from buffer `source` to buffer `out`.
 
     A step of a convolution also has its `part` of the convolution and the `factors` to multiply by."""
@@ -79,14 +79,14 @@ class Stage:
     source: int
     out: int
     part: tuple[int, int, int, int, bool, bool] | None = None
-    factors: fft.Factors | None = None
+    factors: fft.FftFactors | None = None
 
     def nbytes(self, part: np.dtype) -> int:
         """Return the size in bytes of the step's result in a temporary buffer; `part` is the dtype of real parts."""
         return 2 * self.rows * self.n * self.inner * part.itemsize
 
 
-def steps_of(eqn: Eqn) -> list[Stage] | None:
+def steps_of(eqn: Eqn) -> list[FftStage] | None:
     """Return the native steps of a transform in order, or None if SciPy's FFT is faster."""
     lengths = eqn.params["fft_lengths"]
     out = eqn.outvars[0].aval
@@ -100,7 +100,7 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     if (
         lengths[-1] == 1
         or is_matrix_convolution(rows, *lengths)
-        or any(fft.longest(n) > _FFT_LONGEST for n in lengths)
+        or any(fft.max_points(n) > _FFT_LONGEST for n in lengths)
     ):
         return None
     return _dim_by_dim(eqn, rows)
@@ -116,28 +116,28 @@ def _is_complex_row(eqn: Eqn) -> bool:
     return to_complex and dtypes.is_complex(eqn.invars[0].aval.dtype)
 
 
-def _plan_long_rows(row: int, column: int, rows: int, inverse: bool) -> list[Stage]:
+def _plan_long_rows(row: int, column: int, rows: int, inverse: bool) -> list[FftStage]:
     """Return the steps that transform each of a few long rows as a matrix: its columns, then its rows."""
     down, first, cross = (
         ("undown", "inverse", "uncross") if inverse else ("down", "forward", "cross")
     )
     return [
-        Stage(down if row == column else first, column, rows, row, OPERAND, 2),
-        Stage(cross, row, rows, column, 2, RESULT),
+        FftStage(down if row == column else first, column, rows, row, OPERAND, 2),
+        FftStage(cross, row, rows, column, 2, RESULT),
     ]
 
 
-def _plan_convolution(eqn: Eqn, rows: int) -> list[Stage] | None:
+def _plan_convolution(eqn: Eqn, rows: int) -> list[FftStage] | None:
     """Return the steps that transform a few rows by convolutions as matrices; None if the rows are too long."""
     (operand,), (result,) = eqn.invars, eqn.outvars
     in_length, out_length = operand.aval.shape[-1], result.aval.shape[-1]
-    sides = matrix(in_length + out_length - 1)
+    sides = convolution_matrix_sides(in_length + out_length - 1)
     part = dtypes.to_real_dtype(result.aval.dtype)
     (n,) = eqn.params["fft_lengths"]
     return sides and convolution(n, rows, in_length, out_length, *sides, _is_inverse(eqn), part)
 
 
-def _dim_by_dim(eqn: Eqn, rows: int) -> list[Stage] | None:
+def _dim_by_dim(eqn: Eqn, rows: int) -> list[FftStage] | None:
     """Return a step per dim, the last dim first, or last if the results are real; None if a dim is too long."""
     kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
     (operand,), (result,) = eqn.invars, eqn.outvars
@@ -161,14 +161,14 @@ def _dim_by_dim(eqn: Eqn, rows: int) -> list[Stage] | None:
         dims.reverse()
     places = [OPERAND, *[2 if to_real else RESULT] * (len(dims) - 1), RESULT]
     return [
-        Stage(name, n, many, inner, places[i], places[i + 1])
+        FftStage(name, n, many, inner, places[i], places[i + 1])
         for i, (name, n, many, inner) in enumerate(dims)
     ]
 
 
 def convolution(
     n: int, rows: int, taken: int, given: int, column: int, row: int, inverse: bool, part: np.dtype
-) -> list[Stage]:
+) -> list[FftStage]:
     """Return the steps that transform a few rows by convolutions: the columns and rows of a matrix, twice."""
     whole = column * row
     before, between, after = _products(
@@ -178,14 +178,16 @@ def convolution(
     down: tuple[FftKind, int, int, int] = (kind, column, rows, row)
     cross: tuple[FftKind, int, int, int] = ("cross", row, rows, column)
     return [
-        Stage(*down, OPERAND, 2, (taken, whole, -(-taken // row), 0, not inverse, False), before),
-        Stage(*cross, 2, 3, (whole, whole, 0, row, False, True), between),
-        Stage(*down, 3, 3, (whole, whole, 0, 0, False, False), between),
-        Stage(*cross, 3, RESULT, (whole, given, 0, -(-given // column), False, inverse), after),
+        FftStage(
+            *down, OPERAND, 2, (taken, whole, -(-taken // row), 0, not inverse, False), before
+        ),
+        FftStage(*cross, 2, 3, (whole, whole, 0, row, False, True), between),
+        FftStage(*down, 3, 3, (whole, whole, 0, 0, False, False), between),
+        FftStage(*cross, 3, RESULT, (whole, given, 0, -(-given // column), False, inverse), after),
     ]
 
 
-_products = functools.lru_cache(16)(fft.products)
+_products = functools.lru_cache(16)(fft.convolution_factors)
 
 
 def _are_few(rows: int, n: int) -> bool:
@@ -199,12 +201,12 @@ def is_matrix_convolution(rows: int, n: int, *others: int) -> bool:
 
 
 @functools.cache
-def matrix(n: int) -> tuple[int, int] | None:
+def convolution_matrix_sides(n: int) -> tuple[int, int] | None:
     """Return the lengths of the columns and the rows of a matrix in which n numbers are convolved; None if n is too large.
 
     Columns and rows together have at most two different radices because LLVM takes milliseconds for each.
 
-    >>> matrix(2017), matrix(8197), matrix(10 ** 6)
+    >>> convolution_matrix_sides(2017), convolution_matrix_sides(8197), convolution_matrix_sides(10 ** 6)
     ((32, 64), (96, 96), None)
     """
     if n > FFT_CONVOLVED_TO:
@@ -238,7 +240,7 @@ def _columns(n: int) -> int:
     return min(lengths, key=lambda m: abs(math.log(m * m / n)), default=0)
 
 
-def tables(stage: Stage, part: np.dtype) -> fft.Factors:
+def tables(stage: FftStage, part: np.dtype) -> fft.FftFactors:
     """Return the factors of a step; equal factors are one constant of a program."""
     return _tables(stage.kind, stage.n, stage.inner if fft.is_crossed(stage.kind) else 1, part)
 

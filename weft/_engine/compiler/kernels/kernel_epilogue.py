@@ -17,7 +17,7 @@ from weft._engine.compiler.loops.loop_nest import BuiltKernel
 from weft._engine.compiler.lowering.let_placement import Emitter
 from weft._engine.compiler.lowering.lower import GroupLowering, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
-from weft._engine.ir.build import Builder, type_name
+from weft._engine.ir.build import LoopsBuilder, type_name
 from weft._engine.ir.jaxpr import Var
 from weft._engine.ir.loops import Buf, Expr, Load, LoopKind, LoopsKernel, StoreElement
 from weft._engine.ir.program import PLACE
@@ -78,7 +78,7 @@ class EpilogueLowering(GroupLowering):
                 )
             )
             at.append(flat_index(self.b, index, row_major(root.aval.shape)))
-        b = Builder()
+        b = LoopsBuilder()
         word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
         r, c = b.index("r", None, 1), b.index("c", None, 2)
         mapping = {

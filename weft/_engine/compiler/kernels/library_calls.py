@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weft._engine.compiler.fusion.classify import merge_adjacent_dims, row_major
 from weft._engine.compiler.lowering.let_placement import Emitter
 from weft._engine.core.primitive import CallbackOp
-from weft._engine.ir.build import HALVES, Builder, type_name
+from weft._engine.ir.build import HALVES, LoopsBuilder, type_name
 from weft._engine.ir.jaxpr import Eqn, Literal
 from weft._engine.ir.loops import Buf, Expr, LoopKind, LoopsKernel, Prefetch, StoreElement
 from weft._engine.ir.program import BufRef, Gemm
@@ -31,7 +31,7 @@ def update_kernel(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel that writes the window of a dynamic_update_slice into a buffer with the operand's values, and the
     numbers of the operands that it reads."""
     operand, update, *starts = eqn.invars
-    b = Builder()
+    b = LoopsBuilder()
     stored = type_name(operand.aval.dtype)
     bufs, reads = [Buf("x0", stored, update.aval.size)], [1]
     shape, window = operand.aval.shape, update.aval.shape
@@ -68,7 +68,7 @@ def update_kernel(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
 
 
 def loops_around(
-    b: Builder, names: list[str], extents: list, kinds: list[LoopKind], body: Callable
+    b: LoopsBuilder, names: list[str], extents: list, kinds: list[LoopKind], body: Callable
 ) -> tuple:
     """Return nested loops around the prefetches and stores of `body`; each expression is computed at the outermost possible level."""
     emit = Emitter(b)
@@ -173,7 +173,7 @@ class Contraction:
         ]
         inner = [(a_shape[x], a_strides[x], b_strides[y]) for x, y in zip(a_contract, b_contract)]
         inner.sort(key=lambda e: -e[1])
-        k, self.outer_k = _main(merge_adjacent_dims(inner))
+        k, self.outer_k = _split_largest(merge_adjacent_dims(inner))
         m, more_m = _even_run(merge_adjacent_dims(rows))
         n_, more_n = _even_run(merge_adjacent_dims(cols))
         self.batch = _merge_batch_dims(batch, more_m, more_n)
@@ -211,7 +211,7 @@ class Contraction:
         self.outer_k = tuple((e, b, a) for e, a, b in self.outer_k)
 
 
-def build_grouped_step(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) -> Gemm:
+def grouped_gemm_step(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) -> Gemm:
     """Return the step of a grouped_dot, with placeholders for its buffers."""
     lhs, rhs, first, _ = (a.aval for a in eqn.invars)
     out, here = eqn.outvars[0].aval, BufRef(0)
@@ -274,7 +274,7 @@ def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
     return best, [entry for run in runs if run is not best for entry in run]
 
 
-def _main(entries: list[tuple]) -> tuple[tuple, tuple]:
+def _split_largest(entries: list[tuple]) -> tuple[tuple, tuple]:
     """Return the entry of the largest extent, and the others."""
     if not entries:
         return (1, 0, 0), ()

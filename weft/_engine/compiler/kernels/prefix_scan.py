@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft._engine.compiler.lowering.lower import combining_operation
-from weft._engine.ir.build import HALVES, Builder, type_name
+from weft._engine.ir.build import HALVES, LoopsBuilder, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.loops import (
     ITEMSIZE,
@@ -61,7 +61,7 @@ _SCAN_STRETCH_BYTES = 1 << 21
 _SCAN_SPLIT_FROM = 1 << 18
 
 
-Combine = Callable[[Builder, Sequence[Expr], Sequence[Expr]], list[Expr]]
+Combine = Callable[[LoopsBuilder, Sequence[Expr], Sequence[Expr]], list[Expr]]
 
 
 def prefix_scan_of(eqn: Eqn) -> PrefixScan:
@@ -92,7 +92,7 @@ def _of_op(op: str) -> Combine:
 def _of_program(program: Jaxpr) -> Combine:
     """Return a combination that applies a program of scalars by the lower rules of its ops."""
 
-    def combine(b: Builder, earlier: Sequence[Expr], later: Sequence[Expr]) -> list[Expr]:
+    def combine(b: LoopsBuilder, earlier: Sequence[Expr], later: Sequence[Expr]) -> list[Expr]:
         env: dict[Var, Expr] = dict(zip(program.invars, (*earlier, *later)))
 
         def read(atom: Atom) -> Expr:
@@ -196,7 +196,7 @@ class PrefixScan:
 
 class _PrefixScanWriter:
     def __init__(self, run: PrefixScan):
-        self.run, self.b = run, Builder()
+        self.run, self.b = run, LoopsBuilder()
         self.count = len(run.types)
         self.strip = run.inner >= _SCAN_REGISTER_VALUES
         self.streaming = [nbytes >= MODEL.stream_bytes for nbytes in run.nbytes]
@@ -366,7 +366,7 @@ class _PrefixScanWriter:
             for i, value in enumerate(values)
         ]
 
-    def start_prefixes(self, values: Sequence[Expr]) -> list[Stmt]:
+    def store_first(self, values: Sequence[Expr]) -> list[Stmt]:
         """Return the stores of the first prefixes if these are the first elements; otherwise none."""
         return (
             self.stored(self.at(self.b.const(0, "i64")), values)
@@ -374,7 +374,7 @@ class _PrefixScanWriter:
             else []
         )
 
-    def store_block_total(self, values: Sequence[Expr]) -> list[Stmt]:
+    def store_last(self, values: Sequence[Expr]) -> list[Stmt]:
         """Return the stores of a block's last prefix, or of its total, for other tasks."""
         if self.run.blocks == 1:
             return []
@@ -421,7 +421,7 @@ class _PrefixScanWriter:
             )
             initial = self.joined(priors)
         body += [Init(acc.name, value) for acc, value in zip(accs, initial)]
-        body += self.start_prefixes(accs)
+        body += self.store_first(accs)
         prefetched = self.at(b.iadd(k, run.segment_blocks * run.block))  # of the next segment
         coming = (
             [Prefetch(f"x{i}", prefetched) for i in range(self.count)]
@@ -436,7 +436,7 @@ class _PrefixScanWriter:
                 LoopKind.SERIAL if run.inner > 1 else LoopKind.VECTOR,
             )
         )
-        body += self.store_block_total(accs)
+        body += self.store_last(accs)
         return (
             (For("j", run.inner, tuple(body), LoopKind.VECTOR),) if run.inner > 1 else tuple(body)
         )
@@ -466,16 +466,16 @@ class _PrefixScanWriter:
             [*coming, *(self.stored(self.at(k), names) if self.stores else ())],
         )
         if self.begin is None:
-            body = [keep(self.first(), self.start_prefixes(names))]
+            body = [keep(self.first(), self.store_first(names))]
         else:
             base, count, totals = self.before(self.begin)
             body = [keep(base, []), For("c", count, (keep(run.combine(b, running, totals), []),))]
             body += (
                 []
                 if run.neutral is not None
-                else [keep(self.joined(running), self.start_prefixes(names))]
+                else [keep(self.joined(running), self.store_first(names))]
             )
         body.append(For("k", steps, (step,)))
         if run.blocks > 1:
-            body.append(For("j", extent, tuple(self.store_block_total(running)), LoopKind.VECTOR))
+            body.append(For("j", extent, tuple(self.store_last(running)), LoopKind.VECTOR))
         return tuple(body)

@@ -1,7 +1,7 @@
 """Scatters into few elements by privatization: each private table accumulates a share of the updates; the tables are then combined.
 
 In:   a scatter of single elements with many more updates than elements of the operand, and the strides of its updates.
-Out:  two kernels: `into_tables` with a task per table, and `combine_tables`.
+Out:  two kernels: `table_kernel` with a task per table, and `combine_kernel`.
 Laws: the order in which updates are combined follows from the shapes, not from the number of threads.
 
 Positions of a block of updates are computed in vectors; positions out of bounds map to one extra element. Each update is then a
@@ -93,7 +93,7 @@ def table_bytes(eqn: Eqn) -> int:
     return _TABLE_TASKS * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
 
 
-def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
+def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
     """Return the kernel from indices and updates to the first table of each task, and the numbers of the operands that it reads."""
     s, combine = Scatter(eqn, update_strides), _combine_of(eqn)
     b, n, (apart, copies) = s.b, math.prod(s.shape), _layout(eqn)
@@ -110,7 +110,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel,
     left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), SCATTER_BLOCK)
     k = b.index("k", SCATTER_BLOCK, 2)
     place, inside = s.place(index(b.iadd(start, k)), read_indices)
-    mine = s.in_range(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
+    mine = s.owns(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
     find = StoreElement(
         "places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32"))
     )
@@ -159,7 +159,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel,
                     StoreElement(
                         "y0",
                         b.iadd(table, j),
-                        _combine_pairwise(s, combine, "y0", b.iadd(table, j), copies, apart),
+                        _combine_tables(s, combine, "y0", b.iadd(table, j), copies, apart),
                     ),
                 ),
                 LoopKind.VECTOR,
@@ -173,7 +173,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel,
     return LoopsKernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
 
 
-def combine_tables(eqn: Eqn) -> LoopsKernel:
+def combine_kernel(eqn: Eqn) -> LoopsKernel:
     """Return the kernel that combines the first tables of all tasks into a buffer with the operand's values."""
     s, (apart, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
     j, combine = s.b.index("j", s.operand.size), _combine_of(eqn)
@@ -182,14 +182,14 @@ def combine_tables(eqn: Eqn) -> LoopsKernel:
         Buf("y0", s.stored, s.operand.size, "inout"),
     )
     stored = StoreElement(
-        "y0", j, _combine_pairwise(s, combine, "x0", j, _TABLE_TASKS, copies * apart), None, combine
+        "y0", j, _combine_tables(s, combine, "x0", j, _TABLE_TASKS, copies * apart), None, combine
     )
     return LoopsKernel(
         bufs, (For("j", s.operand.size, (stored,), LoopKind.VECTOR),), name="combined_tables"
     )
 
 
-def _combine_pairwise(s: Scatter, combine: str, buf: str, at: Expr, count: int, apart: int) -> Expr:
+def _combine_tables(s: Scatter, combine: str, buf: str, at: Expr, count: int, apart: int) -> Expr:
     """Return the element at `at` of `count` tables, combined pairwise."""
     b = s.b
     terms = [b.load(buf, b.iadd(at, i * apart), s.stored) for i in range(count)]

@@ -2,11 +2,11 @@
 
 In:   a scatter equation, and the strides of its updates.
 Out:  kernels. All apply the updates of one position in order, except for the second:
-      - sequentially (`in_order`), parallel over the columns of wide windows;
+      - sequentially (`sequential_kernel`), parallel over the columns of wide windows;
       - few positions: private tables (`compiler.kernels.privatized_scatter`), in an order that does not depend on threads;
-      - single elements into many positions, and rows into rows (`build_owner_kernel`): each task owns a range of positions and applies
+      - single elements into many positions, and rows into rows (`owned_ranges_kernel`): each task owns a range of positions and applies
         the updates of that range;
-      - windows that are rows of the operand (`sort_by_row`, `row_by_row`): updates are sorted by row, then every row is
+      - windows that are rows of the operand (`sort_updates_kernel`, `row_by_row`): updates are sorted by row, then every row is
         read, combined and written once, without copying the operand first.
 """
 
@@ -28,7 +28,7 @@ from weft._engine.compiler.loops.prefetch import (
 )
 from weft._engine.compiler.lowering.let_placement import Emitter
 from weft._engine.compiler.lowering.lower import combining_operation
-from weft._engine.ir.build import HALVES, Builder, type_name
+from weft._engine.ir.build import HALVES, LoopsBuilder, type_name
 from weft._engine.ir.jaxpr import Eqn, Literal
 from weft._engine.ir.loops import (
     ITEMSIZE,
@@ -78,7 +78,7 @@ class Scatter:
     """The common parts of the kernels of one scatter: buffers, positions of updates, and their combination."""
 
     def __init__(self, eqn: Eqn, update_strides: tuple[int, ...]):
-        self.eqn, self.b = eqn, Builder()
+        self.eqn, self.b = eqn, LoopsBuilder()
         operand, _, updates = (a.aval for a in eqn.invars)
         self.operand, self.shape = operand, updates.shape
         self.bufs: list[Buf] = []
@@ -118,7 +118,7 @@ class Scatter:
         )
         return flat_index(self.b, position, row_major(self.operand.shape)), inside
 
-    def in_range(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
+    def owns(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
         """Return the condition that a position is one of the `count` positions from `first` on, and in bounds."""
         owned = _between(self.b, place, first, count)
         # with one dim, the range implies the bounds
@@ -137,7 +137,7 @@ class Scatter:
         return StoreElement("y0", target, b.stored(value, stored), inside, self.combine), True
 
 
-def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
+def sequential_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel that combines the updates in order into a buffer with the operand's values, and the numbers of the operands
     that it reads. Positions may be equal."""
     s = Scatter(eqn, update_strides)
@@ -233,7 +233,7 @@ def has_owners(eqn: Eqn) -> bool:
     )
 
 
-def build_owner_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
+def owned_ranges_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel in which each task owns a range of positions, and the numbers of the operands that it reads.
 
     A task collects the numbers of its own updates, block by block, and combines these in order."""
@@ -254,7 +254,7 @@ def build_owner_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Loops
     start = b.imul(b.index("block", -(-n // SCATTER_BLOCK), 1), SCATTER_BLOCK)
     number = b.iadd(start, b.index("k", SCATTER_BLOCK, 2))
     place, inside = s.place(index(number, {}), read_indices)
-    mine = s.in_range(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
+    mine = s.owns(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
     extent = SCATTER_BLOCK if n % SCATTER_BLOCK == 0 else b.imin(b.isub(n, start), SCATTER_BLOCK)
     find = For(
         "k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), LoopKind.VECTOR
@@ -310,7 +310,7 @@ def _loop_over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
     return tuple(emit.scopes[1].body)
 
 
-def _between(b: Builder, place: Expr, first: Expr, count: Expr) -> Expr:
+def _between(b: LoopsBuilder, place: Expr, first: Expr, count: Expr) -> Expr:
     """Return the condition `first <= place < first + count`, computed in 32 bits if the differences fit."""
     low, high = b.range(place)
     if (
@@ -366,7 +366,7 @@ def has_rows(eqn: Eqn, in_place: bool) -> bool:
     )
 
 
-def sort_by_row(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
+def sort_updates_kernel(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
     """Return a kernel that sorts the updates in bounds by row: its results are the end of each row's updates, and the numbers of the
     updates. Also return the numbers of the operands that it reads."""
     width, s = row_width(eqn), Scatter(eqn, row_major(eqn.invars[2].aval.shape))
@@ -417,7 +417,7 @@ def sort_by_row(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
 
 
 def row_by_row(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
-    """Return the kernel from the updates, the operand and the results of `sort_by_row` to the result, and the numbers of the
+    """Return the kernel from the updates, the operand and the results of `sort_updates_kernel` to the result, and the numbers of the
     operands that it reads before the latter."""
     s = Scatter(eqn, update_strides)
     kernel = _RowByRow(s, row_width(eqn)).kernel()

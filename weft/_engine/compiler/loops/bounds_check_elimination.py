@@ -18,7 +18,7 @@ from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.loops import Expr, Load
 
 
-def find_guarded_loads(nest: LoopNest) -> list[tuple[Load, Access]]:
+def guarded_loads(nest: LoopNest) -> list[tuple[Load, Access]]:
     """Return the guarded loads if some are strided or read one element under several guards; otherwise an empty list.
 
     A load that does not vary over the vector loop keeps its guard: it runs before the loop, even where that has no iterations."""
@@ -47,7 +47,7 @@ def remove_guard(nest: LoopNest, load: Load, at: Substitution) -> Expr:
     return nest.b.select(at(load.guard), x, nest.b.const(0, load.type))
 
 
-def are_in_bounds(
+def in_bounds_condition(
     nest: LoopNest,
     found: list[tuple[Load, Access]],
     where: dict[int, Expr],

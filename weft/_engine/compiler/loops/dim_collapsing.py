@@ -9,10 +9,10 @@ Out:  the same code over the collapsed dim: a comparison of the outer index with
 from __future__ import annotations
 
 from weft._engine.compiler.fusion.classify import SPLIT_FROM_BYTES, SPLIT_SEGMENT
-from weft._engine.compiler.loops.loop_splitting import OPEN, split_comparison
+from weft._engine.compiler.loops.loop_splitting import OPEN, comparison_range
 from weft._engine.compiler.lowering.lower import LoweredGroup, Output, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
-from weft._engine.ir.build import Builder
+from weft._engine.ir.build import LoopsBuilder
 from weft._engine.ir.loops import Expr, Index, Load
 from weft._engine.util.record import record, replace
 
@@ -55,7 +55,7 @@ class _IndexComparison:
     below: int
     holds: bool
 
-    def of_rows(self, b: Builder, joint: Expr, n: int) -> Expr:
+    def on_joint_index(self, b: LoopsBuilder, joint: Expr, n: int) -> Expr:
         """Return the same comparison of the joint index, where the inner dim has `n` elements."""
         if self.below == OPEN:
             inside = b.icmp("le", self.first * n, joint)
@@ -72,7 +72,7 @@ def _comparisons(low: LoweredGroup, outer: int) -> list[_IndexComparison]:
         return []
     comparisons = []
     for x in reachable([x.guard for x in exprs if type(x) is Load and x.guard is not None]):
-        held = split_comparison(low.builder, x, low.vars[outer])
+        held = comparison_range(low.builder, x, low.vars[outer])
         if held is not None and not held[0]:
             comparisons.append(_IndexComparison(id(x), *held[1]))
     return comparisons
@@ -82,7 +82,7 @@ def _collapse(
     low: LoweredGroup, outer: int, inner: int, comparisons: list[_IndexComparison]
 ) -> LoweredGroup:
     """Return the code over the joint dim; unchanged if it uses the outer or the inner index separately."""
-    b, n = Builder(), low.shape[inner]
+    b, n = LoopsBuilder(), low.shape[inner]
     total = low.shape[outer] * n
     joint = b.index(f"i{inner}", total, inner)
     mapping: dict[int, Expr] = {
@@ -90,7 +90,7 @@ def _collapse(
     }
     alone = b.idiv(joint, n), b.irem(joint, n)
     mapping |= {id(low.vars[outer]): alone[0], id(low.vars[inner]): alone[1]}
-    mapping |= {c.key: c.of_rows(b, joint, n) for c in comparisons}
+    mapping |= {c.key: c.on_joint_index(b, joint, n) for c in comparisons}
     substitute = Substitution(low.builder, b, mapping)
     outputs: list[Output] = [
         replace(out, index=substitute(out.index), value=substitute(out.value))

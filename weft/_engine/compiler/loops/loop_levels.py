@@ -17,7 +17,7 @@ from collections.abc import Callable
 from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, LoopDim, cost_of
 from weft._engine.compiler.lowering.let_placement import Emitter
 from weft._engine.compiler.lowering.lower import LoweredGroup, LoweredReduction, Output, reachable
-from weft._engine.ir.build import Builder
+from weft._engine.ir.build import LoopsBuilder
 from weft._engine.ir.loops import Buf, Const, Expr, Interleave, LoopKind, StoreElement
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import field, record, replace
@@ -91,7 +91,7 @@ class LoopNest:
         self.lengths = {low.names[v]: v.aval.size for v in low.leaves}
         self.dims = self._collapse()
         self.vector = next((dim for dim in self.dims if along in dim.dims), None) or self._vector()
-        self.b = b = Builder()
+        self.b = b = LoopsBuilder()
         self.emit = Emitter(b)
         self.scratch: list[Buf] = []
         self.staged: dict[int, Expr] = {}  # replacements of loads by reads of scratch

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from weft._engine.compiler.fusion.classify import SPLIT_FROM_BYTES, flat_index, row_major
 from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, LoopDim
 from weft._engine.compiler.loops.bounds_check_elimination import (
-    are_in_bounds,
-    find_guarded_loads,
+    guarded_loads,
+    in_bounds_condition,
     remove_guard,
 )
 from weft._engine.compiler.loops.dim_collapsing import collapse_inner_dims
@@ -26,13 +26,18 @@ from weft._engine.compiler.loops.loop_levels import (
     LoopPass,
     segment_length,
 )
-from weft._engine.compiler.loops.loop_splitting import Segment, Splits, segments_of, splits_of
+from weft._engine.compiler.loops.loop_splitting import (
+    Segment,
+    Splits,
+    find_splits,
+    split_into_segments,
+)
 from weft._engine.compiler.loops.outer_reduction import outer_reduction_of
 from weft._engine.compiler.loops.prefetch import (
     between_passes,
-    irregular_rows,
-    prefetch_gathers,
-    streams,
+    prefetch_gather,
+    prefetch_irregular_rows,
+    prefetch_streams,
 )
 from weft._engine.compiler.loops.transpose_tiling import TILE_STREAM_BYTES, transpose_tiling_of
 from weft._engine.compiler.loops.unroll_by_residue import list_unrolled_versions
@@ -156,8 +161,8 @@ class _LoopNestBuilder(LoopNest):
         low, vector, splits = self.low, self.vector, None
         loops = self._row_loops(rows, where)
         if vector is not None and not any(d.column for d in self.dims):
-            self.guarded = find_guarded_loads(self)
-            splits = splits_of(
+            self.guarded = guarded_loads(self)
+            splits = find_splits(
                 low,
                 [load for load, _ in self.analysis.loads],
                 low.vars[vector.dims[-1]],
@@ -275,9 +280,13 @@ class _LoopNestBuilder(LoopNest):
             self._pass(one, loops)
         final = [o for o in low.outputs if o.level < 0]
         roots = [substitute(x) for o in final for x in o.exprs]
-        prefetched = irregular_rows(self, where)
+        prefetched = prefetch_irregular_rows(self, where)
         if not columns:
-            prefetched = [*prefetched, *prefetch_gathers(self, where), *streams(self, substitute)]
+            prefetched = [
+                *prefetched,
+                *prefetch_gather(self, where),
+                *prefetch_streams(self, substitute),
+            ]
         done = emit.compute(roots + [index for _, index in prefetched])
         self._append_prefetches(prefetched, done[len(roots) :])
         self.store(final, done[: len(roots)])
@@ -335,9 +344,9 @@ class _LoopNestBuilder(LoopNest):
         outside = Substitution(low.builder, b, self.mapping(where))
         length, free = b.isub(stop, start), None
         if splits is not None:
-            segments = segments_of(splits, b, outside, low.builder.base, start, stop, most)
+            segments = split_into_segments(splits, b, outside, low.builder.base, start, stop, most)
         elif self.guarded:
-            free = are_in_bounds(self, self.guarded, where, start, stop)
+            free = in_bounds_condition(self, self.guarded, where, start, stop)
             segments = [
                 Segment(start, b.select(now, length, b.const(0, "i64")), most, {})
                 for now in (free, b.logical_not(free))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from weft._engine.compiler.fusion.classify import SPLIT_PLACES, SPLIT_SEGMENT, flat_index
 from weft._engine.compiler.lowering.lower import LoweredGroup, reachable
-from weft._engine.ir.build import Builder, type_name
+from weft._engine.ir.build import LoopsBuilder, type_name
 from weft._engine.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, ScalarOp
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
@@ -62,7 +62,7 @@ class Splits:
         }
 
 
-def splits_of(
+def find_splits(
     low: LoweredGroup, loads: Iterable[Load], var: Expr, extent: int, least: int
 ) -> Splits | None:
     """Return the splits of the loop over `var`; None if there are none or if a result has fewer than `least` bytes."""
@@ -71,7 +71,7 @@ def splits_of(
     # The keys are unordered because ids differ from run to run; terms keep the order of the code.
     families: dict[frozenset, tuple[dict[int, int], dict[int, tuple[int, int, bool]]]] = {}
     for x in reachable([load.guard for load in loads if load.guard is not None]):
-        comparison = split_comparison(low.builder, x, var)
+        comparison = comparison_range(low.builder, x, var)
         if comparison is not None:
             term, holds = comparison
             families.setdefault(frozenset(term.items()), (term, {}))[1][id(x)] = holds
@@ -92,8 +92,8 @@ def splits_of(
     return Splits(term, groups, holds, line)
 
 
-def split_comparison(
-    b: Builder, x: Expr, var: Expr
+def comparison_range(
+    b: LoopsBuilder, x: Expr, var: Expr
 ) -> tuple[dict[int, int], tuple[int, int, bool]] | None:
     """Return the term and the range of a comparison of `var` plus a term with a constant (see `Splits`); None for other expressions."""
     if type(x) is not ScalarOp or x.op not in COMPARISONS or x.args[0].type != "i64":
@@ -119,9 +119,9 @@ def split_comparison(
     return term, (-(past // step), OPEN, True)
 
 
-def segments_of(
+def split_into_segments(
     splits: Splits,
-    b: Builder,
+    b: LoopsBuilder,
     substitute: Callable[[Expr], Expr],
     base: Callable[[int], Expr],
     start: Expr,

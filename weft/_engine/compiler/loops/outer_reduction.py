@@ -21,7 +21,7 @@ from weft._engine.compiler.fusion.reduction_domain import (
 )
 from weft._engine.compiler.loops.access_analysis import LoopDim
 from weft._engine.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, segment_length
-from weft._engine.compiler.loops.prefetch import find_streamed_reads
+from weft._engine.compiler.loops.prefetch import contiguous_prefetches
 from weft._engine.compiler.lowering.lower import LoweredReduction, Output, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.loops import (
@@ -389,7 +389,7 @@ class OuterReduction:
             there = self._substitution(
                 {**where, id(self.column): self.b.iadd(row, _REDUCTION_PREFETCH_ROWS)}
             )
-            prefetches += find_streamed_reads(self.nest, [self.column], there)
+            prefetches += contiguous_prefetches(self.nest, [self.column], there)
         return prefetches
 
     def _tree(self, op: str, terms: list[Expr]) -> Expr:

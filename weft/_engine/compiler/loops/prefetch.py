@@ -28,7 +28,7 @@ PREFETCH_GATHER_DISTANCE = 4096
 PREFETCH_GATHER_ROWS = 16
 
 
-def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+def prefetch_irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """Return prefetches of the next rows of operands whose rows are read in irregular order and mostly as a whole.
 
     The hardware prefetcher cannot predict such rows."""
@@ -62,7 +62,7 @@ def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Ex
     return list(found.values())
 
 
-def prefetch_gathers(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
+def prefetch_gather(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """Return prefetches of the elements that a gather of contiguous elements reads some rows later, by indices in memory."""
     found: dict[tuple, tuple[str, Expr]] = {}
     if nest.vector is None or nest.rows_later is None:
@@ -86,7 +86,7 @@ def prefetch_gathers(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, 
     return list(found.values())
 
 
-def streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
+def prefetch_streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
     """Return prefetches of the elements that enter the windows of operands read at several offsets, and of the only stream of a
     kernel whose results are stored past the caches.
 
@@ -141,13 +141,13 @@ def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr
 
     The pass with the most computation does so, unless it stores rows."""
     if passes and nest.vector is not None and nest.vector.column:
-        passes[0].prefetched += prefetch_gathers(nest, where)
+        passes[0].prefetched += prefetch_gather(nest, where)
     if (
         len(passes) == 1
         and nest.vector is not None
         and any(r.op in ("min", "max") for r in passes[0].reductions)
     ):
-        passes[0].prefetched += below_extremes(
+        passes[0].prefetched += prefetch_extremes(
             nest, Substitution(nest.low.builder, nest.b, nest.mapping(where))
         )
     if len(passes) < 2 or not nest.next_row or nest.vector is None:
@@ -155,12 +155,12 @@ def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr
     free = [p for p, one in enumerate(passes) if all(o.combine is not None for o in one.outputs)]
     busiest = max(free, key=lambda p: (nest.cost(passes[p].roots), p), default=-2)
     substitute = Substitution(nest.low.builder, nest.b, nest.mapping({**where, **nest.next_row}))
-    passes[busiest].prefetched += find_streamed_reads(
+    passes[busiest].prefetched += contiguous_prefetches(
         nest, [d for d in nest.dims if not d.column], substitute
     )
 
 
-def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
+def prefetch_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
     """Return prefetches, some cache lines ahead, of operands that are only reduced to extremes. An extreme takes three instructions
     where a sum takes one, and more instructions per line leave fewer lines in flight."""
     found: dict[tuple, tuple[str, Expr]] = {}
@@ -177,7 +177,7 @@ def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, 
     return list(found.values())
 
 
-def find_streamed_reads(
+def contiguous_prefetches(
     nest: LoopNest, along: list[LoopDim], substitute: Substitution
 ) -> list[tuple[str, Expr]]:
     """Return the buffers and indices of contiguous reads that vary along the dims, of operands larger than the caches near a core."""

@@ -21,7 +21,7 @@ from weft._engine.compiler.fusion.classify import (
 from weft._engine.compiler.loops.access_analysis import AccessAnalysis, LoopDim
 from weft._engine.compiler.lowering.lower import LoweredGroup, Output, Remainder, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
-from weft._engine.ir.build import Builder
+from weft._engine.ir.build import LoopsBuilder
 from weft._engine.ir.loops import Const, Expr, Index, ScalarOp
 from weft._engine.util.dtypes import is_complex
 from weft._engine.util.record import record, replace
@@ -58,7 +58,7 @@ def list_unrolled_versions(
     if last in counts and _may_follow(low, last, counts[last]):
         yield from _versions(low, counts, (last,), last, False)
     counts = {d: n for d, n in counts.items() if d not in vector.dims}
-    short, along = _short(low, analysis, dims, vector)
+    short, along = _short_inner_dims(low, analysis, dims, vector)
     if short:
         yield from _versions(
             low, {**counts, **{d: low.shape[d] for d in short}}, short, along, True
@@ -107,7 +107,7 @@ def _may_follow(low: LoweredGroup, d: int, count: int) -> bool:
     )
 
 
-def _short(
+def _short_inner_dims(
     low: LoweredGroup, analysis: AccessAnalysis, dims: list[LoopDim], vector: LoopDim
 ) -> tuple[tuple[int, ...], int]:
     """Return the short innermost dims of all results and the dim just outside them, to be vectorized; no dims if they are too long."""
@@ -131,7 +131,7 @@ def _short(
 
 def _unroll(low: LoweredGroup, counts: dict[int, int], adjacent: tuple[int, ...]) -> LoweredGroup:
     """Return the code with `counts[d]` elements along dim d in one iteration; those along `adjacent` dims are stored together."""
-    b = Builder()
+    b = LoopsBuilder()
     shape = tuple([n // counts.get(d, 1) for d, n in enumerate(low.shape)])
     fresh = index_variables(b, shape)
     places = {
@@ -174,7 +174,7 @@ def _choices_of_ends(rows: list[int], left: dict[int, list[Expr]]) -> Iterator[d
 
 def _outputs(
     low: LoweredGroup,
-    b: Builder,
+    b: LoopsBuilder,
     fresh: list[Expr],
     rows: dict[int, list[Expr]],
     columns: list[dict[int, Expr]],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 
-from weft._engine.compiler.lowering.lower import children, parts_first
-from weft._engine.ir.build import Builder
+from weft._engine.compiler.lowering.lower import children, post_order
+from weft._engine.ir.build import LoopsBuilder
 from weft._engine.ir.loops import (
     Const,
     Expr,
@@ -33,7 +33,7 @@ class LetScope:
 class Emitter:
     """A writer of nested loop bodies. Levels count loops from the outside; `builder.levels` has the level of each loop variable."""
 
-    def __init__(self, builder: Builder):
+    def __init__(self, builder: LoopsBuilder):
         self.b = builder
         self.scopes = [LetScope(0)]
         self.env: dict[int, Expr] = {}
@@ -62,7 +62,7 @@ class Emitter:
     def level(self, expr: Expr) -> int:
         """Return the level of the innermost loop over which the expression varies."""
         levels = self.level_of
-        for x in parts_first(expr, levels):
+        for x in post_order(expr, levels):
             if type(x) is Index:
                 levels[id(x)] = self.b.levels[id(x)]
             elif type(x) is ScalarRef:
@@ -96,7 +96,7 @@ class Emitter:
             if self._binds(x, here, uses[id(x)], deepest.get(id(x), here), places[id(x)]):
                 rebuilt = self._bind(x, rebuilt)
             built[id(x)] = rebuilt
-        return [self._got(r, built) for r in roots]
+        return [self._bound_or_built(r, built) for r in roots]
 
     def _collect(self, root: Expr, uses: dict[int, int], order: list[Expr]) -> None:
         """Count the uses of subexpressions of `root`, and append them to `order`, each after its operands."""
@@ -157,7 +157,7 @@ class Emitter:
         scope.body.append(Let(name, value))
         return ScalarRef(name, value.type)
 
-    def _got(self, x: Expr, built: dict[int, Expr]) -> Expr:
+    def _bound_or_built(self, x: Expr, built: dict[int, Expr]) -> Expr:
         bound = self.env.get(id(x))
         return bound if bound is not None else built[id(x)]
 
@@ -165,7 +165,7 @@ class Emitter:
         kids = children(x)
         if not kids:
             return x
-        fresh = tuple([self._got(k, built) for k in kids])
+        fresh = tuple([self._bound_or_built(k, built) for k in kids])
         if all(map(operator.is_, fresh, kids)):
             return x
         if type(x) is Load:

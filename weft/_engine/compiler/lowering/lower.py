@@ -27,7 +27,7 @@ from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims
 from weft._engine.core.primitive import ElementwiseOp, IndexOp
-from weft._engine.ir.build import HALVES, Builder, type_name
+from weft._engine.ir.build import HALVES, LoopsBuilder, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
 from weft._engine.ir.loops import FLOATS, Expr, Load, ScalarOp, ScalarRef
 from weft._engine.util.record import field, record
@@ -91,7 +91,7 @@ class LoweredGroup:
     `vars[d]` is the index expression of dim d of `shape`. `part` is the index expression of a task's part of the rows, one of
     `parts` (0: rows are not divided into fixed parts)."""
 
-    builder: Builder
+    builder: LoopsBuilder
     shape: tuple[int, ...]
     columns: tuple[int, ...]
     vars: list[Expr]
@@ -109,7 +109,7 @@ class GroupLowering:
 
     def __init__(self, graph: Fusion, group: KernelGroup):
         self.graph, self.group = graph, group
-        self.b = Builder()
+        self.b = LoopsBuilder()
         self.memo: dict = {}
         self.multi: dict = {}
         self.names: dict[Var, str] = {}
@@ -379,7 +379,7 @@ class GroupLowering:
     def level(self, expr: Expr) -> int:
         """Return the first pass in which all accumulators that `expr` reads are complete."""
         levels = self.levels
-        for x in parts_first(expr, levels):
+        for x in post_order(expr, levels):
             if isinstance(x, ScalarRef):
                 levels[id(x)] = {r.name: r.level for r in self.reductions}[x.name] + 1
             else:
@@ -405,7 +405,7 @@ def children(x: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def parts_first(
+def post_order(
     root: Expr, known: Container[int], parts: Callable[[Expr], Sequence[Expr]] = children
 ) -> Iterator[Expr]:
     """Yield the subexpressions of `root` and `root` itself in post-order, except those whose ids are in `known`.

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._engine.compiler.fusion.classify import flat_index
-from weft._engine.compiler.lowering.lower import children, parts_first
-from weft._engine.ir.build import Builder
+from weft._engine.compiler.lowering.lower import children, post_order
+from weft._engine.ir.build import LoopsBuilder
 from weft._engine.ir.loops import Const, Expr, Load, ScalarOp, ScalarRef
 
 
 class Substitution:
     """A rewriter of expressions of one builder in another, with loop variables and other subexpressions replaced by `mapping`."""
 
-    def __init__(self, old: Builder, new: Builder, mapping: dict[int, Expr]):
+    def __init__(self, old: LoopsBuilder, new: LoopsBuilder, mapping: dict[int, Expr]):
         self.old, self.new = old, new
         self.made: dict[int, Expr] = dict(mapping)
 
     def __call__(self, root: Expr) -> Expr:
         rewritten = self.made
-        for x in parts_first(root, rewritten, self._parts):
+        for x in post_order(root, rewritten, self._parts):
             rewritten[id(x)] = self._rewrite(x, self._form(x))
         return rewritten[id(root)]
 
@@ -57,7 +57,7 @@ class Substitution:
 class Replacement(Substitution):
     """A rewriter of expressions within one builder, with the subexpressions in `mapping` replaced."""
 
-    def __init__(self, builder: Builder, mapping: dict[int, Expr]):
+    def __init__(self, builder: LoopsBuilder, mapping: dict[int, Expr]):
         super().__init__(builder, builder, mapping)
 
     def _form(self, x: Expr):

@@ -27,7 +27,7 @@ def complex_transform(eqn: Eqn) -> Callable | None:
     source, target = eqn.invars[0].aval, eqn.outvars[0].aval
     last = source.ndim - 1
     in_length, out_length = (n // 2 + 1, n) if kind is FftType.IRFFT else (n, n // 2 + 1)
-    if not target.size or fft_plan.matrix(in_length + out_length - 1) is None:
+    if not target.size or fft_plan.convolution_matrix_sides(in_length + out_length - 1) is None:
         return None
     k = np.arange(n // 2 + 1)
     alone = (k == 0) | (2 * k == n)  # frequencies that equal their negatives

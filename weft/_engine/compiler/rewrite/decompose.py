@@ -190,10 +190,10 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
     eqns: list[Eqn] = []
     constvars, consts = list(jaxpr.constvars), list(jaxpr.consts)
     changed = False
-    returning = _find_reread_reductions(jaxpr)
+    returning = _unsplit_reductions(jaxpr)
     for eqn in jaxpr.eqns:
         ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
-        rebuilt = None if eqn in returning else _rebuild_equation(eqn)
+        rebuilt = None if eqn in returning else _decomposition_of(eqn)
         if rebuilt is None:
             inner = _expand_params(eqn)
             if inner is not eqn.params or env:
@@ -216,7 +216,7 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
     return dce(cse(Jaxpr(constvars, consts, jaxpr.invars, outvars, eqns, name=jaxpr.name)))
 
 
-def _find_reread_reductions(jaxpr: Jaxpr) -> set[Eqn]:
+def _unsplit_reductions(jaxpr: Jaxpr) -> set[Eqn]:
     """Return reductions over outer dims whose results are used together with their operands, strip by strip, and the reductions of
     values computed there; these are not split because one kernel computes all."""
     origins: dict[Var, set[Eqn]] = {}
@@ -252,7 +252,7 @@ def _expand_params(eqn: Eqn) -> dict:
     return map_jaxprs(eqn.params, lambda jaxpr: jaxpr.memo("expanded", lambda: expand(jaxpr)))
 
 
-def _rebuild_equation(eqn: Eqn):
+def _decomposition_of(eqn: Eqn):
     """Return a function that computes the results of an equation by other ops; None if the equation is not decomposed."""
     op = eqn.primitive
     if isinstance(op, ElementwiseOp) and op.on_complex and is_complex(eqn.invars[0].aval.dtype):

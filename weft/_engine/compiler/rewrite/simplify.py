@@ -63,11 +63,11 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
     0
     """
     jaxpr = dce(inline_calls(jaxpr))
-    jaxpr = _Algebra(jaxpr).run()
+    jaxpr = _Simplifier(jaxpr).run()
     return merge_batch_sums(dce(cse(jaxpr)))
 
 
-class _Algebra:
+class _Simplifier:
     """A walk over the equations of a program that rewrites each by the producers of its operands."""
 
     def __init__(self, jaxpr: Jaxpr):
@@ -144,9 +144,9 @@ class _Algebra:
         reshape = eqn.replace(
             primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape}
         )
-        return self.cancel_reshapes(reshape) or _reshape(self, reshape) or reshape
+        return self.fold_inverse_moves(reshape) or _reshape(self, reshape) or reshape
 
-    def cancel_reshapes(self, eqn: Eqn) -> Atom | Eqn | None:
+    def fold_inverse_moves(self, eqn: Eqn) -> Atom | Eqn | None:
         """Return the source, or a reshape of it, if a chain of reshapes and transposes ends with the original order of elements.
 
         Such chains arise when data moves between devices and back. Return None if the order differs."""
@@ -292,7 +292,7 @@ def _same_type(atom: Atom, aval: ShapedArray) -> bool:
     return atom.aval.shape == aval.shape and atom.aval.dtype == aval.dtype
 
 
-def _arithmetic(walk: _Algebra, eqn: Eqn):
+def _arithmetic(walk: _Simplifier, eqn: Eqn):
     """Simplify x op e to x if e is neutral, and broadcast scalar operands to scalars."""
     eqn = _scalar_operands(walk, eqn)
     (x, y), primitive = eqn.invars, eqn.primitive
@@ -302,7 +302,7 @@ def _arithmetic(walk: _Algebra, eqn: Eqn):
     return (computes(eqn) == "add" and _join_padded_terms(walk, eqn)) or eqn
 
 
-def _join_padded_terms(walk: _Algebra, eqn: Eqn) -> Eqn | None:
+def _join_padded_terms(walk: _Simplifier, eqn: Eqn) -> Eqn | None:
     """Replace a sum of zero-padded values that do not overlap, such as the gradient of a split, by a concatenation.
 
     A zero is added to the concatenation because -0.0 + 0.0 is 0.0.
@@ -335,7 +335,7 @@ def _join_padded_terms(walk: _Algebra, eqn: Eqn) -> Eqn | None:
     return eqn.replace(invars=[whole.outvars[0], pads[0].invars[1]])
 
 
-def _collect_summed_pads(walk: _Algebra, eqn: Eqn) -> list[Eqn] | None:
+def _collect_summed_pads(walk: _Simplifier, eqn: Eqn) -> list[Eqn] | None:
     """Return the pads that are the terms of a tree of sums; None if there are other terms, or too many."""
     pads, stack = [], list(eqn.invars)
     while stack:
@@ -367,13 +367,13 @@ def _find_padded_dim(pads: list[Eqn]) -> int | None:
     return dims.pop()
 
 
-def _involution(walk: _Algebra, eqn: Eqn):
+def _involution(walk: _Simplifier, eqn: Eqn):
     """Simplify an op applied twice that is its own inverse."""
     before = walk.maker.get(eqn.invars[0]) if type(eqn.invars[0]) is not Literal else None
     return before.invars[0] if before is not None and before.primitive is eqn.primitive else None
 
 
-def _convert(walk: _Algebra, eqn: Eqn):
+def _convert(walk: _Simplifier, eqn: Eqn):
     (x,), aval = eqn.invars, eqn.outvars[0].aval
     if _same_type(x, aval):
         return x
@@ -398,7 +398,7 @@ def _is_native(dtype: np.dtype) -> bool:
     return is_native_float(dtype) or is_native_integer(dtype)
 
 
-def _transpose(walk: _Algebra, eqn: Eqn):
+def _transpose(walk: _Simplifier, eqn: Eqn):
     (x,), order = eqn.invars, tuple(eqn.params["permutation"])
     if order == tuple(range(len(order))):
         return x
@@ -430,7 +430,7 @@ def _swap_dot_operands(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None
     )
 
 
-def _dot(walk: _Algebra, eqn: Eqn):
+def _dot(walk: _Simplifier, eqn: Eqn):
     """Have a matmul read transposed operands in place if their free dims stay in order."""
     operands, (contract, batch) = list(eqn.invars), eqn.params["dimension_numbers"]
     contract, batch = list(contract), list(batch)
@@ -454,7 +454,7 @@ def _dot(walk: _Algebra, eqn: Eqn):
     )
 
 
-def _dot_by_parts(walk: _Algebra, eqn: Eqn) -> Eqn | None:
+def _dot_by_parts(walk: _Simplifier, eqn: Eqn) -> Eqn | None:
     """Have a matmul whose contracted dims are merged from parts, such as shards, contract the parts in place."""
     out = eqn.outvars[0]
     views = _views_by_parts(walk, eqn)
@@ -477,7 +477,7 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn) -> Eqn | None:
     )
 
 
-def _views_by_parts(walk: _Algebra, eqn: Eqn) -> list[_OperandView] | None:
+def _views_by_parts(walk: _Simplifier, eqn: Eqn) -> list[_OperandView] | None:
     """Return views of the operands of a matmul with a dim for each part of the contracted dims; None if there are no long parts."""
     contract, batch = eqn.params["dimension_numbers"]
     a, b = eqn.invars
@@ -545,7 +545,7 @@ def _operand_view(
     return _OperandView(source, var, places, [extent for extent, _ in free])
 
 
-def _order_of(walk: _Algebra, x: Var) -> _ElementOrder:
+def _order_of(walk: _Simplifier, x: Var) -> _ElementOrder:
     return walk.views.get(x) or _ElementOrder(x, ((x.aval.size, 1),), False)
 
 
@@ -567,7 +567,7 @@ def _refine_runs(
     return cut
 
 
-def _reshape(walk: _Algebra, eqn: Eqn):
+def _reshape(walk: _Simplifier, eqn: Eqn):
     (x,), shape = eqn.invars, eqn.outvars[0].aval.shape
     before = walk.maker_of(x)
     source = before.invars[0] if before is not None and before.primitive is eqn.primitive else x
@@ -582,7 +582,7 @@ def _reshape(walk: _Algebra, eqn: Eqn):
     )
 
 
-def _sum_of_sums(walk: _Algebra, eqn: Eqn):
+def _sum_of_sums(walk: _Simplifier, eqn: Eqn):
     """Merge a reduction of a reduction of the same kind; replace a reduction over dims of size 1 by a reshape."""
     x = eqn.invars[0]
     if (
@@ -607,7 +607,7 @@ def _sum_of_sums(walk: _Algebra, eqn: Eqn):
     return eqn.replace(invars=before.invars, params={"axes": axes})
 
 
-def _broadcast(walk: _Algebra, eqn: Eqn):
+def _broadcast(walk: _Simplifier, eqn: Eqn):
     x, dims = eqn.invars[0], eqn.params["broadcast_dimensions"]
     shape = eqn.outvars[0].aval.shape
     if type(x) is Literal:
@@ -642,13 +642,13 @@ def _broadcast(walk: _Algebra, eqn: Eqn):
     )
 
 
-def _other(walk: _Algebra, eqn: Eqn):
+def _other(walk: _Simplifier, eqn: Eqn):
     """Replace an op that equals another op for its parameters."""
     other = eqn.primitive.same_as(**eqn.params)
     return None if other is None else eqn.replace(primitive=registry[other[0]], params=other[1])
 
 
-def _pad(walk: _Algebra, eqn: Eqn):
+def _pad(walk: _Simplifier, eqn: Eqn):
     """Replace a pad that only removes elements by a slice, which is a view."""
     x, config = eqn.invars[0], eqn.params["padding_config"]
     if any(low > 0 or high > 0 or inner for low, high, inner in config):
@@ -662,7 +662,7 @@ def _pad(walk: _Algebra, eqn: Eqn):
     return eqn.replace(primitive=registry["slice"], invars=[x], params=params)
 
 
-def _scalar_operands(walk: _Algebra, eqn: Eqn):
+def _scalar_operands(walk: _Simplifier, eqn: Eqn):
     """Replace operands that are broadcast scalars by the scalars; at least one operand keeps the shape of the result."""
     shape = eqn.outvars[0].aval.shape
     ins = list(eqn.invars)
@@ -682,7 +682,7 @@ def _scalar_operands(walk: _Algebra, eqn: Eqn):
     return eqn.replace(invars=ins)
 
 
-def _select(walk: _Algebra, eqn: Eqn) -> Atom | None:
+def _select(walk: _Simplifier, eqn: Eqn) -> Atom | None:
     """Simplify a select whose cases are all the same value."""
     first, *rest = eqn.invars[1:]
     same = type(first) is not Literal and all(x is first for x in rest)
@@ -691,15 +691,15 @@ def _select(walk: _Algebra, eqn: Eqn) -> Atom | None:
 
 _BY_OPERATION = {"cast": _convert, "copy": lambda walk, eqn: eqn.invars[0], "select": _select}
 _BY_MOVE = {
-    "permute": lambda walk, eqn: walk.cancel_reshapes(eqn) or _transpose(walk, eqn),
-    "reshape": lambda walk, eqn: walk.cancel_reshapes(eqn) or _reshape(walk, eqn),
+    "permute": lambda walk, eqn: walk.fold_inverse_moves(eqn) or _transpose(walk, eqn),
+    "reshape": lambda walk, eqn: walk.fold_inverse_moves(eqn) or _reshape(walk, eqn),
     "repeat": _broadcast,
     "pad": _pad,
 }
 _BY_FAMILY = {ReduceOp: _sum_of_sums, ContractOp: _dot}
 
 
-def _tag(walk: _Algebra, eqn: Eqn) -> Atom:
+def _tag(walk: _Simplifier, eqn: Eqn) -> Atom:
     """Return the operand of a tag, after adding the attributes to the operand's producer."""
     x = eqn.invars[0]
     maker = walk.maker_of(x)
@@ -712,7 +712,7 @@ def _tag(walk: _Algebra, eqn: Eqn) -> Atom:
 
 
 @functools.cache
-def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] | None:
+def _rule(primitive: Primitive) -> Callable[[_Simplifier, Eqn], Atom | Eqn | None] | None:
     """Return the rewrite rule for equations of a primitive, by its family and declared properties; None if there is none."""
     if isinstance(primitive, ElementwiseOp):
         if primitive.neutral is not None:

@@ -80,7 +80,7 @@ def split_deviations(jaxpr: Jaxpr) -> Jaxpr:
             mine = squares[id(eqn)]
             center = env.get(mine.center, mine.center)
             (env[eqn.outvars[0]],) = _splice(
-                _combine_deviations(mine), [*part_values[id(mine.total)], center], eqns
+                _combine_parts(mine), [*part_values[id(mine.total)], center], eqns
             )
         else:
             eqns.append(now)
@@ -225,7 +225,7 @@ def _parts(d: Deviations) -> Callable:
     return parts
 
 
-def _combine_deviations(d: Deviations) -> Callable:
+def _combine_parts(d: Deviations) -> Callable:
     """Return a function of the results of `_parts` after the first, and of the center: the sum of all squared deviations."""
     folded, at = d.folded, d.at
     axes, count = reduced_dims(d.squares), np.asarray(folded[at + 1], d.x.aval.dtype)

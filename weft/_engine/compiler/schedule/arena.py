@@ -89,7 +89,7 @@ class Region:
         return region
 
 
-def place(buffers: Iterable[ArenaBuffer]) -> int:
+def assign_offsets(buffers: Iterable[ArenaBuffer]) -> int:
     """Assign offsets to temporary buffers; return the size of the arena.
 
     A buffer is placed in the narrowest gap that fits, the lowest of equal gaps, or otherwise after all live buffers.
@@ -97,7 +97,7 @@ def place(buffers: Iterable[ArenaBuffer]) -> int:
     temps = [b for b in buffers if b.is_temp and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
     if config.check and config.checks.memory:
-        return _place_with_guards(temps)
+        return _assign_guarded_offsets(temps)
     owners: dict[ArenaBuffer, int] = {}  # live buffer -> the end of its memory
     expiring: list[tuple[int, int, ArenaBuffer]] = []  # (last, order, owner), a heap
     gaps = _Gaps()
@@ -127,7 +127,7 @@ def place(buffers: Iterable[ArenaBuffer]) -> int:
 GUARD = 4096
 
 
-def _place_with_guards(temps: Iterable[ArenaBuffer]) -> int:
+def _assign_guarded_offsets(temps: Iterable[ArenaBuffer]) -> int:
     """Assign separate memory to each buffer, with guards around it; return the size of the arena.
 
     Only buffers that overwrite each other in place share memory."""

@@ -52,9 +52,9 @@ class BufferAssignment:
         self.graph = Fusion(jaxpr)
         self.items = self.graph.items
         if any(isinstance(eqn.primitive, ExchangeOp) for eqn in jaxpr.eqns):
-            from weft._engine.compiler.schedule.overlap import order_for_overlap  # rarely needed
+            from weft._engine.compiler.schedule.overlap import schedule_overlap  # rarely needed
 
-            self.items = order_for_overlap(self.graph)
+            self.items = schedule_overlap(self.graph)
         self.targets: dict[Var, ArenaRef] = {}
         self.last_read: dict[Var, int] = {}
         self.requests: dict[

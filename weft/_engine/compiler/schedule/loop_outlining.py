@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from weft._engine.compiler.schedule.schedule import Scheduled
 from weft._engine.ir import loops, program as P
-from weft._engine.ir.build import HALVES, Builder
+from weft._engine.ir.build import HALVES, LoopsBuilder
 from weft._engine.ir.program import OUTLINED_BYTES, OUTLINED_CALL_BYTES
 from weft._engine.ir.registry import HEAVY
 from weft._engine.util.record import field, record, replace
@@ -49,7 +49,7 @@ def _rewrite(
             try:
                 rewritten.append(_whole(program, uses, step))
                 continue
-            except _NotOutlined:
+            except _NotOutlinableError:
                 step = replace(step, body=_rewrite(program, uses, step.body))
         elif isinstance(step, P.Branch):
             step = replace(
@@ -73,9 +73,9 @@ def _whole(program: P.ScheduledProgram, uses: Counter, loop: P.Loop | P.WhileLoo
         for launch in _launches(loop)
         for buf, ref in zip(launch.kernel.bufs, launch.args)
     }
-    draft = _OutlinedLoopWriter(private, types, frozenset())
+    draft = _LoopKernelWriter(private, types, frozenset())
     draft.written(loop)
-    return _OutlinedLoopWriter(private, types, draft.registers()).written(loop)
+    return _LoopKernelWriter(private, types, draft.registers()).written(loop)
 
 
 def _launches(step: object) -> Iterator[P.Launch]:
@@ -91,7 +91,7 @@ def _launches(step: object) -> Iterator[P.Launch]:
         yield from _launches(part)
 
 
-class _NotOutlined(Exception):
+class _NotOutlinableError(Exception):
     """A reason not to outline a loop."""
 
 
@@ -117,10 +117,10 @@ class _OutlinedBuffer:
     places: dict[int, None] = field(default_factory=dict)
 
 
-class _OutlinedLoopWriter:
+class _LoopKernelWriter:
     def __init__(self, private: set[int], types: dict[int, str], registers: frozenset[str]):
         self.private, self.types, self.register_names = private, types, registers
-        self.b = Builder()
+        self.b = LoopsBuilder()
         self.memory: dict[
             int | str, _OutlinedBuffer
         ] = {}  # by slot; scratch of inner kernels by name
@@ -164,11 +164,11 @@ class _OutlinedLoopWriter:
                 self.work * loop.extent,
             )
             if total > OUTLINED_CALL_BYTES:
-                raise _NotOutlined
+                raise _NotOutlinableError
         else:
             body, total = self._while(loop), OUTLINED_CALL_BYTES
         if self.work > OUTLINED_BYTES:
-            raise _NotOutlined
+            raise _NotOutlinableError
         used = [(slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private]
         bufs = tuple(
             [
@@ -277,7 +277,7 @@ class _OutlinedLoopWriter:
         for step in steps:
             self.work += 64
             if self.work > OUTLINED_BYTES:
-                raise _NotOutlined
+                raise _NotOutlinableError
             if isinstance(step, P.Launch):
                 stmts += self._launch(step)
             elif isinstance(step, P.Copy):
@@ -287,13 +287,13 @@ class _OutlinedLoopWriter:
             elif isinstance(step, P.Branch):
                 stmts += self._branch(step)
             elif not isinstance(step, P.Loop):
-                raise _NotOutlined
+                raise _NotOutlinableError
         return stmts
 
     def _launch(self, step: P.Launch) -> list[loops.Stmt]:
         kernel = step.kernel
         if step.work or any(isinstance(s, loops.For) and s.is_parallel for s in kernel.body):
-            raise _NotOutlined
+            raise _NotOutlinableError
         self.names, self.bufs = {}, {}
         for buf, ref in zip(kernel.bufs, step.args):
             self._note_access(ref, buf.type, buf.size)
@@ -377,7 +377,7 @@ class _OutlinedLoopWriter:
             or memory.outer != outer
             or any(n % size for n in (ref.offset, *(stride for stride, _ in inner)))
         ):
-            raise _NotOutlined
+            raise _NotOutlinableError
         end = (
             ref.offset // size
             + count
@@ -399,7 +399,7 @@ class _OutlinedLoopWriter:
     def _fresh(self, prefix: str) -> str:
         self.count += 1
         if self.count > _OUTLINED_NAMES:
-            raise _NotOutlined
+            raise _NotOutlinableError
         return f"{prefix}{self.count}"
 
     def _fresh_name(self, name: str, type_: str) -> str:
@@ -452,7 +452,7 @@ class _OutlinedLoopWriter:
             case loops.If():
                 cond, body = self._expr(stmt.cond), self._inner(self._body, stmt.body)
                 return [loops.If(cond, body, self._inner(self._body, stmt.orelse))]
-        raise _NotOutlined
+        raise _NotOutlinableError
 
     def _definition(self, stmt: loops.Let | loops.Init) -> list[loops.Stmt]:
         value = self._expr(stmt.value)
@@ -473,7 +473,7 @@ class _OutlinedLoopWriter:
     def _pack(self, stmt: loops.Pack) -> loops.Pack:
         memory, first = self.bufs[stmt.buf]
         if not (isinstance(first, loops.Const) and first.value == 0):
-            raise _NotOutlined
+            raise _NotOutlinableError
         self._stored(memory, first)
         memory.constant = False
         acc, value = self._name(stmt.acc), self._expr(stmt.value)
@@ -482,7 +482,7 @@ class _OutlinedLoopWriter:
     def _name(self, name: str) -> str:
         named = self.names[name]
         if not isinstance(named, loops.ScalarRef | loops.Index):
-            raise _NotOutlined
+            raise _NotOutlinableError
         return named.name
 
     def _maybe(self, expr: loops.Expr | None) -> loops.Expr | None:
@@ -492,7 +492,7 @@ class _OutlinedLoopWriter:
         extent = stmt.extent if isinstance(stmt.extent, int) else self._expr(stmt.extent)
         extent = extent.value if isinstance(extent, loops.Const) else extent
         if not isinstance(extent, int):
-            raise _NotOutlined
+            raise _NotOutlinableError
         copies = self.copies * extent
         short = (
             extent <= _OUTLINED_UNROLLED and copies <= _OUTLINED_ITERATIONS and not self.in_vector
@@ -642,7 +642,7 @@ def _register(memory: _OutlinedBuffer, at: int) -> str:
 def _register_at(memory: _OutlinedBuffer, at: loops.Expr) -> str:
     """Return the register of an element of a memory in registers, whose index must be a constant."""
     if not isinstance(at, loops.Const):
-        raise _NotOutlined
+        raise _NotOutlinableError
     return _register(memory, at.value)
 
 

@@ -26,7 +26,7 @@ WINDOW = 2
 ITEMS_AHEAD = 4
 
 
-def order_for_overlap(graph: Fusion) -> list[KernelGroup | Eqn]:
+def schedule_overlap(graph: Fusion) -> list[KernelGroup | Eqn]:
     """Return the items in an order that overlaps exchanges, with a `done` equation before the first reader of each result."""
     return _OverlapScheduler(graph).run()
 

@@ -18,7 +18,7 @@ from weft._engine.compiler.fusion.groups import KernelGroup
 from weft._engine.compiler.loops.loop_nest import BuiltKernel, build
 from weft._engine.compiler.lowering.lower import GroupLowering
 from weft._engine.compiler.rewrite.decompose import expand
-from weft._engine.compiler.schedule.arena import ArenaBuffer, ArenaRef, place
+from weft._engine.compiler.schedule.arena import ArenaBuffer, ArenaRef, assign_offsets
 from weft._engine.compiler.schedule.buffer_aliasing import donate, reuse_dead_inputs
 from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment, match_joined_rows
 from weft._engine.compiler.schedule.liveness import PendingStep, ProgramBuilder, assign_addresses
@@ -136,7 +136,7 @@ def schedule(
     )
     reuse_dead_inputs(plan)
     own = _place_own(plan)
-    arena = place([b for b in plan.buffers if b not in own])
+    arena = assign_offsets([b for b in plan.buffers if b not in own])
     buffers = [b for b in plan.buffers if b.has_slot]
     buffers.sort(key=lambda b: (_ORDER_OF_SLOTS[b.kind], b.number))
     numbers = {b: i for i, b in enumerate(buffers)}
@@ -145,7 +145,7 @@ def schedule(
         ref = ref.final()
         return P.BufRef(numbers[ref.buffer], ref.offset, ref.strides)
 
-    slots = tuple(P.Slot(b.kind, b.nbytes, b.offset, b in own) for b in buffers)
+    slots = tuple(P.BufferSlot(b.kind, b.nbytes, b.offset, b in own) for b in buffers)
     steps = assign_addresses(plan.steps, address)
     program = P.ScheduledProgram(slots, steps, arena, jaxpr.name or "program")
     aliased = sum(ins[i].nbytes for i in aliases.values())
@@ -171,7 +171,7 @@ def _place_own(plan: ProgramBuilder) -> set[ArenaBuffer]:
             of_loops[id(region)].append(buffer)
     own: set[ArenaBuffer] = set()
     for region in plan.task_regions:
-        region.own_bytes = place(of_loops[id(region)])
+        region.own_bytes = assign_offsets(of_loops[id(region)])
         if region.own_bytes > _TASK_LOOP_BYTES:
             region.tasks, region.own_bytes = False, 0
         else:
@@ -440,7 +440,9 @@ class StepScheduler(BufferAssignment):
 
             def step(at, stage=stage, refs=tuple(refs)) -> P.Fft:
                 source, out, factors = (at(ref) for ref in refs[:3])
-                part = None if stage.part is None else P.FftPart(*stage.part, at(refs[3]))
+                part = (
+                    None if stage.part is None else P.FftConvolutionPart(*stage.part, at(refs[3]))
+                )
                 return P.Fft(
                     stage.kind,
                     type_,
@@ -492,11 +494,11 @@ class StepScheduler(BufferAssignment):
             updates, strides = self.operand(eqn.invars[2])
             apart = privatized_scatter.has_tables(eqn, strides)
             build_kernel = (
-                privatized_scatter.into_tables
+                privatized_scatter.table_kernel
                 if apart
-                else scatters.build_owner_kernel
+                else scatters.owned_ranges_kernel
                 if scatters.has_owners(eqn)
-                else scatters.in_order
+                else scatters.sequential_kernel
             )
             kernel, reads = build_kernel(eqn, strides)
             filled = (
@@ -506,7 +508,7 @@ class StepScheduler(BufferAssignment):
                 kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [filled]
             )
             if apart:
-                self.plan.launch(privatized_scatter.combine_tables(eqn), [filled], [target])
+                self.plan.launch(privatized_scatter.combine_kernel(eqn), [filled], [target])
 
     def _scatter_row_by_row(self, eqn: Eqn) -> None:
         """Add a sort of the updates by row, and a kernel that writes each row once; in place if operand and result share memory."""
@@ -514,7 +516,7 @@ class StepScheduler(BufferAssignment):
 
         updates, strides = self.operand(eqn.invars[2])
         operand, target = self.ref(eqn.invars[0]), self.result(eqn.outvars[0])
-        kernel, reads = scatters.sort_by_row(eqn)
+        kernel, reads = scatters.sort_updates_kernel(eqn)
         order = [ArenaRef(self.plan.new(4 * b.size)) for b in kernel.bufs[-2:]]
         self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], order)
         kernel, reads = scatters.row_by_row(eqn, strides)
@@ -545,7 +547,7 @@ class StepScheduler(BufferAssignment):
         from weft._engine.compiler.fusion import band_analysis
 
         if self.bands is None:
-            self.bands = band_analysis.read(self.jaxpr)
+            self.bands = band_analysis.analyze_bands(self.jaxpr)
         return dot.band(result.aval.shape, self.bands.get(result, {}))
 
     def _contract(self, eqn: Eqn, group: KernelGroup | None = None) -> None:
@@ -612,7 +614,7 @@ class StepScheduler(BufferAssignment):
         first, count = self.ref(eqn.invars[2]), self.ref(eqn.invars[3])
         c = self.result(eqn.outvars[0])
         self.plan.gemms += 1
-        gemm = library_calls.build_grouped_step(eqn, a_strides, b_strides)
+        gemm = library_calls.grouped_gemm_step(eqn, a_strides, b_strides)
         self.plan.step(
             lambda at: replace(gemm, a=at(a), b=at(b), c=at(c), first=at(first), count=at(count)),
             [a, b, first, count],

@@ -41,7 +41,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
     return where(broadcast_to_matrix(singular, typeof(x).shape), float("nan"), x)
 
 
-def _wide(v: Any, b: Any) -> Any:
+def _broadcast_to_rows(v: Any, b: Any) -> Any:
     return broadcast_to_matrix(v, typeof(b).shape)
 
 
@@ -53,8 +53,8 @@ def _eliminate(state: tuple, row: tuple) -> tuple:
     zero = full(typeof(pivot).shape, 0, typeof(pivot).dtype)
     one = where(eq(pivot, 0), 1, pivot)
     factor = select(stays, div(before, one), div(pivot, where(stays, 1, before)))
-    wide = _wide(factor, right)
-    swapped = _wide(stays, right)
+    wide = _broadcast_to_rows(factor, right)
+    swapped = _broadcast_to_rows(stays, right)
     updated = select(stays, sub(here, mul(factor, above)), sub(above, mul(factor, here)))
     kept_above = select(stays, after, neg(mul(factor, after)))
     first, second = select(swapped, right, next_right), select(swapped, next_right, right)
@@ -72,7 +72,7 @@ def _substitute(state: tuple, row: tuple) -> tuple:
     """Return the solution at a row, given the solutions at the next two rows."""
     following, second = state
     pivot, above, far, right = row
-    x = sub(right, mul(_wide(above, right), following))
-    x = sub(x, mul(_wide(far, right), second))
-    x = div(x, _wide(where(eq(pivot, 0), 1, pivot), right))
+    x = sub(right, mul(_broadcast_to_rows(above, right), following))
+    x = sub(x, mul(_broadcast_to_rows(far, right), second))
+    x = div(x, _broadcast_to_rows(where(eq(pivot, 0), 1, pivot), right))
     return (x, following), x

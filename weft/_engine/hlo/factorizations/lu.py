@@ -54,7 +54,7 @@ def _block(start: Any, width: int, x: Any, pivots: Any, order: Any) -> tuple:
     """Factor the columns from `start` on, and eliminate them from the columns after the block."""
     rows, columns = typeof(x).ndim - 2, typeof(x).ndim - 1
     block = dynamic_slice_in_dim(x, start, width, columns)
-    block, exchanges, moved = _factor_out(start, block)
+    block, exchanges, moved = _factor_block(start, block)
     x = dynamic_update_slice_in_dim(take_rows(x, moved), block, start, columns)
     order = squeeze(take_rows(expand_dims(order, (columns,)), moved), (columns,))
     pivots = dynamic_update_slice_in_dim(pivots, exchanges, start, rows)
@@ -70,7 +70,7 @@ def _block(start: Any, width: int, x: Any, pivots: Any, order: Any) -> tuple:
     return select(later, sub(x, dot(block, top)), x), pivots, order
 
 
-def _factor_out(start: Any, a: Any) -> tuple:
+def _factor_block(start: Any, a: Any) -> tuple:
     """Return the factors of a block of columns, its exchanges, and the new order of rows.
 
     The diagonal begins at row `start`; the rows before it are unchanged.

@@ -57,7 +57,7 @@ def qr(x: Any, *, pivoting: bool, full_matrices: bool) -> list:
         order = broadcasted_iota(np.int32, (*typeof(x).shape[:-2], n), typeof(x).ndim - 2)
         zeros = full((*typeof(x).shape[:-2], size, n), 0, typeof(x).dtype)
         return [identity(like_matrix(x, m, size)), zeros, *([order] if pivoting else [])]
-    packed, taus, *order = _pivot(x) if pivoting else geqrf(x)
+    packed, taus, *order = _pivoted_qr(x) if pivoting else geqrf(x)
     return [_product(packed, taus, size), rows_between(triu(packed), 0, size), *order]
 
 
@@ -81,8 +81,8 @@ def hessenberg(x: Any) -> list:
         a = sub(
             a, _outer(mul(_times(a, v), broadcast_to_matrix(tau, typeof(v).shape)), conjugate(v))
         )
-        a = _reflect(a, v, tau, j)
-        return _store_reflector(a, v, pivot, j, add(j, 1)), _put(taus, tau, j)
+        a = _apply_reflector(a, v, tau, j)
+        return _store_reflector(a, v, pivot, j, add(j, 1)), _set_entry(taus, tau, j)
 
     return list(count_up(n - 1, step, (x, taus)))
 
@@ -111,7 +111,7 @@ def _with_diagonal(x: Any, diagonal: Any) -> Any:
     return select(at, as_rows(like(diagonal, x), typeof(x).shape), x)
 
 
-def _pivot(x: Any) -> tuple:
+def _pivoted_qr(x: Any) -> tuple:
     """Return the reflectors of a QR with column pivoting, and the order of the columns."""
     m, n = typeof(x).shape[-2:]
     lead, rows = typeof(x).shape[:-2], typeof(x).ndim - 2
@@ -130,7 +130,11 @@ def _pivot(x: Any) -> tuple:
         a = take_columns(a, exchanged)
         order = squeeze(take_columns(expand_dims(order, (rows,)), exchanged), (rows,))
         v, tau, pivot = _reflector(column(a, j), j)
-        return _store_reflector(_reflect(a, v, tau, j), v, pivot, j, j), _put(taus, tau, j), order
+        return (
+            _store_reflector(_apply_reflector(a, v, tau, j), v, pivot, j, j),
+            _set_entry(taus, tau, j),
+            order,
+        )
 
     taus = full((*lead, min(m, n)), 0, typeof(x).dtype)
     return count_up(min(m, n), step, (x, taus, places))
@@ -176,7 +180,7 @@ def _outer(u: Any, v: Any) -> Any:
     return mul(as_columns(u, shape), as_rows(v, shape))
 
 
-def _reflect(a: Any, v: Any, tau: Any, j: Any) -> Any:
+def _apply_reflector(a: Any, v: Any, tau: Any, j: Any) -> Any:
     """Return H^H a in the columns after `j`."""
     weights = _times(adjoint(a), v)
     scaled = mul(v, broadcast_to_matrix(conjugate(tau), typeof(v).shape))
@@ -191,7 +195,7 @@ def _store_reflector(a: Any, v: Any, pivot: Any, j: Any, at: Any) -> Any:
     return select(bitwise_and(here, at_pivot), broadcast_to_matrix(pivot, typeof(a).shape), a)
 
 
-def _put(values: Any, value: Any, j: Any) -> Any:
+def _set_entry(values: Any, value: Any, j: Any) -> Any:
     """Return vectors with `value` at position `j`."""
     at = eq(broadcasted_iota(np.int32, typeof(values).shape, typeof(values).ndim - 1), j)
     return select(at, broadcast_to_matrix(value, typeof(values).shape), values)

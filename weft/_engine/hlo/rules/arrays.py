@@ -8,7 +8,7 @@ import numpy as np
 
 from weft._engine.hlo.lowering import result_types, rule
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type, is_static
-from weft._engine.hlo.rules.reductions import accumulate_wide, of_combine
+from weft._engine.hlo.rules.reductions import combiner, compute_in_float32
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.windows import GatherDimensionNumbers, GatherScatterMode, window_of_scatter
 
@@ -129,7 +129,7 @@ def _windows(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
         p["dims"], p["places"], p["taps"], p["strides"], p["dilation"]
     ):
         parts = [_slice_dim(b, x, d, t * step, n, stride) for t in range(taps)]
-        x = _join(b, [b.reshape(y, (*y.shape, 1)) for y in parts], x.ndim)
+        x = _concatenate_parts(b, [b.reshape(y, (*y.shape, 1)) for y in parts], x.ndim)
     return x
 
 
@@ -137,7 +137,7 @@ def _windows(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 def _shift(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     p = eqn.params
     for d, t, n, step in zip(p["dims"], p["along"], p["places"], p["dilation"]):
-        x = _join(
+        x = _concatenate_parts(
             b,
             [_slice_dim(b, _slice_dim(b, x, t, i, 1), d, i * step, n) for i in range(x.shape[t])],
             t,
@@ -145,7 +145,7 @@ def _shift(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     return x
 
 
-def _join(b: HloBlock, xs: Sequence[HloValue], dim: int) -> HloValue:
+def _concatenate_parts(b: HloBlock, xs: Sequence[HloValue], dim: int) -> HloValue:
     shape = [sum(x.shape[dim] for x in xs) if d == dim else n for d, n in enumerate(xs[0].shape)]
     return (
         xs[0]
@@ -182,7 +182,7 @@ def _last_starts(
     return b.broadcast(b.size_vector(last, indices.dtype), indices.shape)
 
 
-def _clip(
+def _clip_indices(
     b: HloBlock, x: HloValue, indices: HloValue, n: GatherDimensionNumbers, sizes: Sequence[int]
 ) -> HloValue:
     return b.op(
@@ -242,7 +242,7 @@ def _scatter(b: HloBlock, eqn: Eqn, x: HloValue, indices: HloValue, updates: Hlo
     n, sizes = window_of_scatter(p["dimension_numbers"], x.ndim, updates.shape)
     indices = _indices(b, indices)
     if p["mode"] is GatherScatterMode.CLIP:
-        indices = _clip(b, x, indices, n, sizes)
+        indices = _clip_indices(b, x, indices, n, sizes)
     numbers = _sorted_numbers(n)
     if numbers.offset_dims != tuple(n.offset_dims):
         window, rest = (
@@ -253,7 +253,7 @@ def _scatter(b: HloBlock, eqn: Eqn, x: HloValue, indices: HloValue, updates: Hlo
             updates,
             [next(window) if d in n.offset_dims else next(rest) for d in range(updates.ndim)],
         )
-    apply = (lambda r, old, new: new) if combine is None else of_combine(combine)
+    apply = (lambda r, old, new: new) if combine is None else combiner(combine)
 
     def write(x: HloValue, updates: HloValue) -> HloValue:
         element = array_type((), x.dtype)
@@ -267,4 +267,4 @@ def _scatter(b: HloBlock, eqn: Eqn, x: HloValue, indices: HloValue, updates: Hlo
             unique_indices=p["unique_indices"],
         )[0]
 
-    return accumulate_wide(b, combine, write, x, updates)
+    return compute_in_float32(b, combine, write, x, updates)

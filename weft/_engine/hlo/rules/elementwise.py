@@ -16,7 +16,7 @@ from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.hlo.lowering import Rule, result_types, rule
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type, dtype_kind
 from weft._engine.hlo.rules.formulas import NAMED, apply
-from weft._engine.ir.build import HALVES, KERNEL_DTYPES, Builder, type_name
+from weft._engine.ir.build import HALVES, KERNEL_DTYPES, LoopsBuilder, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Var
 from weft._engine.ir.loops import COMPARISONS, Const, Expr, Index, ScalarOp, ScalarRef
 from weft._engine.ir.registry import functions
@@ -90,13 +90,13 @@ def broadcast_operands(b: HloBlock, args: Sequence[HloValue]) -> list[HloValue]:
 @rule(ElementwiseOp)
 def _elementwise(b: HloBlock, eqn: Eqn, *args: HloValue) -> HloValue | list[HloValue]:
     name, types = eqn.primitive.name, result_types(eqn)
-    direct = _direct(b, name)
+    direct = _direct_op(b, name)
     if direct:
         return b.op(direct, *broadcast_operands(b, args), type=types[0])
     return _scalar_code(b, eqn, *args)
 
 
-def _direct(b: HloBlock, name: str) -> str | None:
+def _direct_op(b: HloBlock, name: str) -> str | None:
     """Return the XLA operation that computes a primitive, or None."""
     op = DIRECT.get(name) or NAMED.get(name)
     return op if op and b.context.has(op) else None
@@ -145,7 +145,7 @@ def _reduce_precision(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 
 
 @rule("sign", "abs")
-def _sized(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
+def _sign_or_abs(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Write `sign` or `abs`; XLA lacks both for unsigned integers."""
     name = eqn.primitive.name
     if dtype_kind(x.dtype) != "u":
@@ -205,18 +205,18 @@ def _scalar_code(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     Dtypes that kernels do not have are computed in wider types.
     """
     if not all(KERNEL_DTYPES[x.dtype] for x in (*args, *result_types(eqn))):
-        return in_wide_types(b, eqn, args, _scalar_code)
-    build, avals, types = Builder(), [a.aval for a in eqn.invars], result_types(eqn)
+        return compute_in_wide_types(b, eqn, args, _scalar_code)
+    build, avals, types = LoopsBuilder(), [a.aval for a in eqn.invars], result_types(eqn)
     shape = types[0].shape
     at = tuple([build.index(f"i{d}", n) for d, n in enumerate(shape)])
-    pulls = [_read_operand(build, i, a) for i, a in enumerate(avals)]
+    pulls = [_operand_reader(build, i, a) for i, a in enumerate(avals)]
     code = eqn.primitive.lower(
         build, at, *pulls, in_avals=avals, out_avals=[v.aval for v in eqn.outvars], **eqn.params
     )
     code = list(code) if isinstance(code, (list, tuple)) else [code]
     write = lambda inner, *xs: [
         inner.convert(y, t.dtype)
-        for y, t in zip(_TensorEvaluator(inner, shape, xs).values(code), types)
+        for y, t in zip(_ArrayEvaluator(inner, shape, xs).values(code), types)
     ]
     if sum(1 for _ in _operations(code)) < _MANY and not any(
         _is_formula(b, op) for op in _operations(code)
@@ -226,7 +226,9 @@ def _scalar_code(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     return b.context.shared(b, eqn.primitive.name, key, args, write)
 
 
-def in_wide_types(b: HloBlock, eqn: Eqn, args: Sequence[HloValue], write: Rule) -> list[HloValue]:
+def compute_in_wide_types(
+    b: HloBlock, eqn: Eqn, args: Sequence[HloValue], write: Rule
+) -> list[HloValue]:
     """Write an equation with `write`, computed with narrow floats as 32-bit and narrow integers as
     8-bit.
 
@@ -247,7 +249,7 @@ def _widen(atom: Atom) -> Var:
     return Var(atom.aval.update(dtype=_WIDE[dtype_kind(dtype)]) if narrow else atom.aval)
 
 
-def _read_operand(build: Builder, i: int, aval: Any) -> Callable[..., Expr]:
+def _operand_reader(build: LoopsBuilder, i: int, aval: Any) -> Callable[..., Expr]:
     """Return a function that reads operand i at the position of the element."""
 
     def pull(index: Any, guard: Any = None) -> Expr:
@@ -268,10 +270,10 @@ def _operations(exprs: Sequence[Expr]) -> Any:
 
 
 def _is_formula(b: HloBlock, op: ScalarOp) -> bool:
-    return functions[op.op] is not None and not _direct(b, op.op)
+    return functions[op.op] is not None and not _direct_op(b, op.op)
 
 
-class _TensorEvaluator:
+class _ArrayEvaluator:
     """An evaluator of Loops expressions on whole arrays."""
 
     def __init__(self, b: HloBlock, shape: Sequence[int], operands: Sequence[HloValue]):
@@ -321,7 +323,7 @@ class _TensorEvaluator:
             )
         if op == "fma":
             return b.op("add", b.op("multiply", *args[:2]), args[2])
-        name = _direct(b, _OF_LOOPS.get(op, op))
+        name = _direct_op(b, _OF_LOOPS.get(op, op))
         if name:
             return b.op(name, *args, type=out)
         return b.convert(apply(b, op, args, type_), out.dtype)

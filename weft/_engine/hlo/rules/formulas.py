@@ -77,33 +77,33 @@ def apply_formula(
     b: HloBlock, formula: Callable, args: Sequence[HloValue], type_: str, type_inside: str = "f64"
 ) -> HloValue:
     """Evaluate a formula on arrays in `type_inside`, accurately enough to be rounded to `type_`."""
-    f = Tensors(b, args[0].shape, type_inside, type_)
-    return formula(f, *[TensorValue(f, b.convert(x, f.dtype)) for x in args]).value
+    f = ArrayFormulas(b, args[0].shape, type_inside, type_)
+    return formula(f, *[FormulaArray(f, b.convert(x, f.dtype)) for x in args]).value
 
 
-def _operator(op: str, swap: bool = False) -> Callable[[TensorValue, Any], TensorValue]:
+def _operator(op: str, swap: bool = False) -> Callable[[FormulaArray, Any], FormulaArray]:
     """Return an operator of arrays."""
 
-    def apply(x: TensorValue, other: TensorValue | float) -> TensorValue:
+    def apply(x: FormulaArray, other: FormulaArray | float) -> FormulaArray:
         a, b = x.value, x.f.raw(other, x.value)
-        return TensorValue(x.f, x.f.b.op(op, *((b, a) if swap else (a, b))))
+        return FormulaArray(x.f, x.f.b.op(op, *((b, a) if swap else (a, b))))
 
     return apply
 
 
-def _comparison(direction: str) -> Callable[[TensorValue, Any], TensorValue]:
+def _comparison(direction: str) -> Callable[[FormulaArray, Any], FormulaArray]:
     """Return a comparison of arrays."""
-    return lambda x, other: TensorValue(
+    return lambda x, other: FormulaArray(
         x.f, x.f.b.compare(direction, x.value, x.f.raw(other, x.value))
     )
 
 
-class TensorValue:
+class FormulaArray:
     """An array of floats, of integers of the same size, or of bools, with Python's operators."""
 
     __slots__ = ("f", "value")
 
-    def __init__(self, f: Tensors, value: HloValue):
+    def __init__(self, f: ArrayFormulas, value: HloValue):
         self.f, self.value = f, value
 
     __add__, __radd__ = _operator("add"), _operator("add", swap=True)
@@ -114,18 +114,18 @@ class TensorValue:
     __lshift__, __rshift__ = _operator("shift_left"), _operator("shift_right_arithmetic")
     __lt__, __le__, __gt__, __ge__, same = map(_comparison, ("LT", "LE", "GT", "GE", "EQ"))
 
-    def __neg__(self) -> TensorValue:
-        return TensorValue(self.f, self.f.b.op("negate", self.value))
+    def __neg__(self) -> FormulaArray:
+        return FormulaArray(self.f, self.f.b.op("negate", self.value))
 
-    def __invert__(self) -> TensorValue:
-        return TensorValue(self.f, self.f.b.op("not", self.value))
+    def __invert__(self) -> FormulaArray:
+        return FormulaArray(self.f, self.f.b.op("not", self.value))
 
-    def is_nan(self) -> TensorValue:
+    def is_nan(self) -> FormulaArray:
         """Return a mask of the NaNs."""
-        return TensorValue(self.f, self.f.b.compare("NE", self.value, self.value))
+        return FormulaArray(self.f, self.f.b.compare("NE", self.value, self.value))
 
 
-class Tensors(Formulas):
+class ArrayFormulas(Formulas):
     """The backend interface of formulas, on arrays of one shape in one floating type."""
 
     def __init__(self, b: HloBlock, shape: Sequence[int], type_: str, demand: str):
@@ -139,15 +139,15 @@ class Tensors(Formulas):
         )
         self.dtype, self.int_dtype = np.dtype(f"f{self.bits // 8}"), np.dtype(f"i{self.bits // 8}")
 
-    def __getattr__(self, name: str) -> Callable[..., TensorValue]:
+    def __getattr__(self, name: str) -> Callable[..., FormulaArray]:
         op = NAMED.get(name)
         if op and self.b.context.has(op):
-            return lambda *args: TensorValue(self, self.b.op(op, *[self.raw(a) for a in args]))
+            return lambda *args: FormulaArray(self, self.b.op(op, *[self.raw(a) for a in args]))
         return super().__getattr__(name)
 
-    def raw(self, x: TensorValue | float, like: HloValue | None = None) -> HloValue:
+    def raw(self, x: FormulaArray | float, like: HloValue | None = None) -> HloValue:
         """Return an array; a number is broadcast, by default in the dtype of the formulas."""
-        if isinstance(x, TensorValue):
+        if isinstance(x, FormulaArray):
             return x.value
         array = self.b.full(self.shape, x, self.dtype if like is None else like.dtype)
         # adding this constant rounds; a barrier keeps its subtraction from being simplified away
@@ -157,92 +157,92 @@ class Tensors(Formulas):
             else array
         )
 
-    def c(self, value: float) -> TensorValue:
+    def c(self, value: float) -> FormulaArray:
         """Return a constant."""
-        return TensorValue(self, self.raw(value))
+        return FormulaArray(self, self.raw(value))
 
-    def op(self, name: str, *args: TensorValue | float) -> TensorValue:
+    def op(self, name: str, *args: FormulaArray | float) -> FormulaArray:
         """Write an operation on floats."""
-        return TensorValue(self, self.b.op(name, *[self.raw(a) for a in args]))
+        return FormulaArray(self, self.b.op(name, *[self.raw(a) for a in args]))
 
     def fma(
-        self, x: TensorValue | float, y: TensorValue | float, z: TensorValue | float
-    ) -> TensorValue:
+        self, x: FormulaArray | float, y: FormulaArray | float, z: FormulaArray | float
+    ) -> FormulaArray:
         """Return x * y + z."""
         return self.op("add", self.op("multiply", x, y), z)
 
     exact_fma = fma
 
     def select(
-        self, cond: TensorValue, x: TensorValue | float, y: TensorValue | float
-    ) -> TensorValue:
+        self, cond: FormulaArray, x: FormulaArray | float, y: FormulaArray | float
+    ) -> FormulaArray:
         """Return `x` where `cond` holds, else `y`."""
-        like = next((a.value for a in (x, y) if isinstance(a, TensorValue)), None)
+        like = next((a.value for a in (x, y) if isinstance(a, FormulaArray)), None)
         a, b = self.raw(x, like), self.raw(y, like)
-        return TensorValue(self, self.b.op("select", cond.value, a, b, type=a.type))
+        return FormulaArray(self, self.b.op("select", cond.value, a, b, type=a.type))
 
-    def intrinsic(self, name: str, *args: TensorValue) -> TensorValue:
+    def intrinsic(self, name: str, *args: FormulaArray) -> FormulaArray:
         """Write a function that is an XLA operation."""
         return self.op(name, *args)
 
-    def abs(self, x: TensorValue) -> TensorValue:
+    def abs(self, x: FormulaArray) -> FormulaArray:
         return self.op("abs", x)
 
-    def max(self, x: TensorValue, y: TensorValue) -> TensorValue:
+    def max(self, x: FormulaArray, y: FormulaArray) -> FormulaArray:
         return self.op("maximum", x, y)
 
-    def copysign(self, x: TensorValue | float, y: TensorValue) -> TensorValue:
+    def copysign(self, x: FormulaArray | float, y: FormulaArray) -> FormulaArray:
         """Return the magnitude of x with the sign of y."""
         sign = self.to_bits(y) & -(1 << self.bits - 1)
-        return self.from_bits((self.to_bits(self.abs(TensorValue(self, self.raw(x))))) | sign)
+        return self.from_bits((self.to_bits(self.abs(FormulaArray(self, self.raw(x))))) | sign)
 
-    def trunc(self, x: TensorValue) -> TensorValue:
+    def trunc(self, x: FormulaArray) -> FormulaArray:
         """Return the integer part."""
         return self.select(x < 0.0, self.op("ceil", x), self.op("floor", x))
 
-    def to_bits(self, x: TensorValue) -> TensorValue:
+    def to_bits(self, x: FormulaArray) -> FormulaArray:
         """Return the bits of floats as integers."""
-        return TensorValue(
+        return FormulaArray(
             self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.int_dtype))
         )
 
-    def from_bits(self, x: TensorValue) -> TensorValue:
+    def from_bits(self, x: FormulaArray) -> FormulaArray:
         """Return the floats with the given bits."""
-        return TensorValue(
+        return FormulaArray(
             self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.dtype))
         )
 
-    def to_float(self, x: TensorValue) -> TensorValue:
+    def to_float(self, x: FormulaArray) -> FormulaArray:
         """Convert integers to floats."""
-        return TensorValue(self, self.b.convert(x.value, self.dtype))
+        return FormulaArray(self, self.b.convert(x.value, self.dtype))
 
     def table(self, name: str) -> tuple[float, ...]:
         """Return the coefficients of the tabulated polynomial `name`."""
         return TABLE[name, self.type]
 
-    def in_double(self) -> Tensors:
+    def in_double(self) -> ArrayFormulas:
         """Return the formulas in doubles."""
-        return self if self.wide else Tensors(self.b, self.shape, "f64", self.demand)
+        return self if self.wide else ArrayFormulas(self.b, self.shape, "f64", self.demand)
 
-    def widen(self, x: TensorValue) -> TensorValue:
+    def widen(self, x: FormulaArray) -> FormulaArray:
         """Return a value in doubles."""
         wide = self.in_double()
-        return TensorValue(wide, self.b.convert(x.value, wide.dtype))
+        return FormulaArray(wide, self.b.convert(x.value, wide.dtype))
 
-    def narrow(self, x: TensorValue) -> TensorValue:
+    def narrow(self, x: FormulaArray) -> FormulaArray:
         """Return a double in this precision."""
-        return TensorValue(self, self.b.convert(x.value, self.dtype))
+        return FormulaArray(self, self.b.convert(x.value, self.dtype))
 
     def cold(
-        self, y: TensorValue, where: TensorValue, function: Any, *args: TensorValue
-    ) -> TensorValue:
+        self, y: FormulaArray, where: FormulaArray, function: Any, *args: FormulaArray
+    ) -> FormulaArray:
         """Return `function` of the elements where `where` holds, else `y`."""
         values = (
             self.library(function, *args) if isinstance(function, str) else function(self, *args)
         )
         return self.select(where, values, y)
 
-    def library(self, name: str, *args: TensorValue) -> TensorValue:
+    def library(self, name: str, *args: FormulaArray) -> FormulaArray:
         """Evaluate a function that other backends take from the C library."""
         return (
             gammas.lgamma_in_double(self, *args) if name == "lgamma" else getattr(self, name)(*args)
@@ -250,9 +250,9 @@ class Tensors(Formulas):
 
     def repeat(
         self,
-        step: Callable[..., tuple[TensorValue, list[TensorValue]]],
-        *start: TensorValue | float,
-    ) -> list[TensorValue]:
+        step: Callable[..., tuple[FormulaArray, list[FormulaArray]]],
+        *start: FormulaArray | float,
+    ) -> list[FormulaArray]:
         """Iterate `more, values = step(n, *values)` for n = 1, 2, ... while `more`, in each element."""
         b = self.b
         begin = [self.raw(x) for x in (1.0, *start)]
@@ -268,10 +268,10 @@ class Tensors(Formulas):
 
         def body(block: HloBlock, *values: HloValue) -> list[HloValue]:
             outer, self.b = self.b, block
-            number, *old = [TensorValue(self, x) for x in values[:-1]]
-            advanced = self.advance(step, number, old, TensorValue(self, values[-1]))
+            number, *old = [FormulaArray(self, x) for x in values[:-1]]
+            advanced = self.advance(step, number, old, FormulaArray(self, values[-1]))
             self.b = outer
             return [v.value for v in advanced]
 
         outs = b.emit("while", begin, types, [b.region(types, go), b.region(types, body)])
-        return [TensorValue(self, x) for x in outs[1:-1]]
+        return [FormulaArray(self, x) for x in outs[1:-1]]

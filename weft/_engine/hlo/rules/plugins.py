@@ -20,8 +20,8 @@ from weft._engine.hlo.factorizations import banded, jacobi, lu, reflectors
 from weft._engine.hlo.lowering import Rule, result_types, rule_of
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type, dtype_kind
 from weft._engine.hlo.replicas import HOST_TARGET, ReplicaLowering, plugin_rule, refuse
-from weft._engine.hlo.rules.elementwise import in_wide_types
-from weft._engine.hlo.rules.regions import replica_groups
+from weft._engine.hlo.rules.elementwise import compute_in_wide_types
+from weft._engine.hlo.rules.regions import participant_groups
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.types import ShapedArray
@@ -79,7 +79,7 @@ def _of_any_dtype(b: HloBlock, eqn: Eqn, *args: HloValue) -> HloValue | list[Hlo
     """
     write = _common_rule(eqn)
     if any(_is_widened(eqn.primitive, x.dtype) for x in args):
-        return in_wide_types(b, eqn, args, write)
+        return compute_in_wide_types(b, eqn, args, write)
     return write(b, eqn, *args)
 
 
@@ -94,14 +94,14 @@ def _is_widened(primitive: Any, dtype: np.dtype) -> bool:
 def _arg_reduce(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue | list[HloValue]:
     write = _common_rule(eqn)
     if dtypes.itemsize_bits(x.dtype) < 8:
-        return in_wide_types(b, eqn, [x], write)
+        return compute_in_wide_types(b, eqn, [x], write)
     return write(b, eqn, x)
 
 
 # --- matrices ---------------------------------------------------------------------------------------------------------
 
 
-def _write_as_function(fn: Callable) -> Callable:
+def _composite_rule(fn: Callable) -> Callable:
     """Return a rule that writes `fn`, made of other primitives, as a function of the module."""
 
     def rule(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
@@ -114,14 +114,14 @@ def _write_as_function(fn: Callable) -> Callable:
     return rule
 
 
-plugin_rule("lu")(_write_as_function(lu.lu))
-plugin_rule("qr")(_write_as_function(reflectors.qr))
-plugin_rule("eigh")(_write_as_function(jacobi.eigh))
-plugin_rule("svd")(_write_as_function(jacobi.svd))
-plugin_rule("hessenberg")(_write_as_function(reflectors.hessenberg))
-plugin_rule("tridiagonal")(_write_as_function(reflectors.tridiagonal))
-plugin_rule("ormqr")(_write_as_function(reflectors.ormqr))
-plugin_rule("tridiagonal_solve")(_write_as_function(banded.tridiagonal_solve))
+plugin_rule("lu")(_composite_rule(lu.lu))
+plugin_rule("qr")(_composite_rule(reflectors.qr))
+plugin_rule("eigh")(_composite_rule(jacobi.eigh))
+plugin_rule("svd")(_composite_rule(jacobi.svd))
+plugin_rule("hessenberg")(_composite_rule(reflectors.hessenberg))
+plugin_rule("tridiagonal")(_composite_rule(reflectors.tridiagonal))
+plugin_rule("ormqr")(_composite_rule(reflectors.ormqr))
+plugin_rule("tridiagonal_solve")(_composite_rule(banded.tridiagonal_solve))
 
 
 @plugin_rule("geqrf")
@@ -194,10 +194,10 @@ def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
 @plugin_rule("pbroadcast")
 def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
     """Write a broadcast as permutations; each one doubles the number of positions with the value."""
-    return b.context.inline_function(b, lambda x: [_broadcast_from(x, **eqn.params)], [x])
+    return b.context.inline_function(b, lambda x: [_broadcast_in_groups(x, **eqn.params)], [x])
 
 
-def _broadcast_from(
+def _broadcast_in_groups(
     x: Any, *, source: int, axis_name: Any, axis_index_groups: Any = None, **_: Any
 ) -> Any:
     """Return the value at position `source` of each group."""
@@ -235,7 +235,7 @@ def _ragged(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
         target="ragged_all_to_all",
         backend_config={},
         has_side_effect=False,
-        groups=replica_groups(eqn, b.context.mesh.shape_tuple),
+        groups=participant_groups(eqn, b.context.mesh.shape_tuple),
         channel=b.context.channels,
     )
 

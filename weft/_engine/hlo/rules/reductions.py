@@ -32,12 +32,12 @@ COMBINES = {
 }
 
 
-def of_combine(combine: str) -> Callable[[HloBlock, HloValue, HloValue], HloValue]:
+def combiner(combine: str) -> Callable[[HloBlock, HloValue, HloValue], HloValue]:
     """Return a function that writes the region which combines two elements."""
     return lambda r, x, y: r.op(COMBINES[combine], x, y)
 
 
-def accumulate_wide(
+def compute_in_float32(
     b: HloBlock, combine: str | None, fn: Callable[..., HloValue], *xs: HloValue
 ) -> HloValue:
     """Return `fn(*xs)`.
@@ -60,9 +60,9 @@ def _reduce(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
         [x],
         [b.constant(spec.identity(x.dtype), x.dtype)],
         eqn.params["axes"],
-        of_combine(spec.combine),
+        combiner(spec.combine),
     )[0]
-    return accumulate_wide(b, spec.combine, run, x)
+    return compute_in_float32(b, spec.combine, run, x)
 
 
 @rule("argmax", "argmin")
@@ -109,7 +109,7 @@ def _reduce_prefixes(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
             "reduce_window",
             (x, init),
             [x.type],
-            [b.region([element, element], of_combine(spec.combine))],
+            [b.region([element, element], combiner(spec.combine))],
             window=window,
             strides=tuple(ones),
             base_dilations=tuple(ones),
@@ -117,7 +117,7 @@ def _reduce_prefixes(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
             padding=at((0, n - 1) if eqn.params["reverse"] else (n - 1, 0)),
         )[0]
 
-    return accumulate_wide(b, spec.combine, run, x)
+    return compute_in_float32(b, spec.combine, run, x)
 
 
 def _prefixes_in_loop(x: Any, eqn: Eqn) -> Any:
@@ -134,7 +134,7 @@ def _prefixes_in_loop(x: Any, eqn: Eqn) -> Any:
 
 
 @rule("associative_scan")
-def _prefixes(b: HloBlock, eqn: Eqn, *xs: HloValue) -> list[HloValue]:
+def _associative_scan(b: HloBlock, eqn: Eqn, *xs: HloValue) -> list[HloValue]:
     combine, axis, reverse = eqn.params["combine"], eqn.params["axis"], eqn.params["reverse"]
 
     def run(*xs):
@@ -148,14 +148,14 @@ def _prefixes(b: HloBlock, eqn: Eqn, *xs: HloValue) -> list[HloValue]:
 # --- sorts
 
 
-def _total_order_keys(r: HloBlock, x: HloValue) -> list[HloValue]:
+def _sort_keys(r: HloBlock, x: HloValue) -> list[HloValue]:
     """Return sort keys for a key, the most significant first.
 
     In their total order zeros are equal and NaN is the last.
     """
     kind = dtype_kind(x.dtype)
     if kind == "c":
-        return [k for part in ("real", "imag") for k in _total_order_keys(r, r.real(x, part))]
+        return [k for part in ("real", "imag") for k in _sort_keys(r, r.real(x, part))]
     if kind != "f":
         return [x]
     x_zero, x_nan = r.compare("EQ", x, r.like(x, 0)), r.compare("NE", x, x)
@@ -163,7 +163,7 @@ def _total_order_keys(r: HloBlock, x: HloValue) -> list[HloValue]:
     return [r.op("select", x_nan, r.like(x, np.nan), x, type=x.type)]
 
 
-def _sort_operands(
+def _emit_sort(
     b: HloBlock,
     xs: list[HloValue],
     dim: int,
@@ -175,7 +175,7 @@ def _sort_operands(
         keys = [
             (p, q)
             for x, y in zip(pairs[: 2 * num_keys : 2], pairs[1 : 2 * num_keys : 2])
-            for p, q in zip(_total_order_keys(r, x), _total_order_keys(r, y))
+            for p, q in zip(_sort_keys(r, x), _sort_keys(r, y))
         ]
 
         def test(direction: str, x: HloValue, y: HloValue) -> HloValue:
@@ -200,13 +200,13 @@ def _sort(b: HloBlock, eqn: Eqn, *xs: HloValue) -> list[HloValue]:
     return (
         list(xs)
         if not xs[0].type.size
-        else _sort_operands(b, list(xs), p["dimension"], p["num_keys"], p["is_stable"])
+        else _emit_sort(b, list(xs), p["dimension"], p["num_keys"], p["is_stable"])
     )
 
 
 @rule("sorted_rows")
 def _sorted_rows(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
-    return _sort_operands(b, [x], x.ndim - 1, 1)
+    return _emit_sort(b, [x], x.ndim - 1, 1)
 
 
 @rule("row_order")
@@ -215,14 +215,14 @@ def _row_order(b: HloBlock, eqn: Eqn, x: HloValue, *previous: HloValue) -> HloVa
     last, order = x.ndim - 1, previous[0] if previous else b.iota(x.shape, np.int32, x.ndim - 1)
     if previous:
         x = b.context.inline_function(b, lambda x, at: [take_along(x, at, last)], [x, order])[0]
-    return _sort_operands(
-        b, [x, order], last, 1, direction="GT" if eqn.params["descending"] else "LT"
-    )[1]
+    return _emit_sort(b, [x, order], last, 1, direction="GT" if eqn.params["descending"] else "LT")[
+        1
+    ]
 
 
 @rule("leading")
 def _leading(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
-    results = _sort_operands(
+    results = _emit_sort(
         b, [x, b.iota(x.shape, np.int32, x.ndim - 1)], x.ndim - 1, 1, direction="GT"
     )
     return [b.slice(y, (0,) * x.ndim, result_types(eqn)[0].shape) for y in results]
@@ -232,5 +232,5 @@ def _leading(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
 def _top_k(b: HloBlock, eqn: Eqn, x: HloValue) -> list[HloValue]:
     axis, (out, _) = eqn.params["axis"], result_types(eqn)
     results = [x, b.iota(x.shape, np.int32, axis)]
-    results = _sort_operands(b, results, axis, 1, direction="GT") if x.type.size else results
+    results = _emit_sort(b, results, axis, 1, direction="GT") if x.type.size else results
     return [b.slice(y, (0,) * x.ndim, out.shape) for y in results]

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.primitive import BarrierOp, CallLike, CollectiveOp, ConstraintOp
-from weft._engine.hlo.layouts import format_sharding, write_constraint
+from weft._engine.hlo.layouts import constrain, sharding_text
 from weft._engine.hlo.lowering import Rule, result_types, rule
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type, is_static
 from weft._engine.hlo.rules.arrays import dynamic_slice
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn
-from weft._engine.ir.rewrite import in_place
+from weft._engine.ir.rewrite import inlined_program
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.source import with_metadata
 
@@ -32,11 +32,11 @@ def _call(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     Inline calls that only carry derivative rules.
     """
     if eqn.primitive.only_derivatives or b.context.mesh is not None:
-        return b.context.inline(b, in_place(eqn), args)
+        return b.context.inline(b, inlined_program(eqn), args)
     p = eqn.params
-    operands = [write_constraint(b, x, s) for x, s in zip(args, p["in_shardings"])]
+    operands = [constrain(b, x, s) for x, s in zip(args, p["in_shardings"])]
     outs = b.context.call(b, p["jaxpr"], p["name"], operands)
-    return [write_constraint(b, y, s) for y, s in zip(outs, p["out_shardings"])]
+    return [constrain(b, y, s) for y, s in zip(outs, p["out_shardings"])]
 
 
 @rule("xla_metadata_call")
@@ -56,7 +56,7 @@ def _metadata_call(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
 # --- branches and loops -----------------------------------------------------------------------
 
 
-def _after(
+def _write_in_chain(
     r: HloBlock, chain: Sequence[HloValue], fill: Callable[[], Sequence[HloValue]]
 ) -> list[HloValue]:
     """Return the results of `fill()`, whose host calls follow `chain`, and the chain after them."""
@@ -66,7 +66,7 @@ def _after(
     return results
 
 
-def _split_chain(
+def _split_off_chain(
     b: HloBlock, chain: Sequence[HloValue], made: Sequence[HloValue]
 ) -> list[HloValue]:
     """Return the results of an operation without its chain, which becomes the current chain."""
@@ -81,10 +81,10 @@ def _cond(b: HloBlock, eqn: Eqn, index: HloValue, *args: HloValue) -> list[HloVa
     branches, chain = eqn.params["branches"], b.context.chain_in(eqn.params["branches"])
     index = b.op("clamp", b.like(index, 0), index, b.like(index, len(branches) - 1))
     write = lambda branch: b.region(
-        [], lambda r: _after(r, chain, lambda: r.context.inline(r, branch, args))
+        [], lambda r: _write_in_chain(r, chain, lambda: r.context.inline(r, branch, args))
     )
     types = [*result_types(eqn), *[x.type for x in chain]]
-    return _split_chain(
+    return _split_off_chain(
         b, chain, b.emit("case", [index], types, [write(branch) for branch in branches])
     )
 
@@ -98,7 +98,7 @@ def _while(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
         return _while_with_calls(b, eqn, args[:n], args[n:m], args[m:])
     begin = [*args[m:], *chain]
     types, count = [x.type for x in begin], len(args) - m
-    body = lambda r, *carry: _after(
+    body = lambda r, *carry: _write_in_chain(
         r, carry[count:], lambda: r.context.inline(r, p["body_jaxpr"], [*args[n:m], *carry[:count]])
     )
     results = b.emit(
@@ -113,7 +113,7 @@ def _while(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
             b.region(types, body),
         ],
     )
-    return _split_chain(b, chain, results)
+    return _split_off_chain(b, chain, results)
 
 
 def _while_with_calls(
@@ -143,11 +143,14 @@ def _while_with_calls(
         [
             b.region(types, lambda r, *values: values[count]),
             b.region(
-                types, lambda r, *values: _after(r, values[count + 1 :], lambda: body(r, *values))
+                types,
+                lambda r, *values: _write_in_chain(
+                    r, values[count + 1 :], lambda: body(r, *values)
+                ),
             ),
         ],
     )
-    return _split_chain(b, b.context.chain, results)[:count]
+    return _split_off_chain(b, b.context.chain, results)[:count]
 
 
 @rule("scan")
@@ -178,8 +181,8 @@ def _scan(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
 
     more = lambda r, i, *_: r.compare("LT", i, r.size(length, np.int32))
     trips = {"trip_count": length} if is_static([length]) else {}
-    step = lambda r, i, *values: _after(r, values[count:], lambda: body(r, i, *values))
-    return _split_chain(
+    step = lambda r, i, *values: _write_in_chain(r, values[count:], lambda: body(r, i, *values))
+    return _split_off_chain(
         b,
         chain,
         b.emit("while", begin, types, [b.region(types, more), b.region(types, step)], **trips),
@@ -196,7 +199,7 @@ def _barrier(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
 
 @rule(ConstraintOp)
 def _constraint(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
-    return write_constraint(b, x, eqn.params["sharding"])
+    return constrain(b, x, eqn.params["sharding"])
 
 
 @rule("mesh_cast")
@@ -213,7 +216,7 @@ def _shard_map(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     context.mesh = outer
     others = len(p["manual_axes"]) < len(p["mesh"].axis_names)  # automatic axes may split any dim
     show = lambda specs, atoms: [
-        format_sharding(
+        sharding_text(
             context, p["mesh"], spec.dims(a.aval.ndim), range(a.aval.ndim) if others else ()
         )
         for spec, a in zip(specs, atoms)
@@ -254,7 +257,7 @@ def _groups(axes: tuple, mesh: tuple[tuple[Any, int], ...]) -> Groups:
     return tuple(map(tuple, numbers.transpose(other_dims + along).reshape(-1, count).tolist()))
 
 
-def replica_groups(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
+def participant_groups(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
     """Return the groups of devices that exchange values in a collective, `axis_index_groups`
     included.
     """
@@ -288,7 +291,7 @@ def _collective(instruction: str) -> Callable[[Rule], Rule]:
 
 
 @rule(CollectiveOp)
-def _by_record(b: HloBlock, eqn: Eqn, *args: HloValue) -> HloValue | list[HloValue]:
+def _collective_op(b: HloBlock, eqn: Eqn, *args: HloValue) -> HloValue | list[HloValue]:
     instruction = spec_of(eqn.primitive).hlo
     if instruction not in _COLLECTIVES:
         raise NotImplementedError(
@@ -330,7 +333,7 @@ def _exchange(
         types,
         regions,
         channel=b.context.next_channel(),
-        groups=groups or replica_groups(eqn, b.context.mesh.shape_tuple),
+        groups=groups or participant_groups(eqn, b.context.mesh.shape_tuple),
         **attrs,
     )
 
@@ -379,7 +382,7 @@ def _permute(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 @_collective("collective-broadcast")
 def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Write a broadcast from the first device of each group."""
-    source, found = eqn.params["source"], replica_groups(eqn, b.context.mesh.shape_tuple)
+    source, found = eqn.params["source"], participant_groups(eqn, b.context.mesh.shape_tuple)
     return _communicate(
         b, eqn, x, x.shape, tuple([(g[source], *g[:source], *g[source + 1 :]) for g in found])
     )
@@ -387,7 +390,7 @@ def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 
 @_collective("ragged-all-to-all")
 def _ragged(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
-    groups = replica_groups(eqn, b.context.mesh.shape_tuple)
+    groups = participant_groups(eqn, b.context.mesh.shape_tuple)
     return b.emit(
         "custom_call",
         args,

@@ -164,7 +164,7 @@ class HloModule:
     ) -> str:
         """Return the name of the computation of a region with one tuple as argument.
 
-        The tuple holds the arguments of the block, then the values `find_captured_values` from outside. The
+        The tuple holds the arguments of the block, then the values `captured_values` from outside. The
         result is a tuple; `carried` values are appended to the results if given.
         """
         name = self.free(base)
@@ -219,9 +219,7 @@ class HloModule:
         )
 
 
-def find_captured_values(
-    blocks: Iterable[HloBlock], constants: Container[HloValue]
-) -> list[HloValue]:
+def captured_values(blocks: Iterable[HloBlock], constants: Container[HloValue]) -> list[HloValue]:
     """Return the values that regions read but do not define, without constants."""
     defined: set[HloValue] = set()
     read: dict[HloValue, None] = {}

@@ -16,8 +16,8 @@ from weft._engine.hlo.rules import arrays, elementwise, products, reductions, re
 from weft._engine.hlo.text.computation import (
     Computation,
     braces,
+    captured_values,
     device_braces,
-    find_captured_values,
     flag,
     form,
     rewrite,
@@ -187,7 +187,7 @@ def _sort(c: Computation, op: HloOp) -> list[str]:
 @form("case")
 def _case(c: Computation, op: HloOp) -> tuple[str, list[str]]:
     """Write a conditional; each branch takes a tuple of the values that it reads."""
-    reads = [find_captured_values([r], c.module.constants) for r in op.regions]
+    reads = [captured_values([r], c.module.constants) for r in op.regions]
     operands = [c.ref(op.operands[0]), *[c.tuple(values) for values in reads]]
     labels = [
         c.module.inner("branch", r, values, carried=()) for r, values in zip(op.regions, reads)
@@ -199,7 +199,7 @@ def _case(c: Computation, op: HloOp) -> tuple[str, list[str]]:
 def _while(c: Computation, op: HloOp) -> tuple[str, list[str]]:
     """Write a loop; its state is a tuple of the carried and the captured values."""
     cond, body = op.regions
-    reads = find_captured_values(op.regions, c.module.constants)
+    reads = captured_values(op.regions, c.module.constants)
     state = c.tuple([*op.operands, *reads])
     computations = [
         f"condition={c.module.inner('condition', cond, reads)}",
@@ -353,7 +353,7 @@ def _manual(c: Computation, op: HloOp) -> HloBlock:
         )
         for x, inner, spec in zip(op.operands, body.args, op.attrs["in_specs"])
     ]
-    around = find_captured_values([body], c.module.constants)
+    around = captured_values([body], c.module.constants)
     function = HloFunction(c.module.free("shmap_body")[1:], HloBlock(c.module.lowering))
     function.body.args, function.body.ops, function.body.results = (
         [*body.args, *around],

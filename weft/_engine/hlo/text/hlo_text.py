@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weft._engine.hlo.layouts import tiles_text, usable
+from weft._engine.hlo.layouts import donation_aliases, tiles_text
 from weft._engine.hlo.lowering import HloLowering, symbol
 from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft._engine.hlo.text import hlo_forms  # noqa: F401  (fills the tables of forms)
@@ -61,7 +61,7 @@ def lowered_text(
     ins, outs = tiles(in_shardings, main.args), tiles(out_shardings, main.results)
     shared = {
         result: arg
-        for arg, result in usable(main, donated, ins, outs).items()
+        for arg, result in donation_aliases(main, donated, ins, outs).items()
         if result is not None
     }
     return module_text(module, f"jit_{name}", devices, shared, ins, outs, places=places)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.hlo.layouts import attribute, axes_text, type_attribute, usable
+from weft._engine.hlo.layouts import attribute, axes_text, donation_aliases, type_attribute
 from weft._engine.hlo.lowering import HloLowering, symbol
 from weft._engine.hlo.ops import (
     HloBlock,
@@ -88,10 +88,10 @@ def stablehlo_text(
         "mhlo.num_partitions": f"{devices} : i32",
         "mhlo.num_replicas": "1 : i32",
     }
-    return write_module(f"jit_{name}", shown, lowering, debug_info)
+    return module_text(f"jit_{name}", shown, lowering, debug_info)
 
 
-def write_module(
+def module_text(
     name: str, attributes: Mapping[str, str], lowering: HloLowering, debug_info: bool = False
 ) -> str:
     """Return the module `name` as text."""
@@ -105,7 +105,9 @@ def write_module(
 
 def _donate(main: HloFunction, donated: Sequence[bool], sharded: bool) -> None:
     """Add the attribute that names the result of each donated argument."""
-    for arg, result in usable(main.body, donated, main.arg_attrs, main.result_attrs).items():
+    for arg, result in donation_aliases(
+        main.body, donated, main.arg_attrs, main.result_attrs
+    ).items():
         if result is not None:
             main.arg_attrs[arg]["tf.aliasing_output"] = f"{result} : i32"
         elif sharded:

@@ -59,13 +59,13 @@ class Bounds:
             low = self._known[variable] = self._by_cases(variable, self._nonnegative, _CASES)
         return low + shift
 
-    def learn(self, p: Polynomial) -> None:
+    def record_nonnegative(self, p: Polynomial) -> None:
         """Record that `p` is at least 0, for a polynomial whose construction ensures this."""
         variable, shift = _without_constant(p)
         self._known[variable] = max(-shift, self._known.get(variable, -shift))
 
     def _by_cases(self, p: Polynomial, facts: tuple[Polynomial, ...], cases: int) -> float:
-        atom = _choice(p)
+        atom = _innermost_extreme(p)
         low = max(self._by_facts(p, facts, depth) for depth in (1, 2, _DEPTH))
         if atom is None or not cases:
             return low
@@ -198,12 +198,12 @@ def _without_constant(p: Polynomial) -> tuple[Polynomial, int]:
     return add(p, constant(shift), -1) if shift else p, shift
 
 
-def _choice(p: Polynomial) -> Atom | None:
+def _innermost_extreme(p: Polynomial) -> Atom | None:
     """Return an innermost max or min in `p`, or None."""
     for m, _ in p:
         for atom, _ in m:
             if not isinstance(atom, str):
-                inner = _choice(atom[1]) or _choice(atom[2])
+                inner = _innermost_extreme(atom[1]) or _innermost_extreme(atom[2])
                 if inner is not None or atom[0] in ("max", "min"):
                     return inner or atom
     return None

@@ -72,7 +72,7 @@ def multiply(p: Polynomial, q: Polynomial) -> Polynomial:
     return _poly(terms)
 
 
-def _divide(p: Polynomial, q: Polynomial) -> Polynomial | None:
+def _divide_exactly(p: Polynomial, q: Polynomial) -> Polynomial | None:
     """Return p / q if the division has no remainder, else None."""
     if len(q) != 1:
         return _long_division(p, q)
@@ -98,7 +98,7 @@ def _long_division(p: Polynomial, q: Polynomial) -> Polynomial | None:
 
     lead, quotient = max(q, key=order), constant(0)
     while p:
-        part = _divide((max(p, key=order),), (lead,))
+        part = _divide_exactly((max(p, key=order),), (lead,))
         if part is None:
             return None
         quotient, p = add(quotient, part), add(p, multiply(part, q), -1)
@@ -113,9 +113,9 @@ def operation(name: str, p: Polynomial, q: Polynomial) -> Polynomial:
     if name in ("max", "min"):
         return p if p == q else _poly({(((name, *sorted((p, q), key=text)), 1),): 1})
     is_quotient = name == "floordiv"
-    exact = _divide(p, q)
+    exact = _divide_exactly(p, q)
     if exact is None and b:  # b + mod(-b, 4) is a multiple of 4
-        exact = _divide(_with_quotients(p, b), q)
+        exact = _divide_exactly(_with_quotients(p, b), q)
     if exact is not None:
         return exact if is_quotient else constant(0)
     if b and b < 0:
@@ -124,7 +124,7 @@ def operation(name: str, p: Polynomial, q: Polynomial) -> Polynomial:
     multiples = _multiples(p, b)
     if multiples:  # (4*b + 3) // 2 is 2*b + 1
         inner = operation(name, add(p, multiples, -1), q)
-        return inner if not is_quotient else add(_divide(multiples, q) or (), inner)
+        return inner if not is_quotient else add(_divide_exactly(multiples, q) or (), inner)
     return _poly({(((name, p, q), 1),): 1})
 
 
@@ -264,7 +264,7 @@ def parse(expression: str) -> Polynomial:
             f"syntax error in symbolic shape: {expression!r} is not an expression of sizes, such as 2*b + 1 or "
             "floordiv(b, 2)."
         ) from None
-    return parse_expression(node, expression)
+    return parse_node(node, expression)
 
 
 _BINARY: dict[type[ast.operator], Callable[[Polynomial, Polynomial], Polynomial]] = {
@@ -277,7 +277,7 @@ _BINARY: dict[type[ast.operator], Callable[[Polynomial, Polynomial], Polynomial]
 _SIGNS: dict[type[ast.unaryop], int] = {ast.UAdd: 1, ast.USub: -1}
 
 
-def parse_expression(node: ast.expr, whole: str) -> Polynomial:
+def parse_node(node: ast.expr, whole: str) -> Polynomial:
     """Return the polynomial of a syntax tree. `whole` is the text for error messages."""
     match node:
         case ast.Constant(value) if type(value) is int:
@@ -285,9 +285,9 @@ def parse_expression(node: ast.expr, whole: str) -> Polynomial:
         case ast.Name(name):
             return variable(name)
         case ast.UnaryOp(op, operand) if type(op) in _SIGNS:
-            return multiply(constant(_SIGNS[type(op)]), parse_expression(operand, whole))
+            return multiply(constant(_SIGNS[type(op)]), parse_node(operand, whole))
         case ast.BinOp(left, op, right):
-            p, q = parse_expression(left, whole), parse_expression(right, whole)
+            p, q = parse_node(left, whole), parse_node(right, whole)
             if type(op) in _BINARY:
                 return _BINARY[type(op)](p, q)
             power = as_constant(q)
@@ -297,7 +297,7 @@ def parse_expression(node: ast.expr, whole: str) -> Polynomial:
                     out = multiply(out, p)
                 return out
         case ast.Call(ast.Name(name), [first, second]) if name in _OPERATIONS:
-            return operation(name, parse_expression(first, whole), parse_expression(second, whole))
+            return operation(name, parse_node(first, whole), parse_node(second, whole))
         case _:
             pass
     raise ValueError(

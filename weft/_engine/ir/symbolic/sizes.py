@@ -31,7 +31,7 @@ from weft._engine.ir.symbolic.polynomials import (
     multiply,
     operation,
     parse,
-    parse_expression,
+    parse_node,
     replace_monomial,
     text,
     variables,
@@ -94,7 +94,7 @@ class SymbolicScope:
         number = as_constant(p)
         return SymbolicDim(self, p) if number is None else number
 
-    def describe_constraints(self) -> str:
+    def constraints_text(self) -> str:
         """Return the constraints as a part of a message."""
         return f" with constraints {', '.join(self.constraints)}" if self.constraints else ""
 
@@ -133,7 +133,7 @@ class SymbolicScope:
                     if variables(side)
                 ]
                 relation = "equal to" if sign == "==" else "greater or equal to"
-                raise SizesDoNotFit(
+                raise InconsistentSizesError(
                     f"Expected '{text(excess)}' to be {relation} 0, but found {value}. The sizes violate the constraint "
                     f"{constraint}: {', '.join(values)}.",
                     found_by,
@@ -167,9 +167,9 @@ def _parse_constraint(constraint: str) -> tuple[Polynomial, str, Polynomial]:
             f"SymbolicScope: a constraint is e1 >= e2, e1 <= e2 or e1 == e2, got {constraint!r}."
         )
     return (
-        parse_expression(node.left, constraint),
+        parse_node(node.left, constraint),
         sign,
-        parse_expression(node.comparators[0], constraint),
+        parse_node(node.comparators[0], constraint),
     )
 
 
@@ -228,7 +228,7 @@ class SymbolicDim:
 
     # arithmetic
 
-    def _other(self, other: Any) -> Polynomial | None:
+    def _operand_expression(self, other: Any) -> Polynomial | None:
         """Return the expression of an operand, or None if it is not an integer. Raise ValueError for a size of another scope."""
         if isinstance(other, SymbolicDim):
             if other.scope is not self.scope:
@@ -240,7 +240,7 @@ class SymbolicDim:
         return constant(int(other)) if issubclass(class_of(other), (int, np.integer)) else None
 
     def operation(self, name: str, a: Any, b: Any) -> Any:
-        p, q = self._other(a), self._other(b)
+        p, q = self._operand_expression(a), self._operand_expression(b)
         if p is None or q is None:
             return NotImplemented
         simpler = (
@@ -271,7 +271,7 @@ class SymbolicDim:
             rest = add(p, q, -quotient)
             if scope.bounds(rest)[0] >= 0 and scope.bounds(add(q, rest, -1))[0] > 0:
                 return scope.dim(rest if name == "mod" else constant(quotient))
-        choice = _only_choice(p) if name == "floordiv" else None
+        choice = _single_extreme(p) if name == "floordiv" else None
         if choice is None:
             return None
         # floor division is monotonic, so it can be applied to the operands of the max or min
@@ -285,7 +285,7 @@ class SymbolicDim:
 
     def _arithmetic(self, name: str, a: Any, b: Any) -> Any:
         """Return the result of an operator on `a` and `b`, one of which is this size."""
-        p, q = self._other(a), self._other(b)
+        p, q = self._operand_expression(a), self._operand_expression(b)
         if p is None or q is None:
             return _with_array(_OPERATORS[name], a, b)
         if name == "mul":
@@ -363,7 +363,7 @@ class SymbolicDim:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, SymbolicDim) and other.scope is not self.scope:
             return False
-        q = self._other(other)
+        q = self._operand_expression(other)
         if q is None:
             return NotImplemented
         p = add(self.expression, q, -1)
@@ -374,7 +374,7 @@ class SymbolicDim:
         return same if same is NotImplemented else not same
 
     def _compare(self, other: Any, sign: str) -> Any:
-        q = self._other(other)
+        q = self._operand_expression(other)
         if q is None:
             return _with_array(_COMPARISONS[sign], self, other)
         low, high = self.scope.bounds(add(self.expression, q, -1))
@@ -388,7 +388,7 @@ class SymbolicDim:
             return bool(always)
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive.\n"
-            f"  It is true for some sizes and false for others{self.scope.describe_constraints()}, and the program is traced once "
+            f"  It is true for some sizes and false for others{self.scope.constraints_text()}, and the program is traced once "
             f"for all sizes.\n  {self._advice(q, sign)}"
         )
 
@@ -417,7 +417,7 @@ class SymbolicDim:
         return self != 0
 
 
-def _only_choice(p: Polynomial) -> tuple[Atom, int, Polynomial] | None:
+def _single_extreme(p: Polynomial) -> tuple[Atom, int, Polynomial] | None:
     """Return the max or min in `p`, its factor, and the other terms of `p`, if `p` has exactly one and it is a term; else None."""
     terms = [
         (m, c)
@@ -507,7 +507,7 @@ def is_multiple(n: Any, divisor: int) -> bool:
     if isinstance(remainder, SymbolicDim):
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{remainder}' == '0' is inconclusive.\n"
-            f"  {divisor} divides '{n}' for some sizes and not for others{n.scope.describe_constraints()}.\n"
+            f"  {divisor} divides '{n}' for some sizes and not for others{n.scope.constraints_text()}.\n"
             f"  Add a constraint such as 'mod({n}, {divisor}) == 0' in symbolic_shape(..., constraints=[...])."
         )
     return remainder == 0
@@ -546,7 +546,7 @@ def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, An
 def note_nonnegative(n: Any) -> None:
     """Record that a size is at least 0 by its construction."""
     if isinstance(n, SymbolicDim):
-        n.scope.known_bounds.learn(n.expression)
+        n.scope.known_bounds.record_nonnegative(n.expression)
 
 
 def max_dim(d1: Any, d2: Any) -> Any:
@@ -574,7 +574,7 @@ def min_dim(d1: Any, d2: Any) -> Any:
 # ---- sizes from shapes
 
 
-class UnsolvableSizes(ValueError):
+class UnsolvableSizesError(ValueError):
     """The error for sizes that do not determine their variables. `unprocessed` contains a text for each unsolved expression."""
 
     def __init__(self, names: Iterable[str], unprocessed: Sequence[str]):
@@ -584,7 +584,7 @@ class UnsolvableSizes(ValueError):
         )
 
 
-class SizesDoNotFit(ValueError):
+class InconsistentSizesError(ValueError):
     """The error for sizes that contradict their expressions or constraints.
 
     `reason` describes the contradiction. `found_by` contains a text for each solved variable: its value and the expression that
@@ -606,10 +606,10 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) 
     pending = list(unknown)
     found_by: list[str] = []
     while pending:
-        unsolved = [item for item in pending if not _solve(item, sizes, found_by)]
+        unsolved = [item for item in pending if not _try_solve(item, sizes, found_by)]
         if len(unsolved) == len(pending):
             names = _NO_NAMES.union(*(variables(p) for p, _, _ in unsolved)) - set(sizes)
-            raise UnsolvableSizes(
+            raise UnsolvableSizesError(
                 names, [f"'{text(p)}' for dimension size {what}" for p, _, what in unsolved]
             )
         pending = unsolved
@@ -617,7 +617,9 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) 
     return sizes
 
 
-def _solve(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: list[str]) -> bool:
+def _try_solve(
+    item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: list[str]
+) -> bool:
     """Solve an item for its unknown variable, add it to `sizes` and `found_by`, and return True.
 
     Return False if the item cannot be solved yet. Raise SizesDoNotFit for a contradiction.
@@ -633,7 +635,7 @@ def _solve(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: l
             return False
         multiple = value - evaluate(tuple((m, c) for m, c in p if m != ((name, 1),)), sizes)
         if multiple % slope != 0:
-            raise SizesDoNotFit(
+            raise InconsistentSizesError(
                 f"Division had remainder {multiple % slope} when computing the value of '{name}'.",
                 found_by,
             )
@@ -643,12 +645,14 @@ def _solve(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: l
         solution = multiple // slope
         # a symbolic solution must be at least 1 for all sizes on which it depends
         if (solution.bounds()[0] if isinstance(solution, SymbolicDim) else solution) < 1:
-            raise SizesDoNotFit(f"Expected value >= 1 for dimension variable '{name}'.", found_by)
+            raise InconsistentSizesError(
+                f"Expected value >= 1 for dimension variable '{name}'.", found_by
+            )
         sizes[name] = solution
         return True
     solution = evaluate(p, sizes)
     if solution != value:
-        raise SizesDoNotFit(
+        raise InconsistentSizesError(
             f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {solution}).",
             found_by,
         )

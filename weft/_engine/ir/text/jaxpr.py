@@ -5,7 +5,7 @@
         d:f32[] = reduce_sum[axes=(0,) out_sharding=None] c
       in (d,) }
 
-`shown_text` prints programs for users: operations and parameters in JAX's notation (`shown`), and programs that occur several times
+`jax_style_text` prints programs for users: operations and parameters in JAX's notation (`shown`), and programs that occur several times
 once, with a name. `jaxpr_text` prints the exact program, which `parse` reads.
 This module recognizes programs, literals and unused variables by attributes (`eqns`, `val`, `unused`), because `ir.jaxpr` uses it.
 """
@@ -27,9 +27,9 @@ from weft._engine.ir.text.shown import (
     EquationLike,
     ProgramLike,
     TextLine,
-    lines_of,
-    nested_programs,
-    shown_value,
+    inner_programs,
+    printed_lines,
+    value_text,
 )
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.trees.narrowing import class_of, is_list, is_numpy_value
@@ -39,10 +39,10 @@ _KEYWORDS = frozenset({"let", "in", "lambda"})
 
 def jaxpr_text(jaxpr: ProgramLike) -> str:
     """Return the exact text of a program, which `parse_jaxpr` reads."""
-    return render(_Exact().program(jaxpr))
+    return render(_ExactPrinter().program(jaxpr))
 
 
-def shown_text(
+def jax_style_text(
     jaxpr: ProgramLike,
     *,
     source_info: bool = False,
@@ -51,21 +51,23 @@ def shown_text(
     width: int = 80,
 ) -> str:
     """Return the text of a program in JAX's notation."""
-    return render(_Shown(source_info, print_shapes, print_effects).whole(jaxpr), width)
+    return render(_JaxStylePrinter(source_info, print_shapes, print_effects).whole(jaxpr), width)
 
 
-def placed_text(jaxpr: ProgramLike, width: int = 80) -> tuple[str, list[tuple[int, int, Any]]]:
-    """Return `shown_text`, and per equation (line, column, source): its position in the text, from 0, and the user's line or None."""
+def shown_text_with_positions(
+    jaxpr: ProgramLike, width: int = 80
+) -> tuple[str, list[tuple[int, int, Any]]]:
+    """Return `jax_style_text`, and per equation (line, column, source): its position in the text, from 0, and the user's line or None."""
     marks: list[tuple[int, int, Any]] = []
-    return render(_Shown().whole(jaxpr), width, marks), marks
+    return render(_JaxStylePrinter().whole(jaxpr), width, marks), marks
 
 
 def eqn_text(eqn: EquationLike) -> str:
     """Return the text of one equation in JAX's notation."""
-    return render(_Shown().equations([eqn]))
+    return render(_JaxStylePrinter().equations([eqn]))
 
 
-class _Exact:
+class _ExactPrinter:
     """A printer of exact programs. Variables are named a ... z, ba, bb, ..., continued in inner programs."""
 
     def __init__(self, source: bool = False, shapes: bool = True, effects: bool = False):
@@ -179,7 +181,7 @@ class _Exact:
         return _value_text(value)
 
 
-class _Shown(_Exact):
+class _JaxStylePrinter(_ExactPrinter):
     """A printer of programs in JAX's notation."""
 
     def whole(self, jaxpr: ProgramLike) -> Any:
@@ -191,7 +193,7 @@ class _Shown(_Exact):
         named = self.find_shared(jaxpr)
         self.taken = _KEYWORDS.union(self.shared.values())
         parts = [
-            ["let ", name, " = ", super(_Shown, self).program(inner), " in", Break()]
+            ["let ", name, " = ", super(_JaxStylePrinter, self).program(inner), " in", Break()]
             for name, inner in named
         ]
         return [*parts, self.program(jaxpr)]
@@ -212,7 +214,7 @@ class _Shown(_Exact):
             counts[id(inner)] += 1 + (inner is not jaxpr and len(self.lines(inner)) > 10)
             for line in self.lines(inner):
                 title = dict(line.params).get("name") if line.name == "jit" else None
-                for program in nested_programs(line):
+                for program in inner_programs(line):
                     queue.append(program)
                     if title is not None:
                         names.setdefault(id(program), title.strip("<>"))
@@ -231,7 +233,7 @@ class _Shown(_Exact):
         return aval.str_short(True, kinds=True)
 
     def equations(self, eqns: Sequence[EquationLike]) -> Any:
-        return join(Break(), [self.line(line) for line in lines_of(eqns)[0]])
+        return join(Break(), [self.line(line) for line in printed_lines(eqns)[0]])
 
     def lines(self, jaxpr: ProgramLike) -> Sequence[TextLine]:
         return self.written(jaxpr)[0]
@@ -242,7 +244,7 @@ class _Shown(_Exact):
 
     def written(self, jaxpr: ProgramLike) -> tuple[Sequence[TextLine], dict[Any, Any]]:
         if id(jaxpr) not in self.made:
-            self.made[id(jaxpr)] = lines_of(jaxpr.eqns, jaxpr.outvars)
+            self.made[id(jaxpr)] = printed_lines(jaxpr.eqns, jaxpr.outvars)
         return self.made[id(jaxpr)]
 
     def program(self, jaxpr: ProgramLike) -> Any:
@@ -251,7 +253,7 @@ class _Shown(_Exact):
 
     def line(self, line: TextLine) -> Any:
         if line.name == "jit":
-            for inner in nested_programs(line):
+            for inner in inner_programs(line):
                 if id(inner) not in self.shared:
                     self.name_alike(inner.invars, line.invars)
                     self.name_alike(self.results(inner), line.outvars)
@@ -271,7 +273,7 @@ class _Shown(_Exact):
                 self.names[inner_value] = self.name(outer_value)
 
     def text(self, value: Any) -> str:
-        return shown_value(value)
+        return value_text(value)
 
 
 def _join_with_spaces(items: Sequence[Any], separator: str = "") -> Any:

@@ -107,7 +107,7 @@ class _TextEquation(NamedTuple):
     source: Any = None
 
 
-def nested_programs(line: TextLine) -> list[ProgramLike]:
+def inner_programs(line: TextLine) -> list[ProgramLike]:
     """Return the programs among the parameters of an equation."""
     programs: list[ProgramLike] = []
     for _, value in line.params:
@@ -120,7 +120,7 @@ def nested_programs(line: TextLine) -> list[ProgramLike]:
 _ADDRESS = re.compile(" at 0x[0-9a-f]+")  # removed, so that equal programs have equal texts
 
 
-def shown_value(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a parameter as text."""
     return value if isinstance(value, str) else _repr(value)
 
@@ -372,17 +372,17 @@ def _line(eqn: EquationLike, outvars: Sequence[Any], invars: Sequence[Any]) -> T
 # --- broadcasting -----------------------------------------------------------------------------------------------------
 
 
-def lines_of(
+def printed_lines(
     eqns: Sequence[EquationLike], outvars: Sequence[Any] = ()
 ) -> tuple[list[TextLine], dict[Any, Any]]:
     """Return the equations of one program as lines, and value -> replacement for values that are not printed.
 
     `outvars` are the results of the program.
     """
-    return _Broadcasts(eqns, outvars).lines()
+    return _BroadcastRemoval(eqns, outvars).lines()
 
 
-class _Broadcasts:
+class _BroadcastRemoval:
     """The conversion of the equations of one program: values that JAX's operations broadcast are not broadcast by equations."""
 
     def __init__(self, eqns: Sequence[EquationLike], outvars: Sequence[Any]):
@@ -479,7 +479,11 @@ class _Broadcasts:
     def operands(self, eqn: EquationLike, ins: list[Any], lines: list[TextLine]) -> list[Any]:
         """Return the operands of an equation in JAX's form; append the lines that compute them."""
         primitive, aval = eqn.primitive, eqn.outvars[0].aval if eqn.outvars else None
-        if primitive.name == "cond" and primitive.kind == "region" and not self.asks_bool(eqn):
+        if (
+            primitive.name == "cond"
+            and primitive.kind == "region"
+            and not self.selects_by_bool(eqn)
+        ):
             return [self.clamp(ins[0], len(eqn.params["branches"]) - 1, lines, eqn), *ins[1:]]
         if aval is None:
             return ins
@@ -559,7 +563,7 @@ class _Broadcasts:
         ]
         return True
 
-    def asks_bool(self, eqn: EquationLike) -> bool:
+    def selects_by_bool(self, eqn: EquationLike) -> bool:
         """Return whether a bool selects the branch of a `cond`. JAX clamps other indices with a separate equation."""
         atom = eqn.invars[0]
         maker = None if hasattr(atom, "val") else self.makers.get(atom)

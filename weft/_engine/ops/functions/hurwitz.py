@@ -184,7 +184,7 @@ def _of_large_order(f: Formulas, m: FormulaValue, x: FormulaValue, inside: Formu
     return root * f.select(inside, total, 1.0) * root
 
 
-def _polygamma_elsewhere(f: Formulas, m: FormulaValue, x: FormulaValue):
+def _polygamma_general(f: Formulas, m: FormulaValue, x: FormulaValue):
     """Return polygamma for orders outside of 1, ..., 20, or arguments not positive and finite."""
     g, ordinary, even = (
         f.in_double(),
@@ -297,7 +297,7 @@ def polygamma(f: Formulas, m: FormulaValue, x: FormulaValue):
     small, factorial = _small_factorial(f, m)
     plain = small & (x > 0.0) & (x < inf)
     size = _round(f, factorial * _sum(f, m + 1.0, x))
-    return f.cold(f.select(_is_whole(f, m * 0.5), -size, size), ~plain, _polygamma_elsewhere, m, x)
+    return f.cold(f.select(_is_whole(f, m * 0.5), -size, size), ~plain, _polygamma_general, m, x)
 
 
 def _zeta_reference(x: NumPyArray, q: NumPyArray):

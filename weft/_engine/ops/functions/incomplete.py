@@ -152,7 +152,7 @@ def igamma_grad_a(f: Formulas, a: FormulaValue, x: FormulaValue):
     ulp=(0.55, 1200),
     ranges=_ORDERS,
     jvp=[
-        lambda t, out, a, x: mul(t, _of_some(out, log_less_digamma(x, a))),
+        lambda t, out, a, x: mul(t, _scaled_slope(out, log_less_digamma(x, a))),
         lambda t, out, a, x: mul(t, _density_slope(out, a, x)),
     ],
 )
@@ -161,7 +161,7 @@ def igamma_grad_x(f: Formulas, a: FormulaValue, x: FormulaValue):
     return _of_doubles(_slope_by_x, f, a, x, False)
 
 
-def _of_some(density: Value, slope: Value):
+def _scaled_slope(density: Value, slope: Value):
     """Return the slope of a density from its logarithmic slope, which may be infinite where the
     density is zero.
     """
@@ -179,7 +179,7 @@ def _density_slope(out: Value, a: Value, x: Value) -> Any:
     return select(
         few,
         mul(out, sub(div(sub(a, 1), x), 1)),
-        _of_some(igamma_grad_x(below, x), div(sub(below, x), below)),
+        _scaled_slope(igamma_grad_x(below, x), div(sub(below, x), below)),
     )
 
 

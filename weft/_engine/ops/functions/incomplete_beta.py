@@ -30,11 +30,11 @@ from weft._engine.ops.families import (
     elementwise_lowering,
     elementwise_type,
     function,
+    in_float32,
     match,
     no_derivative,
     of_scipy,
     scipy_special,
-    widened,
 )
 from weft._engine.ops.functions.gammas import digamma, lgamma_in_double
 from weft._engine.ops.functions.logarithmic import log, log1p
@@ -248,7 +248,7 @@ def _betainc_of(eqn: Eqn) -> Callable[..., Any] | None:
 
 
 def _unregistered(op: Primitive, lower: Any) -> Primitive:
-    reference = widened(of_scipy("betainc", wide=True))
+    reference = in_float32(of_scipy("betainc", wide=True))
     return op.define(type=elementwise_type(op.name, FLOATING), reference=reference, lower=lower)
 
 

@@ -16,7 +16,7 @@ from weft._engine.ops.comparison import eq, gt, lt, ne, select
 from weft._engine.ops.families import FLOATING, elementwise, function, match
 
 if TYPE_CHECKING:
-    from weft._engine.ir.build import Builder
+    from weft._engine.ir.build import LoopsBuilder
     from weft._engine.ir.formulas import Formulas
     from weft._engine.ir.loops import Expr
     from weft._engine.ops.rule_types import (
@@ -89,7 +89,7 @@ def _round_reference(x: NumPyArray, *, rounding_method: RoundingMethod):
     return np.round(x) if rounding_method == RoundingMethod.TO_NEAREST_EVEN else _away_from_zero(x)
 
 
-def _round_emit(b: Builder, x: Expr, *, rounding_method: RoundingMethod):
+def _round_emit(b: LoopsBuilder, x: Expr, *, rounding_method: RoundingMethod):
     return b.op(
         "round_even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round_away", x
     )
@@ -144,7 +144,7 @@ def _nextafter(f: Formulas, x: FormulaValue, y: FormulaValue):
 
 @registry["nextafter"].def_lower
 def _nextafter_lower(
-    b: Builder, index: ElementIndex, *inputs: ElementReader, in_avals: Avals, out_avals: Avals
+    b: LoopsBuilder, index: ElementIndex, *inputs: ElementReader, in_avals: Avals, out_avals: Avals
 ):
     xs = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]
     return b.op_of_type("nextafter", *xs, type=b.type_of(out_avals[0]))

@@ -14,7 +14,7 @@ from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import Spec
-from weft._engine.ir.structure import Unserializable, structure
+from weft._engine.ir.structure import Unserializable, serialize_structure
 from weft._engine.partition.auto.graph import GivenSpecs
 from weft._engine.partition.auto.machine import Machine
 from weft._engine.partition.auto.optimizer import Optimizer, Solution
@@ -270,7 +270,7 @@ def layout_plan(decision: Decision, mesh: Mesh) -> LayoutPlan:
 def program_digest(program: Jaxpr) -> str:
     """Return a digest that equal programs share in all processes."""
     try:
-        return cache.digest(structure(program))[:16]
+        return cache.digest(serialize_structure(program))[:16]
     except Unserializable as error:
         raise ShardingError(
             f"automatic sharding: the program has no digest, since it holds {error}. Plans are for programs without callbacks."

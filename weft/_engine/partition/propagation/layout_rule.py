@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.control.custom_partition import PartitionRule, misfit
+from weft._engine.control.custom_partition import PartitionRule, partition_rule_error
 from weft._engine.core.trace import derived_trace, eval_trace
 from weft._engine.ir.jaxpr import Eqn, Var
 from weft._engine.ir.mesh import Mesh
@@ -65,7 +65,7 @@ def specs(
             shardings, tree.tree_unflatten(structure, avals), is_leaf=lambda x: x is None
         )
     except ValueError:
-        raise misfit(
+        raise partition_rule_error(
             rule,
             f"gives {what} shardings of another structure than the {what}s",
             [("shardings", shardings), (f"{what}s", structure)],
@@ -75,7 +75,7 @@ def specs(
     for i, (sharding, aval) in enumerate(zip(flat, avals)):
         spec = ((),) * aval.ndim if sharding is None else to_spec(sharding, mesh, aval.ndim)
         if spec is None or evenly_split(aval.shape, spec, sizes) != spec:
-            raise misfit(
+            raise partition_rule_error(
                 rule,
                 f"asks for a layout of {what} {i} that cannot be made",
                 [(what, aval.str_short(), sharding), ("mesh", mesh)],

@@ -9,7 +9,7 @@ Laws: a given spec is never changed; a spec only grows; an axis splits at most o
 How:  specs are converted to axes per factor of each equation's rule, and back to specs of the other operands and results,
       forward and backward, to a fixpoint: first through elementwise and layout ops, then through all ops, and finally
       from values to their broadcasts and parts. If operands conflict about a factor, or use one axis for two factors,
-      factors of the result have precedence over contracted ones; then `ConflictResolution` decides, and earlier operands have
+      factors of the result have precedence over contracted ones; then `ConflictRule` decides, and earlier operands have
       precedence over later ones.
 """
 
@@ -51,7 +51,7 @@ from weft._engine.util.record import field, record
 PASS_THROUGH = (ElementwiseOp, LayoutOp, ConstraintOp)
 
 
-class ConflictResolution(Enum):
+class ConflictRule(Enum):
     """The rule for conflicts between layouts that remain after results have had precedence over contracted dims."""
 
     BY_SIZE = auto()  # the layout of the larger value has precedence; inner programs come first
@@ -107,7 +107,7 @@ class Propagation:
     boundary: set[Var] = field(default_factory=set)  # arguments and results of the program
     meshes: Any = None  # the mesh of the axes, and the coarser given mesh
     last_round: bool = False  # True if specs pass from values to their broadcasts and parts
-    settling: ConflictResolution = ConflictResolution.BY_SIZE
+    settling: ConflictRule = ConflictRule.BY_SIZE
     reach: dict[Var, tuple[int, ...]] = field(
         default_factory=dict
     )  # the reach of each dim, if it decides conflicts
@@ -154,9 +154,9 @@ class Propagation:
         self.explicit[var] = axes
         self.carried[var] = var.aval.nbytes
 
-    def stake(self, var: Var, factors: OperandFactors, f: int) -> tuple[int, ...]:
+    def conflict_rank(self, var: Var, factors: OperandFactors, f: int) -> tuple[int, ...]:
         """Return the rank of `var` in conflicts about factor `f`; the greatest has precedence, the earlier of equal ranks."""
-        if self.settling is ConflictResolution.BY_SIZE:
+        if self.settling is ConflictRule.BY_SIZE:
             return (self.carried[var],)
         return max(
             reach for reach, of_dim in zip(self.reach[var], factors) if f in of_dim
@@ -216,7 +216,7 @@ def propagate(
     type_spec: Any,
     meshes: Any = None,
     layouts: Iterable[tuple[Var, Spec]] = (),
-    settling: ConflictResolution = ConflictResolution.BY_SIZE,
+    settling: ConflictRule = ConflictRule.BY_SIZE,
     splits_slices: bool = False,
     like: Propagation | None = None,
 ) -> Propagation:
@@ -235,9 +235,9 @@ def propagate(
     for var, spec in zip(jaxpr.invars, in_specs):
         if spec is not None:
             state.fix(var, spec)
-    sweep = list(_sweep(jaxpr, enter=settling is ConflictResolution.BY_REACH))
+    sweep = list(_sweep(jaxpr, enter=settling is ConflictRule.BY_REACH))
     eqns = list(dict.fromkeys(sweep))
-    if settling is ConflictResolution.BY_REACH:
+    if settling is ConflictRule.BY_REACH:
         state.reach = reach_of_dims(eqns, state.rule, region_links)
     if state.terms:
         _trace_terms(state, eqns)
@@ -495,7 +495,7 @@ class _FactorTransfer:
             found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
             state.cuts |= cuts
             for f in found.keys() - facts.closed:
-                rank = f in facts.in_result, state.stake(atom, factors, f)
+                rank = f in facts.in_result, state.conflict_rank(atom, factors, f)
                 candidate = rank, found[f], state.carried[atom]
                 best[f] = _better(state, best[f], candidate) if f in best else candidate
         return best

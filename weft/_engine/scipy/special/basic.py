@@ -12,11 +12,11 @@ from weft._engine.core.trace import typeof
 from weft._engine.numpy.bessel import bessel_i0, bessel_i1
 from weft._engine.numpy.promote import (
     all_inexact,
+    as_strong,
     broadcast,
     cast,
     inexact,
     promote_to_inexact,
-    strong_array,
 )
 from weft._engine.numpy.reductions import logsumexp
 from weft._engine.numpy.ufuncs import subtract
@@ -57,7 +57,7 @@ def _unary(name: str, op: Callable | str, text: str, weak: bool = True) -> Calla
     apply = _late(op) if isinstance(op, str) else in_single(op)
 
     def fun(x):
-        return apply(inexact(name, x) if weak else strong_array(inexact(name, x)))
+        return apply(inexact(name, x) if weak else as_strong(inexact(name, x)))
 
     return named(fun, name, text)
 
@@ -80,7 +80,7 @@ def _binary(
 
     def both(x, y):
         x, y = promote_to_inexact(name, x, y)
-        return apply(x, y) if weak else apply(strong_array(x), strong_array(y))
+        return apply(x, y) if weak else apply(as_strong(x), as_strong(y))
 
     return named(_WRITTEN[arguments](both), name, text)
 
@@ -236,7 +236,7 @@ def multigammaln(a, d):
         raise ValueError(
             f"multigammaln: `d` must be a positive dimension of at most {_MOST_DIMENSIONS}, known while tracing, got {d!r}."
         )
-    a = strong_array(inexact("multigammaln", a))
+    a = as_strong(inexact("multigammaln", a))
     total = ew.add(ew.mul(a, 0), 0.25 * d * (d - 1) * math.log(math.pi))
     for k in range(int(d)):
         total = ew.add(total, ew.lgamma(ew.sub(a, k / 2)))

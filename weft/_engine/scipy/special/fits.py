@@ -3,7 +3,7 @@
 In:   a name, and a function of a float64 NumPy array, smooth on an interval.
 Out:  a function of an array or a tracer. For float32 the series is truncated where the terms fall below float32's rounding.
 Laws: the coefficients are in `series.txt`, written by `python -m weft.tools.series`, so that a first call needs no SciPy; a
-      missing series is fitted on demand. `pieces` selects among intervals; each is evaluated at arguments clipped to it, so
+      missing series is fitted on demand. `make_piecewise_series` selects among intervals; each is evaluated at arguments clipped to it, so
       that no unused lane is infinite or NaN.
 Source: C. W. Clenshaw, "A note on the summation of Chebyshev series", Mathematics of Computation 9 (1955).
 """
@@ -53,7 +53,7 @@ class Chebyshev:
         )  # where there is more than float64
         terms = (wide * values).sum(1) * (2 / np.longdouble(_POINTS))
         terms[0] /= 2
-        return _drop_small_terms(
+        return _truncate_series(
             terms.astype(np.float64), np.dtype(np.float64), 2 * float(np.abs(terms[-16:]).max())
         )  # the last coefficients are rounding errors
 
@@ -63,7 +63,7 @@ class Chebyshev:
         return _read_terms().get(self.name) or self.fit()
 
     def __call__(self, x):
-        terms = _drop_small_terms(self.terms, x.dtype)
+        terms = _truncate_series(self.terms, x.dtype)
         t = (x - self.low) * (2 / (self.high - self.low)) - 1
         powers = _powers(terms)
         if np.abs(powers).sum() < _GROWTH * np.abs(terms).sum():
@@ -88,14 +88,14 @@ def _powers(terms: list[float]) -> list[float]:
     return total.astype(float).tolist()
 
 
-def _drop_small_terms(terms, dtype: np.dtype, least: float = 0.0) -> list[float]:
+def _truncate_series(terms, dtype: np.dtype, least: float = 0.0) -> list[float]:
     """Drop the last terms that are smaller than `least` or than the resolution of `dtype`."""
     sizes = np.abs(terms)
     large = np.flatnonzero(sizes > max(float(np.finfo(dtype).eps) / 8 * sizes.max(), least))
     return list(map(float, terms[: large[-1] + 1]))
 
 
-def pieces(name: str, fun: Callable, *breaks: float) -> Callable:
+def make_piecewise_series(name: str, fun: Callable, *breaks: float) -> Callable:
     """Return `fun` as one series between each two consecutive `breaks`; arguments outside are clipped."""
     parts = [Chebyshev(name, fun, low, high) for low, high in itertools.pairwise(breaks)]
 

@@ -18,7 +18,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft._engine.api.jit import jit
 from weft._engine.control.custom_rules import custom_jvp
-from weft._engine.numpy.promote import concrete, inexact, promote_to_inexact, strong_array
+from weft._engine.numpy.promote import as_strong, concrete, inexact, promote_to_inexact
 from weft._engine.ops import elementwise as ew
 from weft._engine.scipy.special import basic
 from weft._engine.scipy.special.basic import in_single
@@ -166,7 +166,7 @@ def loggamma(x):
     """
     x = concrete(inexact("loggamma", x))
     if dtypes.issubdtype(x.dtype, np.complexfloating):
-        return _loggamma_of_complex(strong_array(x))
+        return _loggamma_of_complex(as_strong(x))
     return wnp.where(x < 0, math.nan, ew.lgamma(x))
 
 
@@ -176,7 +176,7 @@ def gamma(x):
     >>> gamma(wnp.array([4.0, 0.5])).round(4)
     Array([6.    , 1.7725], dtype=float32)
     """
-    x = strong_array(inexact("gamma", x))
+    x = as_strong(inexact("gamma", x))
     return (
         _gamma_of_complex(x)
         if dtypes.issubdtype(x.dtype, np.complexfloating)

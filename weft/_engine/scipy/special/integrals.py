@@ -18,10 +18,10 @@ import numpy as np
 from weft import lax, numpy as wnp
 from weft._engine.api.jit import jit
 from weft._engine.control.custom_rules import custom_jvp
-from weft._engine.numpy.promote import concrete, inexact, promote_to_inexact, strong_array
+from weft._engine.numpy.promote import as_strong, concrete, inexact, promote_to_inexact
 from weft._engine.scipy.special.basic import in_single, ndtr
 from weft._engine.scipy.special.faddeeva import exp_of_square, wofz
-from weft._engine.scipy.special.fits import Chebyshev, asymptotic, pieces
+from weft._engine.scipy.special.fits import Chebyshev, asymptotic, make_piecewise_series
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all, named
 
@@ -34,7 +34,7 @@ def _is_complex(x) -> bool:
 
 def real_argument(name: str, x):
     """Return `x` as floats; ValueError for complex numbers."""
-    x = strong_array(inexact(name, x))
+    x = as_strong(inexact(name, x))
     if _is_complex(x):
         raise ValueError(f"{name} does not support complex-valued inputs.")
     return x
@@ -80,7 +80,7 @@ _DAWSN_NEAR = Chebyshev(
     "dawsn_near", lambda s: (1 + s / 2) * _dawsn_share(s), 0.0, 9.0
 )  # smaller where it is multiplied by less
 _DAWSN_FAR = Chebyshev("dawsn_far", lambda u: 1 + u * _dawsn_rest(u), 0.0, 1 / 9)
-_DAWSN_REST = pieces("dawsn_rest", _dawsn_rest, 0.0, 0.04, 0.25)
+_DAWSN_REST = make_piecewise_series("dawsn_rest", _dawsn_rest, 0.0, 0.04, 0.25)
 
 
 @custom_jvp
@@ -132,7 +132,7 @@ def _erfcx_flat(w):
 
 
 _ERFCX = Chebyshev("erfcx", _erfcx_flat, 0.0, 1.0)
-_ERFCX_REST = pieces("erfcx_rest", _erfcx_rest, 0.0, 0.04, 0.25)
+_ERFCX_REST = make_piecewise_series("erfcx_rest", _erfcx_rest, 0.0, 0.04, 0.25)
 
 
 @custom_jvp
@@ -161,7 +161,7 @@ def erfcx(x):
     >>> round(float(erfcx(0.0)), 4)
     1.0
     """
-    x = strong_array(inexact("erfcx", x))
+    x = as_strong(inexact("erfcx", x))
     return wofz(x * 1j) if _is_complex(x) else _erfcx(x)
 
 
@@ -191,7 +191,7 @@ def _e1_scaled(t):
     )
 
 
-_E1_FAR = pieces("e1_far", _e1_scaled, 0.0, 0.1, 0.25, 0.5, 1.0)
+_E1_FAR = make_piecewise_series("e1_far", _e1_scaled, 0.0, 0.1, 0.25, 0.5, 1.0)
 
 
 def _e1(x):
@@ -242,8 +242,8 @@ def _ei_scaled(t):
     )
 
 
-_EI_NEAR = pieces("ei_near", _ei_slope, 0.0, 3.0, 6.0)
-_EI_FAR = pieces("ei_far", _ei_scaled, 0.0, 0.0125, 0.025, 0.05, 0.1, 1 / 6)
+_EI_NEAR = make_piecewise_series("ei_near", _ei_slope, 0.0, 3.0, 6.0)
+_EI_FAR = make_piecewise_series("ei_far", _ei_scaled, 0.0, 0.0125, 0.025, 0.05, 0.1, 1 / 6)
 
 
 @custom_jvp
@@ -352,10 +352,12 @@ def _trig_auxiliary(u):
 
 _SI_NEAR = Chebyshev("si_near", lambda s: _reference("sici")(np.sqrt(s))[0] / np.sqrt(s), 0.0, 16.0)
 _CIN_NEAR = Chebyshev("cin_near", lambda s: _cin(np.sqrt(s)) / s, 0.0, 16.0)
-_TRIG_F = pieces(
+_TRIG_F = make_piecewise_series(
     "trig_f", lambda u: -_trig_auxiliary(u).imag / np.sqrt(u), 0.0, 1 / 144, 1 / 50, 1 / 16
 )
-_TRIG_G = pieces("trig_g", lambda u: _trig_auxiliary(u).real / u, 0.0, 1 / 144, 1 / 50, 1 / 16)
+_TRIG_G = make_piecewise_series(
+    "trig_g", lambda u: _trig_auxiliary(u).real / u, 0.0, 1 / 144, 1 / 50, 1 / 16
+)
 
 
 def _cin(x):
@@ -405,7 +407,7 @@ def sici(x):
     >>> [float(part) for part in sici(np.inf)]
     [1.5707963705062866, 0.0]
     """
-    x = strong_array(inexact("sici", x))
+    x = as_strong(inexact("sici", x))
     if _is_complex(x):
         raise ValueError("Argument `x` to sici must be real-valued.")
     return _sici(x)
@@ -433,7 +435,7 @@ def _fresnel_g(u):
 
 _FRESNEL_S = Chebyshev("fresnel_s", lambda s: _by_power(s, 0, 3), 0.0, 1.6**4)
 _FRESNEL_C = Chebyshev("fresnel_c", lambda s: _by_power(s, 1, 1), 0.0, 1.6**4)
-_FRESNEL_F = pieces(
+_FRESNEL_F = make_piecewise_series(
     "fresnel_f",
     lambda u: _fresnel_auxiliary(u).imag * math.pi / np.sqrt(u),
     0.0,
@@ -441,7 +443,7 @@ _FRESNEL_F = pieces(
     0.15,
     1 / 2.56,
 )
-_FRESNEL_G = pieces("fresnel_g", _fresnel_g, 0.0, 0.04, 0.15, 1 / 2.56)
+_FRESNEL_G = make_piecewise_series("fresnel_g", _fresnel_g, 0.0, 0.04, 0.15, 1 / 2.56)
 
 
 def _half_turns(x):
@@ -599,7 +601,7 @@ def owens_t(h, a):
     >>> round(8 * float(owens_t(0.0, 1.0)), 5)
     1.0
     """
-    h, a = map(strong_array, promote_to_inexact("owens_t", h, a))
+    h, a = map(as_strong, promote_to_inexact("owens_t", h, a))
     if _is_complex(h):
         raise ValueError("owens_t does not support complex-valued inputs.")
     return _owens_compiled(*wnp.broadcast_arrays(h, a))

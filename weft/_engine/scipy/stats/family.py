@@ -92,7 +92,7 @@ _DERIVED: dict[str, tuple[tuple[str, ...], Callable]] = {
 }
 
 
-def _complete(functions: dict[str, Callable], names: list[str]) -> dict[str, Callable]:
+def _derive_functions(functions: dict[str, Callable], names: list[str]) -> dict[str, Callable]:
     """Return the requested functions; missing ones are derived from the others."""
     out = dict(functions)
     for name in names:
@@ -110,7 +110,7 @@ def continuous(
     """Return the functions `names` of a family with location and scale, from the functions of the standard distribution;
     `quantile` names the argument of `ppf` and `isf`."""
     requested = names.split()
-    standard = _complete(functions, requested)
+    standard = _derive_functions(functions, requested)
 
     def located(name: str) -> Callable:
         fun = standard[name]
@@ -139,7 +139,7 @@ def continuous(
 def discrete(family: str, names: str, shapes: str, **functions: Callable) -> list[Callable]:
     """Return the functions `names` of a family of counts, shifted by `loc`."""
     requested = names.split()
-    standard = _complete(functions, requested)
+    standard = _derive_functions(functions, requested)
 
     def shifted(name: str) -> Callable:
         fun = standard[name]
@@ -161,7 +161,7 @@ def valid(right: Callable, functions: dict[str, Callable]) -> dict[str, Callable
     }
 
 
-def whole(k):
+def is_count(k):
     """True where counts are nonnegative integers."""
     return (k >= 0) & (wnp.floor(k) == k)
 

@@ -16,7 +16,7 @@ from typing import Any
 from weft._engine.util.checks import Checks, parse_checks, with_types
 from weft._engine.util.record import record
 from weft._engine.util.state import guard, new_epoch
-from weft._engine.util.threads import fork_safe_lock
+from weft._engine.util.threads import hold_during_fork
 
 _TRUE = frozenset(("1", "true", "yes", "on", "y", "t"))
 _FALSE = frozenset(("0", "false", "no", "off", "n", "f", ""))
@@ -105,7 +105,7 @@ declared: dict[str, Setting] = {}
 _trace_names: list[str] = []
 #: settings that can no longer be changed
 settled: set[str] = set()
-_lock = fork_safe_lock(threading.RLock())
+_lock = hold_during_fork(threading.RLock())
 _keys: dict[
     tuple[Any, ...], tuple[Any, ...]
 ] = {}  # equal trace keys are one object, compared by identity

@@ -77,7 +77,7 @@ class _Avx2RegisterKernel:
             edge,
         )
         self.tile = [(r, v) for r in range(rows) for v in range(vectors)]
-        self.element_bytes = recipe.step_bytes // recipe.beats
+        self.element_bytes = recipe.step_bytes // recipe.beats_per_step
         self.kind = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
         self.add = f"vaddp{self.kind}" if recipe.is_float else "vpaddd"
 

@@ -54,7 +54,7 @@ class Avx512RegisterKernel:
         )
         self.vectors, self.register = (vectors, "%zmm") if vectors else (1, "%ymm")
         self.stored = 1 if recipe.quads else self.vectors  # stored vectors per row of sums
-        self.element_bytes = recipe.step_bytes // recipe.beats
+        self.element_bytes = recipe.step_bytes // recipe.beats_per_step
         self.suffix = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
         self.broadcast = "vbroadcastf32x4" if recipe.quads else f"vbroadcasts{self.suffix}"
         self.full = rows == recipe.rows  # the kernel that does nearly all work
@@ -77,7 +77,7 @@ class Avx512RegisterKernel:
             out += mask(X, "%k1")
         out += [f"vpxord {s}, {s}, {s}" for s in map(self.sum, tile)]
         out += self.iterations(prefetches, streams)
-        if self.recipe.flips:
+        if self.recipe.flips_signs:
             out += [
                 f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))
             ]
@@ -277,7 +277,9 @@ def _fetch_place(recipe: GemmTypes, streams: bool) -> list[str]:
 def multiply_add(recipe: GemmTypes, x: str, y: str, sum: str, product: str) -> list[str]:
     """Add the products of an element of A and a vector of B to a sum."""
     multiply, add = _instructions(recipe)
-    if recipe.flips and recipe.in_type == "i8":  # the middle operand of the instruction is unsigned
+    if (
+        recipe.flips_signs and recipe.in_type == "i8"
+    ):  # the middle operand of the instruction is unsigned
         x, y = y, x
     if multiply.startswith(("vfm", "vdp", "vpdp")):
         return [f"{multiply} {x}, {y}, {sum}"]

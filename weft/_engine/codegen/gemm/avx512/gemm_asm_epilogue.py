@@ -44,7 +44,11 @@ def finishes(recipe: GemmTypes) -> bool:
 
 def ends_panels(recipe: GemmTypes) -> bool:
     """Return whether this module can write the ends of a recipe's panels."""
-    return assembly.has_avx512(recipe.machine) and recipe.flips and recipe.joined == recipe.in_type
+    return (
+        assembly.has_avx512(recipe.machine)
+        and recipe.flips_signs
+        and recipe.joined == recipe.in_type
+    )
 
 
 def finish(recipe: GemmTypes) -> str:

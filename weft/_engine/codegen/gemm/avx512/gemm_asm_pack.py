@@ -38,7 +38,7 @@ def function(recipe: GemmTypes, packing: str, operand: str) -> str | None:
     if packing != "copy":
         return None
     if recipe.joined == recipe.in_type:
-        in_rows = "flip_lines" if recipe.flips else "pad_lines"
+        in_rows = "flip_lines" if recipe.flips_signs else "pad_lines"
         return in_rows if operand == "a" else f"interleave_{recipe.k_per_step}_lines"
     widens = (
         recipe.acc == "f32"

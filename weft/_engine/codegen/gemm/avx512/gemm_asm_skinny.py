@@ -58,8 +58,8 @@ class _Along:
         self.recipe, self.per, self.vectors, self.wide = (
             recipe,
             recipe.k_per_step,
-            recipe.along_vectors,
-            recipe.along_cols,
+            recipe.vectors_along_b_row,
+            recipe.cols_along_b_row,
         )
         self.move = "vmovups" if recipe.joined or recipe.acc_bytes == 4 else "vmovupd"
         self.broadcast = f"vbroadcasts{self.move[-1]}"
@@ -73,7 +73,9 @@ class _Along:
                f"leaq ({_BS},{_BS},2), {_BS3}", f"leaq ({_BS},{_BS},4), {_BS5}", f"leaq ({_BS3},{_BS},4), {_BS7}"]  # fmt: skip
         out += [f"vmovups .L{self.name}_order(%rip), {_ORDER}"] if self.recipe.joined else []
         out += (
-            ["movl $0x80808080, %eax", f"vpbroadcastd %eax, {_SIGNS}"] if self.recipe.flips else []
+            ["movl $0x80808080, %eax", f"vpbroadcastd %eax, {_SIGNS}"]
+            if self.recipe.flips_signs
+            else []
         )
         out += [
             f"{iterations}:",
@@ -156,7 +158,7 @@ class _Along:
             of_b = [[f"{64 * v}({_PLACE}{_INDEX[s]})" for v in vectors] for s in range(count)]
         else:
             out = [line for s, step in enumerate(of_b) for line in self.load(s, step, masked)]
-        corrections = [f"%zmm{_SIGN_CORRECTION + v}" for v in vectors] if recipe.flips else []
+        corrections = [f"%zmm{_SIGN_CORRECTION + v}" for v in vectors] if recipe.flips_signs else []
         out += [f"vpxord {x}, {x}, {x}" for x in corrections]
         for step_of_b in of_b:
             for y, x in zip(step_of_b, corrections):
@@ -188,7 +190,7 @@ class _Along:
             f"{self.move} {64 * v}({place}), {x}{mask}{'{z}' * masked}"
             for v, (x, mask) in enumerate(zip(sums, masks))
         ]
-        if self.recipe.flips:
+        if self.recipe.flips_signs:
             out += [f"vpsubd %zmm{_SIGN_CORRECTION + v}, {x}, {x}" for v, x in enumerate(sums)]
         for s, step_of_b in enumerate(of_b):
             if not self.single:
