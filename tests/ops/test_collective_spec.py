@@ -91,8 +91,9 @@ def test_values_that_travel_together():
 
 def test_local_ones():
     x = np.arange(4.0)
-    assert [y.tolist() for (y,) in evaluate_collective(registry["own_slice"], [[x], [-x]], {"axis_name": ("i",), "axis_size": 2, "dim": 0})] == [
-        [0.0, 1.0], [-2.0, -3.0]]  # fmt: skip
+    params = {"axis_name": ("i",), "axis_size": 2, "dim": 0}
+    slices = evaluate_collective(registry["own_slice"], [[x], [-x]], params)
+    assert [y.tolist() for (y,) in slices] == [[0.0, 1.0], [-2.0, -3.0]]
     assert [
         float(y)
         for (y,) in evaluate_collective(

@@ -149,7 +149,8 @@ def named_leaves(api: str, values: Any) -> list[tuple[tuple[str, ...], tuple[int
 def build_tree(entries: Iterable[TreeEntry], values: Iterable[Any]) -> Any:
     """Return the tree of dicts and lists that entries describe, with these values as leaves.
 
-    >>> build_tree([TreeEntry(("w", "0"), (2, 1), "scalar"), TreeEntry(("w", "1"), (2, 1), "scalar"), TreeEntry(("b",), (2,), "scalar")], [1, 2, 3])
+    >>> weights = [TreeEntry(("w", i), (2, 1), "scalar") for i in ("0", "1")]
+    >>> build_tree([*weights, TreeEntry(("b",), (2,), "scalar")], [1, 2, 3])
     {'w': [1, 2], 'b': 3}
     """
     root: dict = {}

@@ -396,7 +396,7 @@ class _StepWriter:
         own_claims.enter_group()
         if self.group.rank == 0:
             self.root.mkdir(parents=True, exist_ok=True)
-            claim = self.claim = own_claims.hold(self.root, self.where)
+            claim = self.claim = own_claims.acquire(self.root, self.where)
             token, identity = claim.token, claim.identity
             if save.path.exists() and not overwrite:
                 raise FileExistsError(f"{save.path} exists; overwrite=True replaces it")

@@ -310,8 +310,7 @@ class AvalMutableQDD:
 
 
 def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
-    """Register `val_cls` as a class of values of the type `typeof_fn(value)`, a `HiType` or a
-    `MutableHiType`."""
+    """Register `val_cls` as a class of values of the (mutable) hi type `typeof_fn(value)`."""
     hi_types[val_cls] = typeof_fn
 
 
@@ -386,8 +385,7 @@ def replace_hi_values(x: Any, where: str) -> Any:
 
 
 def is_linear(aval: Any) -> bool:
-    """Return True if the tangents of values of the hi type `aval` consist of the tangents of their
-    arrays."""
+    """Return True if tangents of values of the hi type `aval` consist of tangents of arrays."""
     if aval.has_qdd:
         return False
     tangent = aval.to_tangent_aval()
@@ -694,8 +692,7 @@ def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
 
 
 def on_contents(fun: Callable, args: Sequence) -> Any:
-    """Return `fun(*args)`, called with copies of mutable values of outer programs, which are
-    written back."""
+    """Return `fun(*args)`, called with copies of outer mutable values, which are written back."""
     foreign = {
         id(x): x for x in args if is_mutable(x) and _tracked_of(x).trace is not trace_state.trace
     }

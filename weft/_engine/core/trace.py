@@ -111,11 +111,8 @@ class EvalTrace(Trace):
     def process(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for x in args:
             if isinstance(x, Tracer):
-                raise (
-                    escaped_tracer_error(x)
-                    if x.owning_trace.finished
-                    else misplaced_tracer_error(x)
-                )
+                has_escaped = x.owning_trace.finished
+                raise escaped_tracer_error(x) if has_escaped else misplaced_tracer_error(x)
         if implementations and primitive in implementations:
             return implementations[primitive](*args, **params)
         return hooks.evaluate(primitive, args, params)

@@ -44,7 +44,7 @@ class FrameHandler(Protocol):
     def receive(self, connection: Connection, table: dict[str, Any], data: bytes) -> None:
         """Handle a frame of an authenticated connection."""
 
-    def lose(self, connection: Connection) -> None:
+    def handle_disconnect(self, connection: Connection) -> None:
         """Handle the end of an authenticated connection."""
 
     def tick(self, now: float, elapsed: float) -> None:
@@ -215,7 +215,7 @@ class ConnectionServer:
         connection.socket.close()
         self._forget_stranger(connection)
         if connection.is_trusted:
-            self._handler.lose(connection)
+            self._handler.handle_disconnect(connection)
 
     # ---- probes
     def probe(self, address: str, take: Callable[[str], None]) -> None:

@@ -600,7 +600,7 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) 
     """Return the values of the variables, given triples (expression, value, name of the dim) in `unknown`.
 
     Solve one expression after another for its only unknown variable, if the variable occurs linearly. Raise SizesDoNotFit if there is no
-    solution or the solution violates a constraint of `scope`. Raise UnsolvableSizes if no remaining expression can be solved.
+    solution or the solution violates a constraint of `scope`. Raise UnsolvableSizesError if no remaining expression can be solved.
     """
     sizes: dict[str, Any] = {}
     pending = list(unknown)
