@@ -113,7 +113,7 @@ from weft.checkpoint.claims import Claims
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(40):
-    print(Claims().hold(Path(sys.argv[1])).token)
+    print(Claims().acquire(Path(sys.argv[1])).token)
 """
 
 

@@ -162,7 +162,7 @@ class NodePool(RemotePool):
         self._connections[host], self._nodes[host.number] = connection, host
         host.take(table, data)
 
-    def lose(self, connection: Connection) -> None:
+    def handle_disconnect(self, connection: Connection) -> None:
         """Note the end of a node's connection."""
         host: NodeHost | None = connection.peer
         if host is not None:

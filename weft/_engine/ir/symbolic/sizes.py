@@ -112,7 +112,7 @@ class SymbolicScope:
         return constraint_of
 
     def check(self, sizes: Mapping[str, Any], found_by: Sequence[str]) -> None:
-        """Raise SizesDoNotFit for the first constraint that `sizes` violate. `found_by` is a part of the message.
+        """Raise InconsistentSizesError for the first constraint that `sizes` violate. `found_by` is a part of the message.
 
         Sizes may be symbolic themselves. A constraint that does not hold for all of their values is violated.
         """
@@ -599,7 +599,7 @@ class InconsistentSizesError(ValueError):
 def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) -> dict[str, Any]:
     """Return the values of the variables, given triples (expression, value, name of the dim) in `unknown`.
 
-    Solve one expression after another for its only unknown variable, if the variable occurs linearly. Raise SizesDoNotFit if there is no
+    Solve one expression after another for its only unknown variable, if the variable occurs linearly. Raise InconsistentSizesError if there is no
     solution or the solution violates a constraint of `scope`. Raise UnsolvableSizesError if no remaining expression can be solved.
     """
     sizes: dict[str, Any] = {}
@@ -622,7 +622,7 @@ def _try_solve(
 ) -> bool:
     """Solve an item for its unknown variable, add it to `sizes` and `found_by`, and return True.
 
-    Return False if the item cannot be solved yet. Raise SizesDoNotFit for a contradiction.
+    Return False if the item cannot be solved yet. Raise InconsistentSizesError for a contradiction.
     """
     p, value, what = item
     names = variables(p) - set(sizes)
