@@ -103,9 +103,9 @@ def _few_objects() -> None:
 def _native_dispatch() -> None:
     """Where it was never compiled it would come into force at some moment, and the heap with it, whose bytes tests count."""
     import weft
-    from weft._engine.backends.cpu import calls
+    from weft._engine.backends.cpu import native_entries
 
-    calls.install(type(weft.jit(lambda: None)), weft.Array)
+    native_entries.install(type(weft.jit(lambda: None)), weft.Array)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

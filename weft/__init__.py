@@ -43,7 +43,7 @@ _NAMES_OF = {
     "weft._engine.api.refs": "empty_ref free_ref freeze new_ref typeof",
     "weft._engine.control.ref": "Ref",
     "weft._engine.runtime.array": "Shard",
-    "weft._engine.runtime.live": "live_arrays",
+    "weft._engine.runtime.live_arrays": "live_arrays",
     "weft._engine.runtime.device": """
         Device devices local_devices device_count local_device_count default_backend
         process_index process_count process_indices host_id host_ids host_count

@@ -39,7 +39,7 @@ from weft._engine.runtime.device import (
     Device, default_backend, device_count, devices, host_count, host_id, host_ids,
     local_device_count, local_devices, process_count, process_index, process_indices,
 )
-from weft._engine.runtime.live import live_arrays
+from weft._engine.runtime.live_arrays import live_arrays
 from weft._engine.util.config import (
     allow_f16_reductions, check_tracer_leaks, checking_leaks, config, debug_infs, debug_key_reuse,
     debug_nans, default_device, default_matmul_precision, default_prng_impl, disable_jit,

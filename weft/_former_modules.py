@@ -13,6 +13,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _ENGINE = "weft._engine."
+#: modules of the engine that were renamed and have classes of which values are pickled
+_RENAMED = {
+    "control.hitypes": "control.hijax_types",
+    "core.scalars": "core.typed_scalars",
+    "partition.auto.machine": "partition.auto.machine_rates",
+}
 
 
 class _FormerModuleLoader:
@@ -43,8 +49,9 @@ def find_spec(name: str) -> ModuleSpec | None:
     'weft._engine.ir.mesh'
     >>> find_spec("weft.no_such_module")
     """
-    current = _ENGINE + name.removeprefix("weft.")
-    if name.startswith(_ENGINE) or not _exists(current):
+    inner = name.removeprefix(_ENGINE).removeprefix("weft.")
+    current = _ENGINE + _RENAMED.get(inner, inner)
+    if current == name or not _exists(current):
         return None
     return ModuleSpec(name, _FormerModuleLoader(current))  # type: ignore[arg-type]
 
@@ -62,6 +69,5 @@ def current_name(name: str) -> str:
     >>> current_name("weft.ir.mesh"), current_name("weft.numpy"), current_name("os.path")
     ('weft._engine.ir.mesh', 'weft.numpy', 'os.path')
     """
-    is_public = not name.startswith("weft.") or name.startswith(_ENGINE)
-    spec = None if is_public else importlib.util.find_spec(name)
+    spec = importlib.util.find_spec(name) if name.startswith("weft.") else None
     return name if spec is None else getattr(spec.loader, "current", spec.name)

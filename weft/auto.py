@@ -13,7 +13,7 @@ from weft._engine.util.lazy import attach
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "weft._engine.partition.auto.machine": "MACHINES Machine find_machine",
+        "weft._engine.partition.auto.machine_rates": "MACHINES Machine find_machine",
         "weft._engine.planner.api": "plan",
         "weft._engine.planner.cluster": "Cluster",
         "weft._engine.planner.layout": "TrainingLayout TrainingPrecision",

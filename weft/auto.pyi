@@ -2,7 +2,7 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft._engine.partition.auto.machine import MACHINES, Machine, find_machine
+from weft._engine.partition.auto.machine_rates import MACHINES, Machine, find_machine
 from weft._engine.planner.api import plan
 from weft._engine.planner.cluster import Cluster
 from weft._engine.planner.layout import TrainingLayout, TrainingPrecision

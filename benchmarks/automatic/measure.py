@@ -9,7 +9,7 @@ from benchmarks.automatic.layouts import Layout
 from benchmarks.automatic.programs import Program
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.ir.jaxpr import Jaxpr
-from weft._engine.partition.auto.machine import find_machine
+from weft._engine.partition.auto.machine_rates import find_machine
 from weft._engine.partition.auto.optimizer import GivenSpecs, Optimizer
 from weft._engine.partition.auto.partitioning import GAP, Decision, LayoutSearch
 from weft._engine.partition.auto.prices import prices_on
@@ -21,8 +21,8 @@ from weft._engine.partition.partition import (
     constraint_reader,
     partition,
 )
-from weft._engine.partition.rules.moves import match_moves
-from weft._engine.transforms.erase import erase
+from weft._engine.partition.rules.dim_moves import match_moves
+from weft._engine.transforms.erase_varying_axes import erase
 
 #: how much more than the best of the others an automatic program may cost
 BOUND = 1.005

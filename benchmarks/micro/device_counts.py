@@ -16,7 +16,7 @@ import weft
 import weft.numpy as wnp
 from weft import nn
 from weft._engine.backends.base import LoadedLocalProgram
-from weft._engine.backends.planned import PlannedBackend
+from weft._engine.backends.planned_devices import PlannedBackend
 from weft._engine.hlo.replica_program import replica_program_text
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 

@@ -12,7 +12,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft._engine.backends.cpu import buffer, calls as dispatch
+from weft._engine.backends.cpu import buffer, native_entries as dispatch
 from weft._engine.runtime.array import Array
 
 needs_native = pytest.mark.skipif(not weft.config.cpython_internals, reason="needs native dispatch")

@@ -20,7 +20,7 @@ N = 64
 def layout_of(array):
     """Return a layout as text: ids in a tile are separated by commas, columns by spaces, rows by
     slashes."""
-    from weft._engine.debug.tiles import tile
+    from weft._engine.debug.device_tiles import tile
 
     tiling = tile(array.shape, array.sharding)
     columns = tiling.counts[-1]

@@ -108,7 +108,7 @@ def test_a_first_result_loads_only_what_it_needs():
         "    'weft._engine.codegen.kernel.vector_scan',\n"
         "    'weft._engine.compiler.kernels.scatters',\n"
         "    'weft._engine.compiler.kernels.library_calls',\n"
-        "    'weft._engine.compiler.rewrite.loop_hoisting', 'weft._engine.numpy.choosing'\n"
+        "    'weft._engine.compiler.rewrite.loop_hoisting', 'weft._engine.numpy.selection'\n"
         "}\n"
         "             & (set(sys.modules) - before)))"
     )

@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft._engine.codegen.library.combine import can_combine, combine
+from weft._engine.codegen.library.process_reduction import can_combine, combine
 from weft._engine.ir.build import TYPE_NAMES
-from weft._engine.processes.plans import OPS, CollectivePlan, reduce
+from weft._engine.processes.collective_plan import OPS, CollectivePlan, reduce
 from weft._engine.util.dtypes import dtypes_by_name
 
 CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)

@@ -15,8 +15,8 @@ import pytest
 from tests.codegen.harness import compile_kernel
 from tests.harness.tuning import tune
 from weft._engine.codegen.gemm import (
-    assembled,
-    assembly,
+    assembler_modules,
+    assembler_support,
     gemm,
     gemm_plan,
     gemm_problem,
@@ -438,7 +438,11 @@ def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, seg
     recipe = GemmTypes(*types, gemm.machine())
     apart = run_rows >= 64 and k != 48 and recipe.can_read_a_in_place
     assert (words[Word.BATCH], words[Word.A_DIRECT]) == (
-        (1, IN_RUNS) if assembly.has_indirect_kernels(recipe) else (4, 1) if apart else (1, 0)
+        (1, IN_RUNS)
+        if assembler_support.has_indirect_kernels(recipe)
+        else (4, 1)
+        if apart
+        else (1, 0)
     )
 
 
@@ -927,8 +931,8 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
     recipe, rng = GemmTypes(*types.split(), machine), np.random.default_rng(5)
     if kind == "joins not" and not GemmTypes(*types.split(), whole).joined:
         pytest.skip("joins nothing")
-    write = assembled.kernels(recipe)
-    if write is None or (kind != "avx2" and not assembly.has_avx512(machine)):
+    write = assembler_modules.kernels(recipe)
+    if write is None or (kind != "avx2" and not assembler_support.has_avx512(machine)):
         pytest.skip("LLVM compiles them, or they are those for AVX2")
     names = sorted(
         name
@@ -1075,7 +1079,9 @@ def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
     assert kernels[0] == kernels[1] and features[1] < made.features
 
 
-@pytest.mark.skipif(not assembly.has_avx512(gemm.machine()), reason="for processors with AVX-512")
+@pytest.mark.skipif(
+    not assembler_support.has_avx512(gemm.machine()), reason="for processors with AVX-512"
+)
 @pytest.mark.parametrize(
     "types,packing,quick",
     [
@@ -1328,7 +1334,7 @@ def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
         sum(direct) >= (1 if types[0] == "c64" else len(direct))
         or not GemmTypes(*types, gemm.machine()).can_read_a_in_place
     )
-    assert not packed and lists == IN_RUNS * assembly.has_indirect_kernels(
+    assert not packed and lists == IN_RUNS * assembler_support.has_indirect_kernels(
         GemmTypes(*types, gemm.machine())
     )
 

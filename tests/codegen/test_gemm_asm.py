@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from weft._engine.codegen.gemm import assembled, assembly, gemm, gemm_tile
+from weft._engine.codegen.gemm import assembler_modules, assembler_support, gemm, gemm_tile
 from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.toolchain import target
@@ -21,20 +21,20 @@ SIZES = [0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 33, 63, 64]
 def machine(request):
     """This machine if it has AVX-512, and a machine with AVX2 only."""
     if request.param == "avx512":
-        if not assembly.has_avx512(gemm.machine()):
+        if not assembler_support.has_avx512(gemm.machine()):
             pytest.skip("for processors with AVX-512")
         return replace(
             gemm.machine(), bf16_dot="+avx512bf16" in target.current().features
         )  # even where it is slower
     machine = VectorUnit.of(["avx2", "fma", "f16c"], "x86_64")
-    if gemm.machine().vector_bytes < 32 or not assembly.has_avx2(machine):
+    if gemm.machine().vector_bytes < 32 or not assembler_support.has_avx2(machine):
         pytest.skip("for processors with AVX2")
     return machine
 
 
 @pytest.fixture
 def avx512():
-    if not assembly.has_avx512(gemm.machine()):
+    if not assembler_support.has_avx512(gemm.machine()):
         pytest.skip("for processors with AVX-512")
 
 
@@ -43,8 +43,8 @@ def functions(recipe, wanted, exports, monkeypatch):
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" in text and "fcmp" not in text
     made = [target.link(target.emit_object(text, target.current(), True), exports, {})]
-    monkeypatch.setattr(assembly, "has_avx512", lambda machine: False)
-    monkeypatch.setattr(assembly, "has_avx2", lambda machine: False)
+    monkeypatch.setattr(assembler_support, "has_avx512", lambda machine: False)
+    monkeypatch.setattr(assembler_support, "has_avx2", lambda machine: False)
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" not in text
     return [*made, target.link(target.emit_object(text, target.current()), exports, {})]
@@ -90,7 +90,7 @@ def test_packed_lines(types, operand, machine, monkeypatch):
         GemmTypes(in_type, acc, out, replace(machine, bf16_dot=False) if alone else machine),
         np.random.default_rng(3),
     )
-    if assembled.function(recipe, f"pack_{operand}_copy") is None:
+    if assembler_modules.function(recipe, f"pack_{operand}_copy") is None:
         pytest.skip("LLVM compiles it")
     kinds = functions(recipe, {f"pack_{operand}_copy"}, [f"pack_{operand}"], monkeypatch)
     width = recipe.panel_cols

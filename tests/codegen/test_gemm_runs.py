@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.test_gemm import DTYPES, Case, call, check, run, values
-from weft._engine.codegen.gemm import assembly, gemm, gemm_plan, gemm_problem, gemm_tile
+from weft._engine.codegen.gemm import assembler_support, gemm, gemm_plan, gemm_problem, gemm_tile
 from weft._engine.codegen.gemm.avx512 import kernel_module
 from weft._engine.codegen.gemm.descriptor import IN_RUNS, Word
 from weft._engine.codegen.ir.gemm_types import GemmTypes
@@ -17,7 +17,7 @@ from weft._engine.codegen.toolchain import target
 from weft._engine.ir.program import BufRef, Gemm
 
 pytestmark = pytest.mark.skipif(
-    not assembly.has_avx512(gemm.machine()), reason="for processors with AVX-512"
+    not assembler_support.has_avx512(gemm.machine()), reason="for processors with AVX-512"
 )
 REFS = BufRef(0), BufRef(1), BufRef(2)
 

@@ -214,11 +214,11 @@ def test_a_function_is_traced_and_compiled_once():
         return lax.cond(True, lambda a: a * 2, lambda a: a, x)
 
     programs = set()
-    from weft._engine.control import body
+    from weft._engine.control import staged_body
 
     for _ in range(3):
         fresh(X)
-        programs.add(body._first.cache_info().misses)
+        programs.add(staged_body._first.cache_info().misses)
     assert len(programs) == 1  # functions made anew in each call, of equal text, share one program
 
 

@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.lax
 import weft.numpy as wnp
-from weft._engine.debug.tiles import tile
+from weft._engine.debug.device_tiles import tile
 from weft._engine.debug.visualize import MOST_PICTURES, draw, to_html, to_text
 from weft.debug import inspect_array_sharding, visualize_array_sharding, visualize_sharding
 

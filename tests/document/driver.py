@@ -49,7 +49,7 @@ def run_cell(code, number, scope):
 
 def layout_of(array):
     """Where the tiles of an array lie: ids with commas in a tile, spaces between columns, slashes between rows."""
-    from weft._engine.debug.tiles import tile
+    from weft._engine.debug.device_tiles import tile
 
     tiling = tile(array.shape, array.sharding)
     counts = (1,) * (2 - len(array.shape)) + tiling.counts

@@ -10,8 +10,8 @@ import weft
 import weft.numpy as wnp
 from tests.harness.pages import blocks, needs_pages
 from weft import lax
-from weft._engine.ir.structure import serialize_structure
-from weft._engine.transforms.expand import expand
+from weft._engine.ir.program_structure import serialize_structure
+from weft._engine.transforms.expand_library_ops import expand
 from weft.extend.core import (
     CallPrimitive,
     ClosedJaxpr,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from weft._engine.backends.cpu.buffer import HostBuffer
-from weft._engine.backends.cpu.loaded import CpuProgram
+from weft._engine.backends.cpu.loaded_program import CpuProgram
 
 ZONE = 4096
 MARK = 0xA5

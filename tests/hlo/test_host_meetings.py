@@ -6,7 +6,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.hlo.host_meetings import calls_host, mark_meetings, program_end_p
+from weft._engine.hlo.host_call_meetings import calls_host, mark_meetings, program_end_p
 from weft._engine.ir.jaxpr import subjaxprs
 from weft.sharding import NamedSharding, PartitionSpec as P
 

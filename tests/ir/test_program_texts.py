@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as wnp
-from weft._engine.hlo.layouts import tiles_text
+from weft._engine.hlo.sharding_text import tiles_text
 from weft.sharding import NamedSharding, PartitionSpec as P, PositionalSharding
 
 

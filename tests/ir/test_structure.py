@@ -16,7 +16,7 @@ import weft.numpy as wnp
 from weft import lax
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Jaxpr
-from weft._engine.ir.structure import Unserializable, serialize_structure
+from weft._engine.ir.program_structure import Unserializable, serialize_structure
 from weft._engine.runtime.device import devices
 from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
@@ -297,7 +297,7 @@ def test_unread_derivative_rules_do_not_change_structure():
 
 SCRIPT = """
 import hashlib, weft, weft.numpy as wnp, numpy as np
-from weft._engine.ir.structure import structure
+from weft._engine.ir.program_structure import structure
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 mesh = Mesh(np.array(weft.devices()).reshape(2, 4), ("left", "right"))
 place = NamedSharding(mesh, P("left", "right"))

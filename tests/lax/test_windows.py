@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.lax.windows import monoid
+from weft._engine.lax.window_reductions import monoid
 
 RNG = np.random.RandomState(0)
 X = RNG.randn(6, 7).astype(np.float32)

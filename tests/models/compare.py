@@ -20,7 +20,7 @@ from tests.models.double_precision import evaluate_in_float64
 from tests.models.record import Model
 from weft._engine.core.interpret import evaluate
 from weft._engine.ir.jaxpr import Jaxpr
-from weft._engine.transforms.physical import physicalize
+from weft._engine.transforms.key_physicalization import physicalize
 from weft._engine.verification.evaluation import op_by_op
 from weft._engine.verification.tolerance import (
     NOISE_FACTOR,

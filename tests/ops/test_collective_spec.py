@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import weft._engine.ops.ragged_exchange
+import weft._engine.ops.ragged_all_to_all
 from tests.ops.collective_programs import CASES, MESH, expected, members, sample
 from tests.ops.test_collectives_ragged import data, expected as expected_ragged, lists
 from weft import lax
@@ -103,7 +103,7 @@ def test_local_ones():
 
 
 def test_every_collective_has_a_record():
-    assert weft._engine.ops.ragged_exchange is not None
+    assert weft._engine.ops.ragged_all_to_all is not None
     primitives = [p for p in registry.values() if p.kind == "collective"]
     assert {p.name for p in primitives} == set(COLLECTIVES)
     for p in primitives:

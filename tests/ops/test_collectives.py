@@ -14,7 +14,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import collective_rules as rules, collectives as c
 from weft._engine.ops.elementwise import mul
 from weft._engine.ops.families import move_dim
-from weft._engine.ops.rules import batch_dim_to_front
+from weft._engine.ops.rule_helpers import batch_dim_to_front
 from weft._engine.transforms.batch import batch_flat
 from weft._engine.util.errors import ShapeError
 

@@ -11,7 +11,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax, nn
 from weft._engine.backends.base import LoadedLocalProgram
-from weft._engine.backends.planned import PlannedBackend
+from weft._engine.backends.planned_devices import PlannedBackend
 from weft._engine.hlo.replica_program import replica_program_text
 from weft._engine.hlo.text import stablehlo
 from weft._engine.partition import reshard

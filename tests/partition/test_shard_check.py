@@ -13,7 +13,14 @@ from weft._engine.core.stage import stage
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.exchange import exchange_p
-from weft._engine.partition import combine, emit, partition, partitioner, shard_check, split_context
+from weft._engine.partition import (
+    combine,
+    local_equations,
+    partition,
+    partitioner,
+    shard_check,
+    split_context,
+)
 from weft._engine.partition.partitioner import Partitioner
 from weft._engine.partition.shard_check import (
     PartitionError,
@@ -42,7 +49,7 @@ def aval(*shape, dtype=np.float32):
 
 
 def sums_in_int32(monkeypatch):
-    original = emit.emit_step
+    original = local_equations.emit_step
 
     def counted(step, x, n, after, selects=False):
         return original(
@@ -53,7 +60,7 @@ def sums_in_int32(monkeypatch):
             selects,
         )
 
-    monkeypatch.setattr(emit, "emit_step", counted)
+    monkeypatch.setattr(local_equations, "emit_step", counted)
 
 
 def rows_of_windows_are_missing(monkeypatch):
@@ -67,7 +74,7 @@ def rows_of_windows_are_missing(monkeypatch):
 
 
 def gathers_are_not_cut(monkeypatch):
-    monkeypatch.setattr(emit, "_cut_to", lambda x, dim, size: x)
+    monkeypatch.setattr(local_equations, "_cut_to", lambda x, dim, size: x)
 
 
 def loops_give_another_dtype(monkeypatch):

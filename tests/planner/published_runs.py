@@ -16,7 +16,7 @@ Sources:
 
 Fitted numbers: one. `matmul_efficiency` of the machine of torchtitan, on its two runs without tensor parallelism
 (`fitted_low_power_efficiency`); its other four runs are predictions. The efficiencies of A100 and H100 come from published
-microbenchmarks (`partition.auto.machine`), the TPUs have the defaults: all runs on them are predictions. The constants of
+microbenchmarks (`partition.auto.machine_rates`), the TPUs have the defaults: all runs on them are predictions. The constants of
 the model that no machine states (softmax in fused attention, contention) were chosen once, with the errors of all groups in view.
 """
 
@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import mean
 
-from weft._engine.partition.auto.machine import MACHINES, Machine
+from weft._engine.partition.auto.machine_rates import MACHINES, Machine
 from weft._engine.planner.layout import Overlap, TrainingLayout, TrainingPrecision
 from weft._engine.planner.named_models import find_model
 from weft._engine.planner.step_time import step_time

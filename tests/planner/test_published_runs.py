@@ -12,7 +12,7 @@ from tests.planner.published_runs import (
     errors_by_group,
     fitted_low_power_efficiency,
 )
-from weft._engine.partition.auto.machine import MACHINES
+from weft._engine.partition.auto.machine_rates import MACHINES
 from weft._engine.planner.memory import memory_use
 from weft._engine.util.record import replace
 

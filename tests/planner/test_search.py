@@ -5,7 +5,7 @@ import math
 import pytest
 
 import weft
-from weft._engine.partition.auto.machine import MACHINES, Machine
+from weft._engine.partition.auto.machine_rates import MACHINES, Machine
 from weft._engine.planner.api import as_model, plan
 from weft._engine.planner.cluster import Cluster
 from weft._engine.planner.layout import RECOMPUTE, TrainingLayout, TrainingPrecision

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft._engine.partition.auto.machine import MACHINES, collective_seconds
+from weft._engine.partition.auto.machine_rates import MACHINES, collective_seconds
 from weft._engine.planner.layer_cost import CONTENTION, layer_cost
 from weft._engine.planner.layout import Overlap, TrainingLayout, TrainingPrecision
 from weft._engine.planner.named_models import find_model

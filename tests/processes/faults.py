@@ -107,7 +107,7 @@ class Rank:
         print("saved", step, flush=True)
 
     def collective(self, place: str):
-        from weft._engine.processes.plans import CollectivePlan
+        from weft._engine.processes.collective_plan import CollectivePlan
 
         size = self.shared.size
         kind = place if place in COLLECTIVES else "all_reduce"
@@ -302,9 +302,9 @@ def _faulted(
 def import_everything() -> None:
     """Import all modules that ranks need, so that forked ranks share them."""
     import weft._engine.backends.cpu.compile
-    import weft._engine.backends.cpu.exchanges
-    import weft._engine.codegen.library.combine
+    import weft._engine.backends.cpu.process_constants
     import weft._engine.codegen.library.process_calls
+    import weft._engine.codegen.library.process_reduction
     import weft._engine.partition.exchanges
     import weft._engine.partition.partition
     import weft._engine.pipeline

@@ -23,7 +23,7 @@ def victims():
 
     import weft
     from weft._engine import processes
-    from weft._engine.processes.plans import CollectivePlan
+    from weft._engine.processes.collective_plan import CollectivePlan
 
     shared, what = processes.current(), sys.argv[1]
     count = {"large": 3_000_000}.get(what, 100)

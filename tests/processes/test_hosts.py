@@ -81,7 +81,7 @@ def test_some_programs(processes, devices, tmp_path):
 
 def chooses():
     from weft._engine import processes
-    from weft._engine.processes.plans import CollectivePlan
+    from weft._engine.processes.collective_plan import CollectivePlan
 
     shared = processes.current()
     chosen = [

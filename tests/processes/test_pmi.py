@@ -175,7 +175,7 @@ def adds():
     import numpy as np
 
     from weft._engine import processes
-    from weft._engine.processes.plans import CollectivePlan
+    from weft._engine.processes.collective_plan import CollectivePlan
 
     shared = processes.current()
     x, y = np.full(8, shared.rank + 1, np.float32), np.zeros(8, np.float32)

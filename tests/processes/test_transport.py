@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.processes.ranks import MPIEXEC, run_ranks, source_of
-from weft._engine.processes.plans import OPS, CollectivePlan, evaluate, reduce
+from weft._engine.processes.collective_plan import OPS, CollectivePlan, evaluate, reduce
 
 
 def collectives():
@@ -14,7 +14,7 @@ def collectives():
     import numpy as np
 
     from weft._engine import processes
-    from weft._engine.processes.plans import CollectivePlan, evaluate
+    from weft._engine.processes.collective_plan import CollectivePlan, evaluate
     from weft._engine.processes.transport import DONE, START, WAIT
 
     shared = processes.current()

@@ -13,7 +13,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft._engine.backends.base import Device
-from weft._engine.runtime.parts import global_shape_of, local_shape_of, read_local_part
+from weft._engine.runtime.array_assembly import global_shape_of, local_shape_of, read_local_part
 from weft._engine.util.errors import ShardingError
 from weft.sharding import (
     Mesh,

@@ -9,7 +9,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.backends.cpu import calls
+from weft._engine.backends.cpu import native_entries
 
 TURNS = 10
 
@@ -33,7 +33,7 @@ class Other(threading.Thread):
 @pytest.mark.parametrize("native", [False, True])
 def test_short_calls_without_a_pause_leave_others_their_turns(native, leaves, monkeypatch):
     if not native:
-        monkeypatch.setattr(calls, "add_entry", lambda *a: None)
+        monkeypatch.setattr(native_entries, "add_entry", lambda *a: None)
     f, x = (
         weft.jit(lambda t: weft.tree.leaves(t)[0] + 1),
         {f"p{i}": wnp.ones(4) for i in range(leaves)},
@@ -50,7 +50,7 @@ def test_short_calls_without_a_pause_leave_others_their_turns(native, leaves, mo
 
 def test_a_loop_over_few_bytes_leaves_others_their_turns(monkeypatch):
     """It may take long: nothing says how often it goes round."""
-    monkeypatch.setattr(calls, "add_entry", lambda *a: None)
+    monkeypatch.setattr(native_entries, "add_entry", lambda *a: None)
     weft.config.update("jax_cpu_enable_async_dispatch", False)
     f = weft.jit(lambda n: lax.while_loop(lambda i: i < n, lambda i: i + 1, 0))
     f(3)

@@ -20,7 +20,7 @@ import weft
 import weft.numpy as wnp
 from tests.runtime.test_pool_stress import output, start
 from weft import lax
-from weft._engine.backends.cpu import buffer, calls as dispatch
+from weft._engine.backends.cpu import buffer, native_entries as dispatch
 from weft._engine.codegen.runtime import pool, queue
 from weft._engine.runtime.array import Array
 from weft.errors import CallbackError

@@ -9,7 +9,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft._engine.partition.auto.machine import (
+from weft._engine.partition.auto.machine_rates import (
     MACHINES,
     Machine,
     collective_seconds,

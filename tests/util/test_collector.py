@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft._engine.util.user_code import paused
+from weft._engine.util.user_code_suspension import paused
 
 
 @pytest.fixture(params=[True, False])

@@ -13,7 +13,7 @@ import weft.numpy as wnp
 from tests.verification import faults
 from tests.verification.programs import PROGRAMS, normal
 from weft._engine import pipeline, programs
-from weft._engine.backends.cpu.loaded import CpuProgram
+from weft._engine.backends.cpu.loaded_program import CpuProgram
 from weft._engine.ir.registry import registry
 from weft._engine.util import cache, lapack
 from weft._engine.util.config import Override

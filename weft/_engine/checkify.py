@@ -39,7 +39,7 @@ from weft._engine.control.checks import (
     OOBError,
     Slot,
 )
-from weft._engine.core.sealed import Sealed
+from weft._engine.core.sealed_classes import Sealed
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import Tracer, any_tracers, typeof
 from weft._engine.ops.comparison import select_n

@@ -61,7 +61,7 @@ home_device = Hook("weft._engine.backends.base", "default_abstract_device", lamb
 #: return the module that finds PJRT plugins
 load_plugins = Hook("weft._engine.backends", "load_plugins")
 #: return a text with the largest live arrays, for error messages
-describe_memory = Hook("weft._engine.runtime.live", "describe_largest")
+describe_memory = Hook("weft._engine.runtime.live_arrays", "describe_largest")
 #: convert a function of arrays to a function of sparse arrays
 sparsify = Hook("weft.experimental.sparse.transform", "sparsify")
 

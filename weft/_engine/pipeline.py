@@ -31,12 +31,12 @@ from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.executable import CompileRequest, Executable
 from weft._engine.runtime.placement import is_compatible
-from weft._engine.transforms.erase import erase
-from weft._engine.transforms.physical import is_key, physicalize
+from weft._engine.transforms.erase_varying_axes import erase
+from weft._engine.transforms.key_physicalization import is_key, physicalize
 from weft._engine.util.config import config
 from weft._engine.util.events import report
 from weft._engine.util.record import field, record, replace
-from weft._engine.util.user_code import paused
+from weft._engine.util.user_code_suspension import paused
 
 if TYPE_CHECKING:
     from weft._engine.partition.partition import Partitioning, PartitionResult
@@ -119,17 +119,17 @@ def compile_request(request: CompileRequest) -> Executable:
         stages,
     )
     if config.dump:
-        from weft._engine.hlo.fused import compiled_text
+        from weft._engine.hlo.compiled_hlo import compiled_text
         from weft._engine.hlo.text.hlo_text import lowered_text
-        from weft._engine.ir import dump
+        from weft._engine.ir import stage_dump
 
-        dump.write_module(
+        stage_dump.write_module(
             config.dump,
             request.name,
             "before",
-            lowered_text(stages.traced, dump.module_name(request.name)[4:]),
+            lowered_text(stages.traced, stage_dump.module_name(request.name)[4:]),
         )
-        dump.write_module(
+        stage_dump.write_module(
             config.dump, request.name, "after", compiled_text(executable, keep_unused=True)
         )
     return executable
@@ -211,7 +211,7 @@ def separate_terms(lowering: LoweringState) -> None:
     partial = [i for i in range(len(outs)) if lowering.is_partial(i)]
     if not partial and all(s.stored is s for s in specs):
         return
-    from weft._engine.transforms.terms import lower_unreduced
+    from weft._engine.transforms.unreduced_arguments import lower_unreduced
 
     for i in partial:
         if outs[i] is None:
@@ -328,7 +328,7 @@ def _place_on_one_device(lowering: LoweringState) -> None:
     request, backend = lowering.request, lowering.backend
     here = with_backend_devices(SingleDeviceSharding(request.assignment[0]), backend)
     if "inspect" in lowering.program.effects:
-        from weft._engine.compiler.rewrite.inspection import without_inspections
+        from weft._engine.compiler.rewrite.remove_inspection import without_inspections
 
         program, callbacks = without_inspections(lowering.program)
         for callback in callbacks:
@@ -480,8 +480,8 @@ class _Timer:
 
             check.check_jaxpr(result)
         if config.dump:
-            from weft._engine.ir import dump
+            from weft._engine.ir import stage_dump
 
-            dump.write(config.dump, self.stages.name, self.number, title, result)
+            stage_dump.write(config.dump, self.stages.name, self.number, title, result)
         self.number += 1
         return result

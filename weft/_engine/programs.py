@@ -2,7 +2,7 @@
 
 In:   a `CompileRequest`: a Jaxpr without constants, the shardings of its inputs and outputs, the devices, and a backend.
 Out:  an `Executable`. An executable from disk equals the one that the compiler would create: its key contains the structure of the
-      program (`ir.structure`), the requested shardings, the settings, the sources of the compiler, and the backend's own key. Its
+      program (`ir.program_structure`), the requested shardings, the settings, the sources of the compiler, and the backend's own key. Its
       stages are computed when they are read.
 Laws: a program without a key (with host functions or operations of other packages, or for a backend without serialization) is
       compiled every time. A program on disk that cannot be read or placed here counts as missing. Loading a program from disk
@@ -29,15 +29,15 @@ from weft._engine.backends.base import Backend, _device_of_id, are_all_remote
 from weft._engine.core.trace import derived_trace, eval_trace
 from weft._engine.ir.jaxpr import Literal
 from weft._engine.ir.mesh import AbstractMesh, AxisType, _make_mesh_object
+from weft._engine.ir.program_structure import Unserializable, serialize_structure
 from weft._engine.ir.shardings import _make_named, _make_positional, _make_single
 from weft._engine.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind, _make_spec
-from weft._engine.ir.structure import Unserializable, serialize_structure
 from weft._engine.runtime.executable import CompileRequest, Executable
 from weft._engine.util import cache, events
 from weft._engine.util.config import config
 from weft._engine.util.errors import ProcessFailureError
 from weft._engine.util.events import report
-from weft._engine.util.user_code import paused, suspended
+from weft._engine.util.user_code_suspension import paused, suspended
 
 if TYPE_CHECKING:
     from weft._engine.pipeline import Stages

@@ -67,7 +67,7 @@ NAMES: dict[str, dict[str, str]] = {
     "array": {"ArrayImpl": "weft._engine.runtime.array:Array"},
     "compiler": {"backend_compile_and_load": f"{_OBJECTS}:backend_compile_and_load"},
     "config": {"config": "weft._engine.util.config:config"},
-    "core": {"physical_aval": "weft._engine.transforms.physical:physical_aval"},
+    "core": {"physical_aval": "weft._engine.transforms.key_physicalization:physical_aval"},
     "dispatch": {"wait_for_tokens": "weft._engine.api.callbacks:effects_barrier"},
     "distributed": {
         "global_state": f"{_OBJECTS}:global_state",
@@ -87,9 +87,9 @@ NAMES: dict[str, dict[str, str]] = {
     "earray": {"EArray": ""},
     "interpreters.ad": {"CustomVJPException": "weft._engine.util.errors:CustomVJPException"},
     "literals": {
-        "TypedComplex": "weft._engine.core.scalars:TypedComplex",
-        "TypedFloat": "weft._engine.core.scalars:TypedFloat",
-        "TypedInt": "weft._engine.core.scalars:TypedInt",
+        "TypedComplex": "weft._engine.core.typed_scalars:TypedComplex",
+        "TypedFloat": "weft._engine.core.typed_scalars:TypedFloat",
+        "TypedInt": "weft._engine.core.typed_scalars:TypedInt",
         "TypedNdArray": f"{_OBJECTS}:TypedNdArray",
     },
     "lib.mlir.dialects.hlo": {

@@ -3,7 +3,7 @@
 # fmt: off
 
 from weft._engine.debug.debugger import breakpoint
-from weft._engine.debug.inspecting import inspect_array_sharding
+from weft._engine.debug.inspect_sharding import inspect_array_sharding
 from weft._engine.debug.printing import callback, log, print
 from weft._engine.debug.visualize import visualize_array_sharding, visualize_sharding
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from weft._engine import processes
 from weft._engine.backends.base import describe_versions, have_devices, keep_devices_of
-from weft._engine.backends.planned import planned_devices
+from weft._engine.backends.planned_devices import planned_devices
 from weft._engine.processes.launchers import PREEMPTED
 from weft._engine.util.config import config, num_virtual_devices
 from weft._engine.util.errors import describe
@@ -141,9 +141,9 @@ class _NativeCollectives:
         return process_calls.symbols()
 
     def combine(self, op: str, dtype: str, kind: str = "plain") -> int:
-        from weft._engine.codegen.library import combine
+        from weft._engine.codegen.library import process_reduction
 
-        return combine.combine(op, dtype)[kind]
+        return process_reduction.combine(op, dtype)[kind]
 
     def liveness(self) -> dict[str, int]:
         from weft._engine.codegen.library import process_calls

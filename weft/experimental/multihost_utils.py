@@ -23,7 +23,7 @@ from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray
-from weft._engine.runtime import parts
+from weft._engine.runtime import array_assembly
 from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.util import errors, tree
@@ -285,8 +285,8 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
         if sharding.is_fully_addressable:
             return device_put(x, sharding)
         local = to_array(x)
-        aval = ShapedArray(parts.global_shape_of(sharding, local.shape), local.dtype)
-        return parts.assemble_local_data(api, local._numpy(), aval, sharding)
+        aval = ShapedArray(array_assembly.global_shape_of(sharding, local.shape), local.dtype)
+        return array_assembly.assemble_local_data(api, local._numpy(), aval, sharding)
 
     return _place_globally(place, local_inputs, pspecs)
 
@@ -307,9 +307,9 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
         placed = move_to_layout(x, sharding)
         local = NamedSharding(global_mesh.local_mesh, spec)
         target = ArraySpec(
-            ShapedArray(parts.local_shape_of(sharding, x.shape), x.dtype), local, True
+            ShapedArray(array_assembly.local_shape_of(sharding, x.shape), x.dtype), local, True
         )
-        return Array(target, target.backend.put(parts.read_local_part(placed), target))
+        return Array(target, target.backend.put(array_assembly.read_local_part(placed), target))
 
     return _place_globally(place, global_inputs, pspecs)
 

@@ -28,7 +28,7 @@ from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.runtime.executable import CompileRequest
 from weft._engine.runtime.placement import change_layout
-from weft._engine.transforms.orders import with_dim_orders
+from weft._engine.transforms.dim_orders import with_dim_orders
 from weft._engine.util import tree
 from weft._engine.util.source import api_boundary
 from weft._engine.util.trees.treedef import PyTreeDef

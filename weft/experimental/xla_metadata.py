@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import weft.numpy as wnp
-from weft._engine.control.body import adapt_function, runs_in_python, stage_body
 from weft._engine.control.call_rules import ProgramCallOp
-from weft._engine.control.hitypes import flatten
+from weft._engine.control.hijax_types import flatten
 from weft._engine.control.ref import lift_refs, thread_refs
+from weft._engine.control.staged_body import adapt_function, runs_in_python, stage_body
 from weft._engine.core.trace import Tracer, trace_state, typeof, with_source
 from weft._engine.ops.layout import xla_metadata_value
 from weft._engine.util import tree

@@ -34,7 +34,7 @@ from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import plain_params
 from weft._engine.control.custom_partition import without_partitions
 from weft._engine.control.custom_rules import custom_vjp
-from weft._engine.core.sealed import Sealed
+from weft._engine.core.sealed_classes import Sealed
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr
@@ -59,7 +59,7 @@ from weft._engine.ir.symbolic import (
 )
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.array import Array
-from weft._engine.transforms.expand import expand
+from weft._engine.transforms.expand_library_ops import expand
 from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
 from weft._engine.util.source import api_boundary, function_name, guard_all

@@ -61,7 +61,7 @@ def backend_xla_version(platform: str | None = None) -> int | None:
 
 def register_backend_cache(cache: Any, for_what: str) -> None:
     """Call `cache.cache_clear()` whenever compiled programs are dropped."""
-    from weft._engine.util.state import on_clear_caches
+    from weft._engine.util.dispatch_state import on_clear_caches
 
     on_clear_caches(cache.cache_clear)
 

@@ -3,7 +3,7 @@
 In:   a primitive and a rule, `rule(ctx, *values, **params) -> results`. weft does not compile with MLIR: the values are
       tracers, and the rule runs once for each combination of operand types. `lower_fun` turns a function of arrays into
       a rule; a rule may also call such rules, constants and callbacks itself.
-Out:  the operations that the rule applies replace the primitive (`transforms.expand`): after differentiation, and before
+Out:  the operations that the rule applies replace the primitive (`transforms.expand_library_ops`): after differentiation, and before
       partitioning, fusion and the disk cache.
 """
 
@@ -17,11 +17,11 @@ import numpy as np
 
 from weft._engine.api.callbacks import io_callback, pure_callback
 from weft._engine.api.struct import ShapeDtypeStruct
-from weft._engine.control.hitypes import EffectTypeSet
+from weft._engine.control.hijax_types import EffectTypeSet
 from weft._engine.core.extension import ExtensionPrimitive
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import Primitive
-from weft._engine.core.sealed import Sealed
+from weft._engine.core.sealed_classes import Sealed
 from weft._engine.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft._engine.ir.mesh import Mesh as Mesh
 from weft._engine.ir.types import ShapedArray

@@ -16,7 +16,7 @@ from weft._engine.ir import rewrite
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, OpenJaxpr
 from weft._engine.ir.types import ShapedArray
 from weft._engine.transforms.linearize import LinearTrace
-from weft._engine.util.state import guard
+from weft._engine.util.dispatch_state import guard
 from weft.extend.linear_util import WrappedFun
 from weft.interpreters.rule_table import RuleTable
 

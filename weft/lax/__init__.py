@@ -16,7 +16,7 @@ __getattr__, __dir__ = attach(
         "weft._engine.control.cond": "cond cond_p switch",
         "weft._engine.control.loops": "fori_loop map",
         "weft._engine.control.scan": "scan scan_p",
-        "weft._engine.control.solves": "custom_linear_solve custom_root linear_solve_p",
+        "weft._engine.control.implicit_solves": "custom_linear_solve custom_root linear_solve_p",
         "weft._engine.control.while_loop": "while_loop while_p",
         "weft._engine.lax.composed": """
         approx_max_k approx_min_k associative_scan broadcast_like broadcast_shapes broadcast_to_rank
@@ -27,11 +27,11 @@ __getattr__, __dir__ = attach(
         ConvGeneralDilatedDimensionNumbers conv_general_dilated_local conv_general_permutations conv_general_shape_tuple
         conv_shape_tuple conv_transpose_shape_tuple
     """,
-        "weft._engine.lax.applying": "scatter_apply",
+        "weft._engine.lax.scatter_apply": "scatter_apply",
         "weft._engine.lax.ragged": "RaggedDotDimensionNumbers ragged_dot ragged_dot_general",
-        "weft._engine.lax.scaled": "scaled_dot",
+        "weft._engine.lax.block_scaled_products": "scaled_dot",
         "weft._engine.lax.tokens": "after_all create_token",
-        "weft._engine.lax.windows": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
+        "weft._engine.lax.window_reductions": "reduce=reduce_by reduce_window reduce_window_shape_tuple",
         "weft._engine.ops.accuracy": "AccuracyMode Tolerance",
         "weft._engine.ops.arithmetic": """
         abs abs_p add add_p div div_p integer_pow integer_pow_p max max_p min min_p mul mul_p neg neg_p reciprocal rem rem_p
@@ -85,8 +85,8 @@ __getattr__, __dir__ = attach(
     """,
         "weft._engine.ops.placement": "optimization_barrier_p sharding_constraint sharding_constraint_p",
         "weft._engine.ops.precision": "reduce_precision reduce_precision_p",
-        "weft._engine.ops.prefix": "cumlogsumexp cumlogsumexp_p",
-        "weft._engine.ops.ragged_exchange": "ragged_all_to_all ragged_all_to_all_p",
+        "weft._engine.ops.prefix_scans": "cumlogsumexp cumlogsumexp_p",
+        "weft._engine.ops.ragged_all_to_all": "ragged_all_to_all ragged_all_to_all_p",
         "weft._engine.ops.reduce": """
         argmax argmax_p argmin argmin_p cummax_p cummin_p cumprod cumprod_p cumsum cumsum_p reduce_and reduce_and_p
         reduce_max reduce_max_p reduce_min reduce_min_p reduce_or reduce_or_p reduce_prod reduce_prod_p reduce_sum reduce_sum_p

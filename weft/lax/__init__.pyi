@@ -5,9 +5,9 @@
 from weft._engine.control.cond import cond, cond_p, switch
 from weft._engine.control.loops import fori_loop, map
 from weft._engine.control.scan import scan, scan_p
-from weft._engine.control.solves import custom_linear_solve, custom_root, linear_solve_p
+from weft._engine.control.implicit_solves import custom_linear_solve, custom_root, linear_solve_p
 from weft._engine.control.while_loop import while_loop, while_p
-from weft._engine.lax.applying import scatter_apply
+from weft._engine.lax.scatter_apply import scatter_apply
 from weft._engine.lax.bit_generator import rng_bit_generator
 from weft._engine.lax.composed import (
     approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes,
@@ -22,9 +22,9 @@ from weft._engine.lax.convolutions import (
 from weft._engine.lax.ragged import (
     RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general,
 )
-from weft._engine.lax.scaled import scaled_dot
+from weft._engine.lax.block_scaled_products import scaled_dot
 from weft._engine.lax.tokens import after_all, create_token
-from weft._engine.lax.windows import (
+from weft._engine.lax.window_reductions import (
     reduce_by as reduce, reduce_window, reduce_window_shape_tuple,
 )
 from weft._engine.ops.accuracy import AccuracyMode, Tolerance
@@ -95,8 +95,8 @@ from weft._engine.ops.placement import (
     optimization_barrier_p, sharding_constraint, sharding_constraint_p,
 )
 from weft._engine.ops.precision import reduce_precision, reduce_precision_p
-from weft._engine.ops.prefix import cumlogsumexp, cumlogsumexp_p
-from weft._engine.ops.ragged_exchange import ragged_all_to_all, ragged_all_to_all_p
+from weft._engine.ops.prefix_scans import cumlogsumexp, cumlogsumexp_p
+from weft._engine.ops.ragged_all_to_all import ragged_all_to_all, ragged_all_to_all_p
 from weft._engine.ops.reduce import (
     argmax, argmax_p, argmin, argmin_p, cummax_p, cummin_p, cumprod, cumprod_p, cumsum, cumsum_p,
     reduce_and, reduce_and_p, reduce_max, reduce_max_p, reduce_min, reduce_min_p, reduce_or,

@@ -10,7 +10,7 @@ __getattr__, __dir__ = attach(
         silu soft_sign softplus sparse_plus sparse_sigmoid squareplus swish tanh
     """,
         "weft._engine.nn.attention": "dot_product_attention",
-        "weft._engine.nn.scaled": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
+        "weft._engine.nn.block_scaled_products": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
         "weft._engine.nn.normalization": "log1mexp log_softmax logmeanexp logsumexp one_hot softmax standardize",
         __name__: "initializers",
     },

@@ -6,7 +6,7 @@ from typing import Any
 from weft._engine.numpy.bits import (
     apply_over_axes, packbits, piecewise, sort_complex, unpackbits, unwrap,
 )
-from weft._engine.numpy.choosing import (
+from weft._engine.numpy.selection import (
     clip, delete, diag, diagflat, diagonal, flatnonzero, insert, nonzero, put_along_axis, select,
     take, take_along_axis, trace,
 )
@@ -24,7 +24,7 @@ from weft._engine.numpy.facts import (
     array_repr, array_str, can_cast, iscomplexobj, isrealobj, isscalar, issubdtype, load, ndim,
     save, savez, shape, size,
 )
-from weft._engine.numpy.floats import frexp, ldexp, nan_to_num, spacing
+from weft._engine.numpy.float_parts import frexp, ldexp, nan_to_num, spacing
 from weft._engine.numpy.grids import (
     c_, diag_indices, diag_indices_from, fill_diagonal, index_exp, iterable, ix_, mask_indices,
     mgrid, ogrid, place, put, r_, s_, tril_indices, tril_indices_from, triu_indices,
@@ -37,7 +37,7 @@ from weft._engine.numpy.manipulation import (
     hstack, matrix_transpose, moveaxis, permute_dims, ravel, reshape, roll, rollaxis, rot90, split,
     squeeze, stack, swapaxes, transpose, unstack, vsplit, vstack,
 )
-from weft._engine.numpy.namespace import __array_namespace_info__
+from weft._engine.numpy.array_api_info import __array_namespace_info__
 from weft._engine.numpy.padding import pad
 from weft._engine.numpy.polynomials import (
     bartlett, blackman, hamming, hanning, kaiser, poly, polyadd, polyder, polydiv, polyfit,
@@ -54,7 +54,7 @@ from weft._engine.numpy.reductions import (
     nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
     prod, ptp, std, sum, var,
 )
-from weft._engine.numpy.repeating import repeat, resize, tile
+from weft._engine.numpy.repetition import repeat, resize, tile
 from weft._engine.numpy.sets import (
     intersect1d, setdiff1d, setxor1d, union1d, unique, unique_all, unique_counts, unique_inverse,
     unique_values,

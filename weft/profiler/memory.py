@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from weft._engine.runtime.live import device_memory
+from weft._engine.runtime.live_arrays import device_memory
 from weft.profiler import pprof
 
 

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from weft._engine.util import events
+from weft._engine.util.dispatch_state import guard
 from weft._engine.util.refusals import refusal
-from weft._engine.util.state import guard
 from weft.profiler.xplane import TraceSpan, encode
 
 _lock = threading.RLock()

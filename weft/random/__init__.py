@@ -19,7 +19,7 @@ __getattr__, __dir__ = attach(
         PRNGKey bernoulli bits cauchy clone exponential fold_in gumbel key key_data key_dtype key_impl key_impl_names laplace
         logistic normal rademacher randint split truncated_normal uniform wrap_key_data
     """,
-        "weft._engine.random.picking": "categorical choice permutation",
+        "weft._engine.random.permutation_and_choice": "categorical choice permutation",
         "weft._engine.random.rejection": """
         ball beta binomial chisquare dirichlet f gamma generalized_normal geometric loggamma multinomial poisson t
     """,

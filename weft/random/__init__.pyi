@@ -11,7 +11,7 @@ from weft._engine.random.draws import (
     key_dtype, key_impl, key_impl_names, laplace, logistic, normal, rademacher, randint, split,
     truncated_normal, uniform, wrap_key_data,
 )
-from weft._engine.random.picking import categorical, choice, permutation
+from weft._engine.random.permutation_and_choice import categorical, choice, permutation
 from weft._engine.random.rejection import (
     ball, beta, binomial, chisquare, dirichlet, f, gamma, generalized_normal, geometric, loggamma,
     multinomial, poisson, t,

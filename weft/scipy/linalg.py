@@ -11,7 +11,7 @@ from weft._engine.api.autodiff import jvp
 from weft._engine.control.cond import cond
 from weft._engine.control.scan import scan
 from weft._engine.ir.symbolic import min_dim
-from weft._engine.numpy import choosing, creation, manipulation as mp, padding, ufuncs as uf
+from weft._engine.numpy import creation, manipulation as mp, padding, selection, ufuncs as uf
 from weft._engine.numpy.promote import (
     array_of,
     broadcast_shapes,
@@ -199,7 +199,7 @@ def lu_solve(
     packed, b, vector = _system("lu_solve", packed, b)
     order = la.lu_pivots_to_permutation(pivots, packed.shape[-1])
     order = broadcast_to_shape(order, (*packed.shape[:-2], order.shape[-1]))
-    rows = lambda x, order: choosing.take_along_axis(x, order[..., None], -2, mode="clip")
+    rows = lambda x, order: selection.take_along_axis(x, order[..., None], -2, mode="clip")
     if trans == 0:
         x = solve_triangular(
             packed, solve_triangular(packed, rows(b, order), lower=True, unit_diagonal=True)
@@ -324,18 +324,18 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     possible = (
         halvings <= max_squarings
     )  # NaN must not determine the number of squarings of the others
-    most = choosing.where(possible, halvings, 0).max()
+    most = selection.where(possible, halvings, 0).max()
 
     def step(x, i):
         return cond(
             i < most,
-            lambda x: choosing.where((i < halvings)[..., None, None], linalg.matmul(x, x), x),
+            lambda x: selection.where((i < halvings)[..., None, None], linalg.matmul(x, x), x),
             lambda x: x,
             x,
         ), None
 
     result = scan(step, approximant, np.arange(max_squarings, dtype=real))[0]
-    return creation.astype(choosing.where(possible[..., None, None], result, np.nan), dtype)
+    return creation.astype(selection.where(possible[..., None, None], result, np.nan), dtype)
 
 
 def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):  # noqa: N803

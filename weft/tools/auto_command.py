@@ -18,7 +18,7 @@ from pathlib import Path
 
 from weft._engine import hooks
 from weft._engine.ir.mesh import AxisType, Mesh
-from weft._engine.partition.auto.machine import find_machine
+from weft._engine.partition.auto.machine_rates import find_machine
 from weft._engine.runtime.device import devices
 from weft._engine.runtime.topology import make_mesh
 from weft._engine.util.config import MAX_DEVICES

@@ -256,8 +256,8 @@ def _totals(executable: Any) -> list[CollectiveTotal]:
 
 def _count_cost(stages: Any, report: ProgramReport) -> dict[str, float]:
     """Return weft's own counts, for a plugin without estimates."""
+    from weft._engine.hlo.compiled_hlo import fused_module
     from weft._engine.hlo.cost import module_cost
-    from weft._engine.hlo.fused import fused_module
 
     report.cost_source = "weft"
     return module_cost(fused_module(stages))

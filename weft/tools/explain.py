@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import weft
-import weft._engine.ops.ragged_exchange  # noqa: F401  (a collective that programs load only on use)
+import weft._engine.ops.ragged_all_to_all  # noqa: F401  (a collective that programs load only on use)
 from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.util import tree
 from weft._engine.util.record import field, record

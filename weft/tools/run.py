@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType, TracebackType
 
 from weft._engine.processes import launchers
-from weft._engine.processes.present import held
+from weft._engine.processes.current_processes import held
 from weft._engine.util.errors import ProcessFailureError
 from weft.compat import install_as_jax, installed_shim
 from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed

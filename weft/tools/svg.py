@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from weft._engine.debug.tiles import spell_ids
+from weft._engine.debug.device_tiles import spell_ids
 from weft._engine.debug.visualize import PALETTE, ink
 from weft._engine.partition.reshard import Placement
 from weft._engine.util.record import record

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from weft._engine.partition.auto.machine import (
+from weft._engine.partition.auto.machine_rates import (
     MACHINES,
     Machine,
     collective_seconds,

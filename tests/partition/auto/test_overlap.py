@@ -9,7 +9,7 @@ from benchmarks.automatic.measure import compare, make_mesh, trace
 from benchmarks.automatic.programs import PROGRAMS
 from weft import lax
 from weft._engine.ir.jaxpr import subjaxprs
-from weft._engine.partition.auto.machine import MACHINES
+from weft._engine.partition.auto.machine_rates import MACHINES
 from weft._engine.partition.auto.overlap import hideable_values
 from weft._engine.partition.auto.partitioning import LayoutSearch
 from weft._engine.partition.auto.realized import price_of

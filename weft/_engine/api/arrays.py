@@ -12,7 +12,7 @@ from weft._engine.api.flat import FlatFunction, aval_of
 from weft._engine.api.jit import JitFunction, check_output
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.backends.array_spec import _specs
-from weft._engine.control.hitypes import (
+from weft._engine.control.hijax_types import (
     extract_mutable_values,
     flatten,
     flatten_linear,
@@ -37,6 +37,7 @@ from weft._engine.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft._engine.ir.types import ShapedArray, _interned
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes, tree
+from weft._engine.util.dispatch_state import clearers
 from weft._engine.util.source import (
     api_boundary,
     check_callable,
@@ -45,7 +46,6 @@ from weft._engine.util.source import (
     scope,
     wraps,
 )
-from weft._engine.util.state import clearers
 
 
 def device_get(x: Any) -> Any:

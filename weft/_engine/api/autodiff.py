@@ -22,7 +22,7 @@ from weft._engine.api.flat import FlatFunction, argument_names, aval_of, signatu
 from weft._engine.api.jit import function_name, jit
 from weft._engine.api.vmap import vmap
 from weft._engine.control.custom_rules import custom_vjp
-from weft._engine.control.hitypes import flatten_linear, of_tangents
+from weft._engine.control.hijax_types import flatten_linear, of_tangents
 from weft._engine.control.ref import is_ref
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import hoist_tracers, stage

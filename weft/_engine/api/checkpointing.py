@@ -14,7 +14,7 @@ import numpy as np
 
 from weft._engine.api.calls.call_cache import cache_of_function
 from weft._engine.api.flat import FlatFunction, check_argnames, check_static_argnums
-from weft._engine.control.hitypes import flatten
+from weft._engine.control.hijax_types import flatten
 from weft._engine.control.ref import lift_refs, thread_refs
 from weft._engine.control.remat import Offloadable, Recompute, Saveable, origin, remat_p
 from weft._engine.core.context import current_context

@@ -38,7 +38,7 @@ from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import reshape, transpose
 from weft._engine.ops.placement import reshard
-from weft._engine.runtime import transfers
+from weft._engine.runtime import transfer_guards
 from weft._engine.runtime.array import (
     Array,
     default_sharding,
@@ -48,11 +48,11 @@ from weft._engine.runtime.array import (
 )
 from weft._engine.runtime.executable import Executable
 from weft._engine.runtime.placement import as_blocks, change_layout, is_compatible, of_blocks
-from weft._engine.transforms.expand import expand
-from weft._engine.transforms.physical import has_keys
+from weft._engine.transforms.expand_library_ops import expand
+from weft._engine.transforms.key_physicalization import has_keys
 from weft._engine.util.config import config
+from weft._engine.util.dispatch_state import on_clear_caches
 from weft._engine.util.errors import MissingMeshError
-from weft._engine.util.state import on_clear_caches
 
 # thresholds, measured on several machines
 #: minimum bytes of an array to compile its copies
@@ -333,12 +333,12 @@ def place_on_mesh(args: Sequence[Array]) -> Sequence[Array]:
 def place_for(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
     """Return the arguments (without constants) in the layouts that the executable expects."""
     specs = executable.in_specs[len(executable.const_inputs) :]
-    if transfers.has_guard():
+    if transfer_guards.has_guard():
         have = [x._spec for x in args]
-        transfers.between_devices(have, specs)
+        transfer_guards.between_devices(have, specs)
         # the program's devices; it may read the memory of other devices in place
         targets = executable.out_specs[:1] * len(specs)
-        transfers.between_devices([h for h, s in zip(have, specs) if s is h], targets)
+        transfer_guards.between_devices([h for h, s in zip(have, specs) if s is h], targets)
     if all(map(operator.is_, map(spec_of, args), specs)):
         return args
     return [
@@ -351,7 +351,7 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
     """Return the constants of a program as arrays that remain valid if the user deletes or donates the originals. Conversion is cached."""
     if not jaxpr.consts:
         return []
-    with transfers.AllowTransfers(transfers.NO_TRANSFER), use_default_device():
+    with transfer_guards.AllowTransfers(transfer_guards.NO_TRANSFER), use_default_device():
         return jaxpr.memo(
             "const arrays", lambda: [Array(x._spec, x._live()) for x in map(to_array, jaxpr.consts)]
         )
@@ -394,6 +394,6 @@ def _place_argument(
             "  Make one current with weft.set_mesh(mesh), or lower the function only."
         )
     sharding.check_shape(x.shape, label if i < len(options.arg_names) else "an argument")
-    if transfers.has_guard():
-        transfers.between_devices([x._spec], [ArraySpec(x.aval, sharding, True)])
+    if transfer_guards.has_guard():
+        transfer_guards.between_devices([x._spec], [ArraySpec(x.aval, sharding, True)])
     return move_to_layout(x, sharding, order=order)

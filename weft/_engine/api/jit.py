@@ -54,7 +54,7 @@ from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import DispatchCandidate
 from weft._engine.backends.xla_flags import check_are_options
 from weft._engine.control.call import jit_p
-from weft._engine.control.hitypes import flatten, is_mutable
+from weft._engine.control.hijax_types import flatten, is_mutable
 from weft._engine.control.ref import any_refs, check_returned, trace_with_refs
 from weft._engine.core.context import current_context
 from weft._engine.core.interpret import evaluate
@@ -72,11 +72,12 @@ from weft._engine.ir.explicit import type_sharding
 from weft._engine.ir.mesh import AUTO, placement_mesh, spec_mesh, use_default_device
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import reshard
-from weft._engine.runtime import transfers
+from weft._engine.runtime import transfer_guards
 from weft._engine.runtime.array import Array, spec_of
-from weft._engine.transforms.physical import has_keys
+from weft._engine.transforms.key_physicalization import has_keys
 from weft._engine.util import tree
 from weft._engine.util.config import Override, config
+from weft._engine.util.dispatch_state import Dispatching
 from weft._engine.util.errors import ShardingTypeError
 from weft._engine.util.events import report
 from weft._engine.util.lazy import stay_first
@@ -89,7 +90,6 @@ from weft._engine.util.source import (
     function_name,
     positional_names,
 )
-from weft._engine.util.state import Dispatching
 
 if TYPE_CHECKING:
     from weft._engine.api.calls.options import JitArguments
@@ -349,7 +349,7 @@ class JitFunction(Dispatching):
             after_calls
             or config.no_execution
             or config.debug_key_reuse
-            or (transfers.has_guard() and _may_transfer(compiled, leaves))
+            or (transfer_guards.has_guard() and _may_transfer(compiled, leaves))
         ):
             return  # these settings must see every call
         if placement_mesh() is not None and not any(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft._engine.api.execute import to_array
-from weft._engine.control.hitypes import ValueRef, is_value, lower_value
+from weft._engine.control.hijax_types import ValueRef, is_value, lower_value
 from weft._engine.control.ref import AbstractRef, Ref, TransformedRef, free
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof as typeof_array
 from weft._engine.ir.types import ShapedArray

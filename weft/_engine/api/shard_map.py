@@ -27,9 +27,9 @@ from weft._engine.api.shard_map_specs import (
     is_spec,
     leaf_labels,
 )
-from weft._engine.control.body import cast_results_to_vary, stage_body
 from weft._engine.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref
 from weft._engine.control.shard_map import block_aval, manual_scope, mesh_inside, shard_map_p
+from weft._engine.control.staged_body import cast_results_to_vary, stage_body
 from weft._engine.core.trace import Tracer, any_tracers, typeof
 from weft._engine.ir.explicit import typed_axes
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, current_mesh

@@ -45,12 +45,12 @@ from weft._engine.partition.stack import from_storage, mapped_over, to_storage
 from weft._engine.runtime.array import Array, default_sharding
 from weft._engine.runtime.placement import all_blocks, as_blocks, of_blocks
 from weft._engine.transforms.batch import BatchTrace, to_dim
-from weft._engine.transforms.erase import erase_params
+from weft._engine.transforms.erase_varying_axes import erase_params
 from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
+from weft._engine.util.dispatch_state import guard
 from weft._engine.util.errors import describe
 from weft._engine.util.source import user_frame
-from weft._engine.util.state import guard
 
 
 class ManualTracer(Tracer):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._engine.control.hitypes import HiPspec, lower_value
+from weft._engine.control.hijax_types import HiPspec, lower_value
 from weft._engine.core.trace import typeof
 from weft._engine.hooks import hi_types
 from weft._engine.ir.mesh import Mesh

@@ -17,9 +17,9 @@ from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import Device
 from weft._engine.backends.formats import Format, Layout, format_of, order_of
 from weft._engine.control.custom_partition import without_partitions
-from weft._engine.control.hitypes import flatten
+from weft._engine.control.hijax_types import flatten
 from weft._engine.control.ref import Ref, is_ref
-from weft._engine.core.sealed import Sealed
+from weft._engine.core.sealed_classes import Sealed
 from weft._engine.core.trace import Tracer
 from weft._engine.ir.explicit import on_devices, type_sharding
 from weft._engine.ir.jaxpr import Jaxpr, Var
@@ -30,7 +30,7 @@ from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.array import Array, placement_of_new
 from weft._engine.runtime.executable import CompileRequest
-from weft._engine.transforms.expand import expand
+from weft._engine.transforms.expand_library_ops import expand
 from weft._engine.util import tree
 from weft._engine.util.config import Override
 from weft._engine.util.record import record
@@ -84,7 +84,7 @@ def _devices_of(shardings: Sequence[Sharding | None]) -> tuple:
 
 @functools.lru_cache(maxsize=64)
 def _plan_shardings(count: int) -> tuple:
-    from weft._engine.backends.planned import planned_devices  # imports the whole compiler
+    from weft._engine.backends.planned_devices import planned_devices  # imports the whole compiler
 
     return tuple(planned_devices(1, count))
 
@@ -439,7 +439,7 @@ class Compiled(metaclass=Sealed):
 
     def as_text(self) -> str:
         """Return the program of one device, with its kernels and collectives, as HLO."""
-        from weft._engine.hlo.fused import compiled_text
+        from weft._engine.hlo.compiled_hlo import compiled_text
 
         return compiled_text(self._executable, self._lowered._traced._jitted.options.keep_unused)
 
@@ -451,8 +451,8 @@ class Compiled(metaclass=Sealed):
         estimates = self._executable.loaded.cost()
         if estimates is not None:
             return estimates
+        from weft._engine.hlo.compiled_hlo import fused_module
         from weft._engine.hlo.cost import module_cost
-        from weft._engine.hlo.fused import fused_module
 
         return module_cost(fused_module(self.stages))
 

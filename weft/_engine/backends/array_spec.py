@@ -4,7 +4,7 @@ In:   a type, a sharding, whether the array was placed explicitly, and its dim o
 Out:  `ArraySpec`, interned: equal array specs are one object, so that dispatch compares one pointer per argument.
 Laws: all devices of a sharding belong to one backend, which stores the values. A process stores the blocks of its own devices. Memory is
       row-major: an array with another dim order is stored as the transposed array.
-Next: `runtime.array` defines arrays, `backends.base` stores their values, `held` lists the blocks of each process.
+Next: `runtime.array` defines arrays, `backends.base` stores their values, `process_blocks` lists the blocks of each process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.backends.held import Numbers, blocks_by_process
+from weft._engine.backends.process_blocks import Numbers, blocks_by_process
 from weft._engine.ir import mesh
 from weft._engine.ir.explicit import type_sharding
 from weft._engine.ir.program_mesh import is_abstract

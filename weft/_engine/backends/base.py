@@ -35,7 +35,7 @@ from weft._engine.util.errors import UnknownBackendError
 from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
 from weft._engine.util.threads import hold_during_fork
-from weft._engine.util.user_code import suspended
+from weft._engine.util.user_code_suspension import suspended
 
 if TYPE_CHECKING:
     from weft._engine.partition.cost import CostModel

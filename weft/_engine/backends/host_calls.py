@@ -3,7 +3,7 @@
 In:   visits of devices, which have operands and wait for results.
 Out:  results, and failures.
 Laws: an exception in a callback stops the program of a single device. On a mesh, devices wait at
-      meeting points (`hlo.host_meetings`): calls are in the order of the mesh, and the host assembles
+      meeting points (`hlo.host_call_meetings`): calls are in the order of the mesh, and the host assembles
       whole values. After a failure, later callbacks of the execution are not called and return zeros:
       if a device stopped, others would wait in collectives forever. All devices fail at the end.
       A visiting device waits only for devices that will visit, so none waits forever.
@@ -23,7 +23,7 @@ import numpy as np
 from weft._engine.backends import base
 from weft._engine.backends.lockstep import Lockstep, Values
 from weft._engine.core.primitive import CallbackOp
-from weft._engine.hlo.host_meetings import program_end_p
+from weft._engine.hlo.host_call_meetings import program_end_p
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.callback import convert_errors
 from weft._engine.util.config import Override, config

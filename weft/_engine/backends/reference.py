@@ -29,7 +29,7 @@ class ReferenceBackend(Backend):
     platform = "reference"
 
     def of_strings(self) -> Backend:
-        from weft._engine.backends.strings import string_backend_for
+        from weft._engine.backends.string_arrays import string_backend_for
 
         return string_backend_for(self)
 

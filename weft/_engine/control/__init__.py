@@ -2,7 +2,7 @@
 
 In:   jaxprs, traced by `api`, and operands.
 Out:  equations, each with its rules for every transformation, as in `ops`.
-Next: `scan`, then `body` for the code that their rules share.
+Next: `scan`, then `staged_body` for the code that their rules share.
 """
 
 import weft._engine.ops  # noqa: F401  (programs of these operations contain the basic ops)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._engine.control.custom_values import to_front
-from weft._engine.control.guarded import add_guard_input
+from weft._engine.control.effect_guards import add_guard_input
 from weft._engine.control.ref import call_on_values
 from weft._engine.core.interpret import evaluate, run_reference
 from weft._engine.core.primitive import CallLike, declare_unsupported, registry

@@ -12,7 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.body import (
+from weft._engine.control.divergent_programs import cast_program_to_vary, check_no_collective
+from weft._engine.control.effect_guards import add_guard_input
+from weft._engine.control.hijax_types import flatten
+from weft._engine.control.ref import Ref, call_on_values, lift_refs, thread_refs
+from weft._engine.control.staged_body import (
     StagedBody,
     cast_results_to_vary,
     check_same_tree,
@@ -25,10 +29,6 @@ from weft._engine.control.body import (
     runs_in_python,
     stage_body,
 )
-from weft._engine.control.diverging import cast_program_to_vary, check_no_collective
-from weft._engine.control.guarded import add_guard_input
-from weft._engine.control.hitypes import flatten
-from weft._engine.control.ref import Ref, call_on_values, lift_refs, thread_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
 from weft._engine.core.primitive import BranchLike, declare_unsupported
 from weft._engine.core.stage import ClosedOverRefsError, stage

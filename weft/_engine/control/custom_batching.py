@@ -14,13 +14,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._engine.control.body import bind_arguments
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import WholeCall, plain_params
 from weft._engine.control.custom_rules import attribute_of_wrapped
 from weft._engine.control.custom_values import to_front
-from weft._engine.control.hitypes import flatten_linear, has_hi_values
+from weft._engine.control.hijax_types import flatten_linear, has_hi_values
 from weft._engine.control.loops import map as map_in_loop
+from weft._engine.control.staged_body import bind_arguments
 from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import EvalTrace, set_trace, trace_state, typeof

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from weft._engine.control.body import bind_positions
 from weft._engine.control.call_rules import WholeCall, remat_opt_p
 from weft._engine.control.custom_values import (
     CustomVJPPrimal,
@@ -30,7 +29,7 @@ from weft._engine.control.custom_values import (
     to_front,
     to_user_tangents,
 )
-from weft._engine.control.hitypes import flatten, flatten_linear, of_tangents
+from weft._engine.control.hijax_types import flatten, flatten_linear, of_tangents
 from weft._engine.control.ref import (
     any_refs,
     bind_ref_values,
@@ -41,9 +40,9 @@ from weft._engine.control.ref import (
     names_of,
     trace_with_refs,
 )
+from weft._engine.control.staged_body import bind_positions
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import BatchAxis, Primitive, RegionOp, declare_unsupported
-from weft._engine.core.scalars import with_array_attributes
 from weft._engine.core.stage import ClosedOverRefsError, hoist_shared_tracers, hoist_tracers, stage
 from weft._engine.core.trace import (
     EvalTrace,
@@ -55,6 +54,7 @@ from weft._engine.core.trace import (
     typeof,
     use_stack_lines,
 )
+from weft._engine.core.typed_scalars import with_array_attributes
 from weft._engine.ops.casting import in_dtype
 from weft._engine.ops.elementwise import add
 from weft._engine.transforms.batch import BatchTrace

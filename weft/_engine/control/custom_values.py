@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.hitypes import flatten_linear, linear_parts, of_tangents
+from weft._engine.control.hijax_types import flatten_linear, linear_parts, of_tangents
 from weft._engine.control.ref import any_refs, is_ref
 from weft._engine.core.primitive import BatchAxis
-from weft._engine.core.scalars import with_array_attributes
 from weft._engine.core.trace import Zero, typeof
+from weft._engine.core.typed_scalars import with_array_attributes
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.ops.reduce import reduce_sum

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft._engine.control.call_rules import WholeCall
 from weft._engine.control.custom_values import map_over_axis, to_front, unbatch_ct
-from weft._engine.control.hitypes import flatten_linear
+from weft._engine.control.hijax_types import flatten_linear
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.transforms.batch import batch_jaxpr

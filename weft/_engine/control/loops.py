@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.body import (
+from weft._engine.control.ref import lift_refs, thread_refs
+from weft._engine.control.scan import bind_scan, check_unroll, scan
+from weft._engine.control.staged_body import (
     adapt_function,
     freeze_numpy_arrays,
     runs_in_python,
     to_strong_type,
 )
-from weft._engine.control.ref import lift_refs, thread_refs
-from weft._engine.control.scan import bind_scan, check_unroll, scan
 from weft._engine.control.while_loop import bind_while
 from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import ClosedOverRefsError

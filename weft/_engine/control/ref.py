@@ -22,7 +22,7 @@ import numpy as np
 
 from weft._engine.control.ref_index import has_slices, is_basic, read, write
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.sealed import Sealed
+from weft._engine.core.sealed_classes import Sealed
 from weft._engine.core.stage import ClosedOverRefsError, StageTrace, StageTracer
 from weft._engine.core.trace import EvalTrace, Trace, Tracer, trace_state, typeof
 from weft._engine.ir.jaxpr import Var

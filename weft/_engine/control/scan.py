@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control import body as bodies
+from weft._engine.control import staged_body as bodies
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import plain_params
-from weft._engine.control.guarded import add_guard_input
-from weft._engine.control.hitypes import check_slices, flatten
+from weft._engine.control.effect_guards import add_guard_input
+from weft._engine.control.hijax_types import check_slices, flatten
 from weft._engine.control.ref import lift_refs, thread_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
 from weft._engine.core.primitive import LoopLike, declare_unsupported

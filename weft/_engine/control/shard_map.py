@@ -22,8 +22,8 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from weft._engine.control.body import define_partial_eval, pick
-from weft._engine.control.guarded import add_guard_input
+from weft._engine.control.effect_guards import add_guard_input
+from weft._engine.control.staged_body import define_partial_eval, pick
 from weft._engine.core.interpret import evaluate, run_reference
 from weft._engine.core.primitive import BatchAxis, RegionOp, declare_unsupported
 from weft._engine.core.stage import stage
@@ -39,7 +39,7 @@ from weft._engine.ops.arithmetic import div
 from weft._engine.ops.collectives import psum
 from weft._engine.ops.layout import reshape
 from weft._engine.transforms.batch import batch_flat, batch_jaxpr, named_axes, to_dim
-from weft._engine.transforms.erase import erase
+from weft._engine.transforms.erase_varying_axes import erase
 from weft._engine.transforms.jvp import jvp_jaxpr
 from weft._engine.transforms.linearize import partial_eval_jaxpr
 from weft._engine.transforms.transpose import transpose_jaxpr

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control import body as bodies
+from weft._engine.control import staged_body as bodies
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import plain_params
-from weft._engine.control.diverging import check_no_collective
-from weft._engine.control.guarded import add_guard_input
-from weft._engine.control.hitypes import flatten
+from weft._engine.control.divergent_programs import check_no_collective
+from weft._engine.control.effect_guards import add_guard_input
+from weft._engine.control.hijax_types import flatten
 from weft._engine.control.ref import lift_refs, thread_refs
 from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import evaluate, lockstep_rule

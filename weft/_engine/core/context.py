@@ -14,7 +14,7 @@ from typing import Any
 from weft._engine.core.trace import AxisEnv, trace_state
 from weft._engine.ir.mesh import Mesh, current_mesh, placement_mesh, spec_mesh
 from weft._engine.util.config import config
-from weft._engine.util.state import on_clear_caches
+from weft._engine.util.dispatch_state import on_clear_caches
 
 #: identity of the settings, other fields -> context
 _contexts: dict[tuple[Any, ...], TraceContext] = {}

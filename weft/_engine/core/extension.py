@@ -3,7 +3,7 @@
 In:   a name, then rules in the calling conventions of JAX's public extension API: an implementation on values, a type rule, and
       (set through `weft.interpreters`) rules for differentiation, transposition, batching and lowering.
 Out:  a primitive that traces handle like weft's own primitives. Its lowering rule is a function of values. Before compilation
-      (`transforms.expand`) the rule is traced, and its operations replace the equation.
+      (`transforms.expand_library_ops`) the rule is traced, and its operations replace the equation.
 Laws: primitives are compared by identity. Names are for printing only: two primitives may have the same name.
 The packages `interpreters` (tables of rules) and `extend` (public names) use this module.
 """
@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from weft._engine.core.interpret import run_reference
 from weft._engine.core.primitive import OPTIONAL_SLOTS, Primitive, UnsupportedRule
-from weft._engine.core.scalars import with_array_attributes
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import derived_trace, eval_trace, implementations, typeof
+from weft._engine.core.typed_scalars import with_array_attributes
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import describe

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.primitive import CallbackOp
-from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import trace_state, with_source
+from weft._engine.core.typed_scalars import scalar_of_dtype
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal
 from weft._engine.ir.types import ShapedArray
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from weft._engine.core.trace import InnerTrace, check_leaks, extend_axis_env, set_trace
 from weft._engine.util.config import config
-from weft._engine.util.state import guard
+from weft._engine.util.dispatch_state import guard
 
 
 class PairTrace(InnerTrace):

@@ -16,8 +16,7 @@ import numpy as np
 
 from weft._engine.core.annotations import annotate_types, check_same_axes
 from weft._engine.core.primitive import Primitive
-from weft._engine.core.scalars import TypedScalar
-from weft._engine.core.sealed import Sealed
+from weft._engine.core.sealed_classes import Sealed
 from weft._engine.core.sharded_types import infer_sharded_types
 from weft._engine.core.trace import (
     Trace,
@@ -31,13 +30,14 @@ from weft._engine.core.trace import (
     trace_state,
     typeof,
 )
+from weft._engine.core.typed_scalars import TypedScalar
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.registry import registry
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
 from weft._engine.util.config import config
+from weft._engine.util.dispatch_state import guard
 from weft._engine.util.source import SourceLine, scope, user_frame
-from weft._engine.util.state import guard
 from weft._engine.util.trees.narrowing import class_of
 
 NO_EFFECTS: frozenset[Any] = frozenset()

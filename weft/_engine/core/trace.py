@@ -31,7 +31,7 @@ from weft._engine.util.config import config
 from weft._engine.util.events import reports_as
 from weft._engine.util.source import SourceLine, user_frame
 from weft._engine.util.trees.narrowing import class_of
-from weft._engine.util.user_code import enclose_handlers, release_handlers
+from weft._engine.util.user_code_suspension import enclose_handlers, release_handlers
 
 
 class Trace:

@@ -4,7 +4,7 @@ In:  a shape of any rank and a sharding.
 Out: text on standard output, or a display in the notebook.
 
 An array of one or two dims is one picture. A 0-d array is one box. Of higher ranks, the last two dims are drawn once
-for each tile of the leading dims. Next to read: `weft._engine.debug.tiles`, which finds the devices of every tile.
+for each tile of the leading dims. Next to read: `weft._engine.debug.device_tiles`, which finds the devices of every tile.
 """
 
 import html
@@ -14,8 +14,8 @@ from itertools import product
 from textwrap import wrap
 from typing import Any
 
-from weft._engine.debug.inspecting import inspect_array_sharding
-from weft._engine.debug.tiles import Tiling, tile
+from weft._engine.debug.device_tiles import Tiling, tile
+from weft._engine.debug.inspect_sharding import inspect_array_sharding
 from weft._engine.util.record import record
 
 Color = tuple[int, int, int]

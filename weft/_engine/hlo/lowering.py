@@ -22,8 +22,8 @@ from weft._engine.core.pass_rules import PassRules
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import with_source
-from weft._engine.hlo.layouts import constrain_to_type
 from weft._engine.hlo.ops import HloBlock, HloContext, HloFunction, HloValue, array_type
+from weft._engine.hlo.sharding_text import constrain_to_type
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.ir.rewrite import dce
 from weft._engine.ir.symbolic import SymbolicDim, is_variable, names_in

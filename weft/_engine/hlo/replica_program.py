@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from weft._engine.hlo.host_meetings import mark_meetings
+from weft._engine.hlo.host_call_meetings import mark_meetings
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type
 from weft._engine.hlo.replicas import HostNumber, ReplicaLowering
 from weft._engine.hlo.rules import beta_functions, plugins  # noqa: F401  (fill the tables of rules)

@@ -18,7 +18,7 @@ import numpy as np
 
 from weft._engine.core.pass_rules import PassRules
 from weft._engine.core.trace import extend_axis_env
-from weft._engine.hlo.host_meetings import calls_host
+from weft._engine.hlo.host_call_meetings import calls_host
 from weft._engine.hlo.lowering import HloLowering, Rule, rule_of
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type
 from weft._engine.ir.jaxpr import Eqn, Jaxpr

@@ -1,6 +1,6 @@
 """Collectives as records: the complete definition of each collective, in one place.
 
-In:   a `CollectiveSpec` per collective, from `ops.collective_rules` and `ops.ragged_exchange`.
+In:   a `CollectiveSpec` per collective, from `ops.collective_rules` and `ops.ragged_all_to_all`.
 Out:  the rules of the collective's primitive, and data for the partitioner (bytes, completed reductions), the HLO and StableHLO
       printers, `explain`, and backends that compute collectives on NumPy (`evaluate_collective`).
 Laws: several axes are treated as one axis, with the first axis as the major one. `axis_index_groups` are lists of positions along it; only

@@ -19,11 +19,11 @@ import numpy as np
 
 from weft._engine import hooks
 from weft._engine.util.config import config
+from weft._engine.util.dispatch_state import guard, new_epoch
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import field, record
 from weft._engine.util.source import warn_user
-from weft._engine.util.state import guard, new_epoch
 
 
 class AxisType(enum.Enum):

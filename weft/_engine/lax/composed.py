@@ -26,7 +26,7 @@ from weft._engine.ops import (
     comparison,
     indexing,
     layout,
-    prefix,
+    prefix_scans,
     reduce,
     slicing,
     sorting,
@@ -92,14 +92,14 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
         pair = [tree.tree_unflatten(structure, v) for v in (xs, ys)]
         return [x if isinstance(x, Tracer) else to_array(x) for x in tree.tree_leaves(fn(*pair))]
 
-    elementwise = prefix.combination(combine, [typeof(x) for x in flat])
+    elementwise = prefix_scans.combination(combine, [typeof(x) for x in flat])
     if elementwise is not None:
         return tree.tree_unflatten(
-            structure, prefix.associative_scan(elementwise, flat, axis, bool(reverse))
+            structure, prefix_scans.associative_scan(elementwise, flat, axis, bool(reverse))
         )
     if reverse:
         flat = [layout.rev(x, (axis,)) for x in flat]
-    out = prefix.prefixes(flat, combine, axis)
+    out = prefix_scans.prefixes(flat, combine, axis)
     if reverse:
         out = [layout.rev(x, (axis,)) for x in out]
     return tree.tree_unflatten(structure, out)

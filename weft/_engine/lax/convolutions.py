@@ -25,7 +25,7 @@ from weft._engine.ops.convolution import (
 )
 from weft._engine.ops.families import shape_error
 from weft._engine.ops.layout import transpose
-from weft._engine.ops.rules import inverse
+from weft._engine.ops.rule_helpers import inverse
 from weft._engine.util.source import guard_all
 
 __all__ = [

@@ -10,11 +10,11 @@ import numpy as np
 
 from weft._engine.api.jit import jit
 from weft._engine.numpy import (
-    choosing,
     creation,
     manipulation as mp,
     padding,
     reductions as rd,
+    selection,
     ufuncs as uf,
 )
 from weft._engine.numpy.promote import array_of, canonical_axis, cast
@@ -36,7 +36,7 @@ def _combine_bits(bits, weights: tuple[int, ...]):
     Eight strided loads fill whole registers; a sum over a dim of size eight would not.
     """
     worth = [
-        choosing.where(bits[..., k], _U8.type(weight), _U8.type(0))
+        selection.where(bits[..., k], _U8.type(weight), _U8.type(0))
         for k, weight in enumerate(weights)
     ]
     return functools.reduce(uf.bitwise_or, worth)
@@ -116,12 +116,14 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
     half = period / 2 if dtypes.issubdtype(p.dtype, np.floating) else period // 2
     d = diff(p, axis=axis)
     turned = uf.subtract(uf.remainder(uf.add(d, half), period), half)
-    turned = choosing.where(uf.logical_and(uf.equal(turned, -half), uf.greater(d, 0)), half, turned)
+    turned = selection.where(
+        uf.logical_and(uf.equal(turned, -half), uf.greater(d, 0)), half, turned
+    )
     correction = uf.subtract(turned, d)
     if discont is not None:
-        correction = choosing.where(uf.less(uf.abs(d), max(discont, half)), 0, correction)
+        correction = selection.where(uf.less(uf.abs(d), max(discont, half)), 0, correction)
     else:
-        correction = choosing.where(uf.less(uf.abs(d), half), 0, correction)
+        correction = selection.where(uf.less(uf.abs(d), half), 0, correction)
     total = rd.cumsum(correction, axis)
     first = [(0, 0)] * p.ndim
     first[axis % p.ndim] = (1, 0)
@@ -182,7 +184,7 @@ def _piecewise(x, conditions, functions: tuple, args, kw):
         )
         out = apply(functions[0])
         for c, f in zip(conditions, functions[1:]):  # the last condition that holds wins
-            out = choosing.where(c, apply(f), out)
+            out = selection.where(c, apply(f), out)
         return out
 
     global _choose_pieces

@@ -11,8 +11,8 @@ import numpy as np
 
 from weft._engine.core.trace import Tracer
 from weft._engine.ir.symbolic import is_more_than, max_dim
-from weft._engine.numpy import choosing, creation, manipulation as mp, promote, ufuncs as uf
-from weft._engine.numpy.kinds import check_no_out, check_real
+from weft._engine.numpy import creation, manipulation as mp, promote, selection, ufuncs as uf
+from weft._engine.numpy.dtype_kinds import check_no_out, check_real
 from weft._engine.numpy.products import arrays_of
 from weft._engine.numpy.promote import (
     array_of,
@@ -47,7 +47,7 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
         twice = uf.multiply(uf.subtract(x, low), 2)
         odd = uf.equal(uf.remainder(uf.floor_divide(x, step), 2), 1)
         up = uf.logical_or(uf.greater(twice, step), uf.logical_and(uf.equal(twice, step), odd))
-        return choosing.where(up, uf.add(low, step), low)
+        return selection.where(up, uf.add(low, step), low)
     if dtypes.issubdtype(x.dtype, np.complexfloating):
         return ew.complex(round(ew.real(x), decimals), round(ew.imag(x), decimals))
     if decimals == 0:
@@ -249,18 +249,18 @@ def interp(x, xp, fp, left=None, right=None, period=None):
             raise ValueError(
                 f"interp: the only valid string value of `{name}` is 'extrapolate', got {side!r}."
             )
-    i = choosing.clip(searchsorted(xp, x, side="right"), 1, xp.shape[0] - 1)
+    i = selection.clip(searchsorted(xp, x, side="right"), 1, xp.shape[0] - 1)
     lo_f, hi_f, lo_x, hi_x = fp[i - 1], fp[i], xp[i - 1], xp[i]
     dx = uf.subtract(hi_x, lo_x)
     flat = uf.less_equal(uf.abs(dx), float(np.spacing(dtypes.finfo(xp.dtype).eps)))
-    slope = uf.divide(uf.subtract(hi_f, lo_f), choosing.where(flat, 1, dx))
-    out = choosing.where(flat, lo_f, uf.add(lo_f, uf.multiply(uf.subtract(x, lo_x), slope)))
+    slope = uf.divide(uf.subtract(hi_f, lo_f), selection.where(flat, 1, dx))
+    out = selection.where(flat, lo_f, uf.add(lo_f, uf.multiply(uf.subtract(x, lo_x), slope)))
     if period is not None:
         return out
     if not isinstance(left, str):
-        out = choosing.where(uf.less(x, xp[0]), fp[0] if left is None else left, out)
+        out = selection.where(uf.less(x, xp[0]), fp[0] if left is None else left, out)
     if not isinstance(right, str):
-        out = choosing.where(uf.greater(x, xp[-1]), fp[-1] if right is None else right, out)
+        out = selection.where(uf.greater(x, xp[-1]), fp[-1] if right is None else right, out)
     return out
 
 

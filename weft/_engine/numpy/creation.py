@@ -31,7 +31,7 @@ from weft._engine.ops.families import is_narrow
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
 from weft._engine.ops.placement import named_sharding, with_out_sharding
 from weft._engine.runtime.array import Array, from_numpy
-from weft._engine.runtime.transfers import NO_TRANSFER, AllowTransfers
+from weft._engine.runtime.transfer_guards import NO_TRANSFER, AllowTransfers
 from weft._engine.util import dtypes
 from weft._engine.util.errors import (
     ConcretizationTypeError,

@@ -7,13 +7,13 @@ from typing import Any
 
 from weft._engine.api.jit import eager_jit
 from weft._engine.core.trace import typeof
-from weft._engine.numpy import choosing, creation, promote, ufuncs
+from weft._engine.numpy import creation, promote, selection, ufuncs
 from weft._engine.runtime.array import Array
 from weft._engine.util.source import is_own_arithmetic, warn_user
 
 _power_by_constant = eager_jit(ufuncs.power, (0,))
 _power = eager_jit(ufuncs.power, (0, 1))
-_where = eager_jit(choosing.where, (0, 1, 2))
+_where = eager_jit(selection.where, (0, 1, 2))
 _astype = eager_jit(creation.astype, (0,))
 
 
@@ -32,12 +32,12 @@ def pow(x, y, /):  # noqa: A001
     return power(x, y)
 
 
-@functools.wraps(choosing.where, updated=())
+@functools.wraps(selection.where, updated=())
 def where(
     condition, x=None, y=None, /, *, size=None, fill_value=None
 ) -> Any:  # an array; with one argument, a tuple of arrays
     if x is None or y is None:
-        return choosing.where(condition, x, y, size=size, fill_value=fill_value)
+        return selection.where(condition, x, y, size=size, fill_value=fill_value)
     return _where(condition, x, y)
 
 

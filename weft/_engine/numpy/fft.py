@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from weft._engine.ir.symbolic import SymbolicDim, as_size, is_at_most, max_dim
-from weft._engine.numpy import choosing, creation, ufuncs as uf
+from weft._engine.numpy import creation, selection, ufuncs as uf
 from weft._engine.numpy.promote import array_of, cast
 from weft._engine.ops import layout, slicing
 from weft._engine.ops.families import canonical_dims
 from weft._engine.ops.fft import FftType, fft as fft_op
-from weft._engine.ops.rules import inverse
+from weft._engine.ops.rule_helpers import inverse
 from weft._engine.util import dtypes
 from weft._engine.util.events import public_name
 from weft._engine.util.source import named
@@ -219,7 +219,7 @@ def fftfreq(n: int, d=1.0, *, dtype=None, device=None):
     """Return the frequencies of the results of `fft` for `n` samples at distance `d`."""
     n = _check_samples("fftfreq", n, d)
     places = layout.index_range(n)
-    where = choosing.where if isinstance(n, SymbolicDim) else np.where
+    where = selection.where if isinstance(n, SymbolicDim) else np.where
     k = where(places < (n + 1) // 2, places, places - n)
     return _frequencies(k, n, d, dtype, device)
 

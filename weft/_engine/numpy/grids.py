@@ -11,11 +11,11 @@ from collections.abc import Callable
 import numpy as np
 
 from weft._engine.ir.symbolic import SymbolicDim, max_dim, min_dim, note_nonnegative
-from weft._engine.numpy import choosing, creation, manipulation as mp
+from weft._engine.numpy import creation, manipulation as mp, selection
 from weft._engine.numpy.facts import shape
 from weft._engine.numpy.promote import array_of, cast, check_concrete
 from weft._engine.numpy.reductions import cumsum
-from weft._engine.numpy.repeating import resize
+from weft._engine.numpy.repetition import resize
 from weft._engine.ops import layout
 from weft._engine.util import dtypes
 from weft._engine.util.events import numpy_name
@@ -162,7 +162,7 @@ def _triangle_positions(name: str, n, k, m) -> tuple:
     )
     size = _lower_triangle_size(n, k, m) if name == "tril" else _lower_triangle_size(m, -k, n)
     note_nonnegative(size)
-    return choosing.nonzero(mask, size=size)
+    return selection.nonzero(mask, size=size)
 
 
 def _lower_triangle_size(n, k, m):
@@ -220,7 +220,7 @@ def diag_indices_from(arr) -> tuple:
 
 def mask_indices(n: int, mask_func: Callable, k=0, *, size: int | None = None) -> tuple:
     """Return the positions that `mask_func(ones((n, n)), k)` keeps."""
-    return choosing.nonzero(mask_func(creation.ones((n, n)), k), size=size)
+    return selection.nonzero(mask_func(creation.ones((n, n)), k), size=size)
 
 
 def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
@@ -253,7 +253,7 @@ def put(a, ind, v, mode: str | None = None, *, inplace: bool = True):
     if mode == "wrap":
         ind, mode = ind % a.size, None
     elif mode == "clip":
-        ind, mode = choosing.clip(ind, 0, a.size - 1), None
+        ind, mode = selection.clip(ind, 0, a.size - 1), None
     elif mode not in (None, "raise"):
         raise ValueError(f"put: mode must be 'clip' or 'wrap', got {mode!r}.")
     return mp.reshape(mp.ravel(a).at[ind].set(v, mode="drop"), a.shape)
@@ -270,7 +270,7 @@ def place(arr, mask, vals, *, inplace: bool = True):
     mask = mp.ravel(array_of("place", mask) != 0)
     if not vals.size:
         raise ValueError("place: cannot insert from an empty array.")
-    number = choosing.clip(cumsum(mask) - 1, 0, None) % vals.size
+    number = selection.clip(cumsum(mask) - 1, 0, None) % vals.size
     return mp.reshape(
-        choosing.where(mask, vals.astype(arr.dtype)[number], mp.ravel(arr)), arr.shape
+        selection.where(mask, vals.astype(arr.dtype)[number], mp.ravel(arr)), arr.shape
     )

@@ -2,7 +2,7 @@
 
 An index becomes a `IndexPlan` for a shape: per dim of the operand a window (a unit-step range that is
 kept), a point (an integer), or an array of positions; and the origin of each dim of the result.
-Next: `updating` writes with the same plans; `eager_index` indexes values without retracing.
+Next: `indexed_update` writes with the same plans; `eager_index` indexes values without retracing.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft._engine.control.cond import cond
 from weft._engine.control.while_loop import while_loop
 from weft._engine.core.trace import typeof
-from weft._engine.numpy.kinds import is_int, is_unsigned, magnitude
+from weft._engine.numpy.dtype_kinds import is_int, is_unsigned, magnitude
 from weft._engine.numpy.promote import broadcast, broadcast_to_shape, concrete, promote
 from weft._engine.ops import elementwise as ew
 from weft._engine.ops.comparison import select

@@ -13,12 +13,12 @@ from weft._engine.control.cond import cond as cond_of
 from weft._engine.control.custom_rules import custom_jvp
 from weft._engine.ir.symbolic import max_dim
 from weft._engine.numpy import (
-    choosing,
     creation,
     manipulation as mp,
     products,
     promote,
     reductions as rd,
+    selection,
     ufuncs as uf,
 )
 from weft._engine.numpy.products import matmul, outer, tensordot, vecdot
@@ -161,12 +161,12 @@ def _hermitian_svd(a, compute_uv: bool):
     vectors, values = la.eigh(a)
     size = uf.abs(values)
     order = mp.flip(_argsort(size), -1)
-    s = choosing.take_along_axis(size, order, -1)
+    s = selection.take_along_axis(size, order, -1)
     if not compute_uv:
         return s
-    v = choosing.take_along_axis(vectors, order[..., None, :], -1)
-    sign = choosing.take_along_axis(uf.sign(values), order, -1)
-    u = uf.multiply(v, mp.expand_dims(choosing.where(sign == 0, 1, sign), -2))
+    v = selection.take_along_axis(vectors, order[..., None, :], -1)
+    sign = selection.take_along_axis(uf.sign(values), order, -1)
+    u = uf.multiply(v, mp.expand_dims(selection.where(sign == 0, 1, sign), -2))
     return SVDResult(u, s, _adjoint(v))
 
 
@@ -221,11 +221,11 @@ def slogdet(a, *, method: str | None = None):
     a = _matrix("slogdet", a, square=True)
     if method == "qr":
         q, r = la.qr(a)
-        diagonal_ = choosing.diagonal(r, 0, -2, -1)
+        diagonal_ = selection.diagonal(r, 0, -2, -1)
         sign = uf.multiply(stop_gradient(slogdet(q).sign), rd.prod(uf.sign(diagonal_), -1))
         return SlogdetResult(sign, rd.sum(uf.log(uf.abs(diagonal_)), -1))
     packed, pivots, _ = la.lu(a)
-    diagonal_ = choosing.diagonal(packed, 0, -2, -1)
+    diagonal_ = selection.diagonal(packed, 0, -2, -1)
     sign = uf.multiply(_parity(pivots, a.dtype), rd.prod(uf.sign(diagonal_), -1))
     return SlogdetResult(sign, rd.sum(uf.log(uf.abs(diagonal_)), -1))
 
@@ -261,7 +261,7 @@ def det(a):
 
 def _lu_det(a):
     packed, pivots, _ = la.lu(a)
-    return uf.multiply(_parity(pivots, a.dtype), rd.prod(choosing.diagonal(packed, 0, -2, -1), -1))
+    return uf.multiply(_parity(pivots, a.dtype), rd.prod(selection.diagonal(packed, 0, -2, -1), -1))
 
 
 _det = custom_jvp(_lu_det)
@@ -278,17 +278,17 @@ def _adjugate(a):
     so.
     """
     packed, _, _ = la.lu(a)
-    pivots = uf.abs(choosing.diagonal(packed, 0, -2, -1))
+    pivots = uf.abs(selection.diagonal(packed, 0, -2, -1))
     n = a.shape[-1]
     regular = uf.greater(rd.min(pivots, -1), uf.multiply(rd.max(pivots, -1), n * _eps(a.dtype)))[
         ..., None, None
     ]
-    safe = choosing.where(regular, a, creation.eye(n, dtype=a.dtype))
+    safe = selection.where(regular, a, creation.eye(n, dtype=a.dtype))
     by_inverse = uf.multiply(_lu_det(safe)[..., None, None], inv(safe))
     return cond_of(
         rd.all(regular),
         lambda: by_inverse,
-        lambda: choosing.where(regular, by_inverse, _svd_adjugate(a)),
+        lambda: selection.where(regular, by_inverse, _svd_adjugate(a)),
     )
 
 
@@ -297,7 +297,8 @@ def _svd_adjugate(a):
     u, s, vh = la.svd(a)
     n = a.shape[-1]
     others = rd.prod(
-        choosing.where(creation.eye(n, dtype=bool), creation.ones((), s.dtype), s[..., None, :]), -1
+        selection.where(creation.eye(n, dtype=bool), creation.ones((), s.dtype), s[..., None, :]),
+        -1,
     )
     phase = uf.multiply(_lu_det(u), _lu_det(vh))[..., None]
     return matmul(uf.multiply(_adjoint(vh), uf.multiply(phase, others)[..., None, :]), _adjoint(u))
@@ -330,7 +331,7 @@ def solve(a, b):
     packed, _, order = la.lu(a)
     packed = promote.broadcast_to_shape(packed, (*lead, *a.shape[-2:]))
     order = promote.broadcast_to_shape(order, (*lead, a.shape[-1]))
-    b = choosing.take_along_axis(
+    b = selection.take_along_axis(
         promote.broadcast_to_shape(b, (*lead, *b.shape[-2:])), order[..., None], -2, mode="clip"
     )
     x = la.triangular_solve(packed, b, left_side=True, lower=True, unit_diagonal=True)
@@ -365,7 +366,7 @@ def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
 def _svd_pinv(a, rtol, hermitian):
     u, s, vh = svd(a, full_matrices=False, hermitian=hermitian)
     cutoff = uf.multiply(mp.expand_dims(rtol, -1), s[..., :1])
-    s = choosing.where(uf.greater(s, cutoff), s, np.inf)
+    s = selection.where(uf.greater(s, cutoff), s, np.inf)
     return matmul(_adjoint(vh), uf.divide(_adjoint(u), creation.astype(s, a.dtype)[..., None]))
 
 
@@ -423,7 +424,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     u, s, vh = svd(a, full_matrices=False)
     keep = uf.logical_and(uf.greater(s, 0), uf.greater_equal(s, uf.multiply(rcond, s[:1])))
     rank = rd.sum(keep)
-    inverse = choosing.where(keep, uf.divide(1, choosing.where(keep, s, 1)), 0)
+    inverse = selection.where(keep, uf.divide(1, selection.where(keep, s, 1)), 0)
     x = matmul(
         _adjoint(vh),
         uf.multiply(creation.astype(inverse, a.dtype)[:, None], matmul(_adjoint(u), b)),
@@ -619,12 +620,12 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 def trace(x, /, *, offset: int = 0, dtype=None):
     """Return the sums of the diagonals of matrices in the last two dims."""
-    return choosing.trace(x, offset, -2, -1, dtype)
+    return selection.trace(x, offset, -2, -1, dtype)
 
 
 def diagonal(x, /, *, offset: int = 0):
     """Return the diagonals of matrices in the last two dims."""
-    return choosing.diagonal(x, offset, -2, -1)
+    return selection.diagonal(x, offset, -2, -1)
 
 
 def tensorinv(a, ind: int = 2):

@@ -1,6 +1,6 @@
 """Rearrangement of arrays: shapes, dims, joining, splitting, flipping;
 
-`repeating` has repetition.
+`repetition` has repetition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft._engine.core.trace import Tracer
 from weft._engine.ir.symbolic import SymbolicDim, as_int, as_size, max_dim, min_dim
 from weft._engine.numpy import indexing, promote, ufuncs as uf
 from weft._engine.numpy.creation import arange, asarray
-from weft._engine.numpy.kinds import check_no_out
+from weft._engine.numpy.dtype_kinds import check_no_out
 from weft._engine.ops import layout, slicing
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.util import dtypes

@@ -270,13 +270,13 @@ def _getitem() -> Callable:
 
 
 def _at() -> property:
-    from weft._engine.numpy.updating import AtHelper
+    from weft._engine.numpy.indexed_update import AtHelper
 
     return property(AtHelper)
 
 
 def attach(namespace: Any) -> None:
-    """Attach operators and methods, which are functions of `namespace`, to arrays."""
+    """Attach operators and methods, which are functions of `array_api_info`, to arrays."""
     global wnp
     wnp = namespace
     for cls in (Array, Tracer):

@@ -9,10 +9,10 @@ import numpy as np
 
 from weft._engine.ir.symbolic import SymbolicDim, as_int, max_dim, min_dim
 from weft._engine.numpy import indexing
-from weft._engine.numpy.choosing import clip, where
 from weft._engine.numpy.creation import linspace
 from weft._engine.numpy.manipulation import broadcast_to, concatenate, flip
 from weft._engine.numpy.promote import array_of, canonical_axis, cast, concrete, value
+from weft._engine.numpy.selection import clip, where
 from weft._engine.numpy.ufuncs import minimum, remainder
 from weft._engine.ops import elementwise as ew, layout, slicing
 from weft._engine.ops.casting import size_as

@@ -12,14 +12,13 @@ import numpy as np
 
 from weft._engine.ir.symbolic import SymbolicDim, as_size, is_at_most, max_dim
 from weft._engine.numpy import (
-    choosing,
     composed,
     creation,
     manipulation as mp,
     padding,
+    selection,
     ufuncs as uf,
 )
-from weft._engine.numpy.choosing import host_value
 from weft._engine.numpy.promote import (
     canonical_axes,
     cast,
@@ -29,6 +28,7 @@ from weft._engine.numpy.promote import (
     promote_dtypes_inexact,
     value,
 )
+from weft._engine.numpy.selection import host_value
 from weft._engine.ops.casting import size_as
 from weft._engine.ops.layout import broadcasted_iota
 from weft._engine.util import dtypes
@@ -206,7 +206,7 @@ def roots(p, *, strip_zeros: bool = True):
 
     Leading zeros then stay and give NaN roots, at the end.
     """
-    from weft._engine.numpy import choosing, linalg
+    from weft._engine.numpy import linalg, selection
 
     (p,) = _coefficients("roots", p)
     zeros_, leading = 0, 0
@@ -222,13 +222,13 @@ def roots(p, *, strip_zeros: bool = True):
     if n < 2:
         return creation.zeros(zeros_, complex_dtype)
     if not strip_zeros:
-        leading = choosing.where((p != 0).any(), (p != 0).argmax(), n)
+        leading = selection.where((p != 0).any(), (p != 0).argmax(), n)
         p = mp.roll(p, -leading)
     companion = mp.concatenate([(-p[1:] / p[0])[None], creation.eye(n - 2, n - 1, dtype=p.dtype)])
     eigenvalues = linalg.eigvals(companion)
     if not strip_zeros:  # each zero that was moved to the end gave a root that is exactly zero
         eigenvalues = eigenvalues[(eigenvalues == 0).argsort(stable=True)]
-        return choosing.where(
+        return selection.where(
             creation.arange(n - 1) < n - 1 - leading, eigenvalues, complex(np.nan, np.nan)
         )
     return mp.concatenate([eigenvalues, creation.zeros(zeros_, complex_dtype)])
@@ -287,7 +287,7 @@ def _shape_of_size(shape_of_n, n: int):
     return (
         window
         if not isinstance(n, SymbolicDim)
-        else choosing.where(size_as(n, np.int32) > 1, window, creation.ones(n, dtype))
+        else selection.where(size_as(n, np.int32) > 1, window, creation.ones(n, dtype))
     )
 
 

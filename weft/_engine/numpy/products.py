@@ -13,7 +13,7 @@ import numpy as np
 
 from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.numpy import promote, ufuncs as uf
-from weft._engine.numpy.kinds import check_no_out
+from weft._engine.numpy.dtype_kinds import check_no_out
 from weft._engine.ops import elementwise as ew, layout, slicing
 from weft._engine.ops.contraction import dot_general
 from weft._engine.ops.placement import takes_out_sharding
@@ -487,7 +487,7 @@ def _drop_ones(ta, a, tb, b):
 
 def _diagonals(term: str, x):
     """Replace repeated indices of one operand by its diagonal."""
-    from weft._engine.numpy.choosing import diagonal
+    from weft._engine.numpy.selection import diagonal
 
     for c in sorted(set(term)):
         while term.count(c) > 1:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from weft._engine.api.execute import to_array
-from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.stage import innermost_stage_trace
 from weft._engine.core.trace import Tracer, array_converter, trace_state, typeof
+from weft._engine.core.typed_scalars import scalar_of_dtype
 from weft._engine.ops.casting import convert_element_type, in_dtype
 from weft._engine.ops.layout import broadcast_in_dim_p, reshape
 from weft._engine.runtime.array import Array

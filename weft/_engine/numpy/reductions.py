@@ -10,7 +10,7 @@ import numpy as np
 
 from weft._engine.numpy import promote
 from weft._engine.numpy.creation import asarray, full
-from weft._engine.numpy.kinds import check_no_out, truth
+from weft._engine.numpy.dtype_kinds import check_no_out, truth
 from weft._engine.numpy.ufuncs import (
     equal,
     greater,

@@ -12,15 +12,15 @@ import numpy as np
 
 from weft._engine.ir.symbolic import min_dim
 from weft._engine.numpy import (
-    choosing,
     creation,
     manipulation as mp,
     reductions as rd,
+    selection,
     ufuncs as uf,
 )
-from weft._engine.numpy.choosing import host_value
 from weft._engine.numpy.creation import asarray
 from weft._engine.numpy.promote import canonical_axis, cast, promote_dtypes
+from weft._engine.numpy.selection import host_value
 from weft._engine.numpy.sorting import argsort, isin, lexsort, searchsorted
 from weft._engine.ops import layout
 from weft._engine.util import dtypes
@@ -98,7 +98,7 @@ def unique(
     number = uf.subtract(rd.cumsum(new), 1)
     count = rd.sum(new)
     zeros = creation.zeros((size,), order.dtype)
-    starts = zeros.at[choosing.where(new, number, size)].set(
+    starts = zeros.at[selection.where(new, number, size)].set(
         layout.index_range(n, order.dtype), mode="drop"
     )
     starts = cast(starts, order.dtype)
@@ -108,7 +108,7 @@ def unique(
         fill = cast(asarray(fill_value), rows.dtype)
         if axis is not None:
             fill = mp.ravel(mp.broadcast_to(fill, slice_shape))
-        values = choosing.where(valid[:, None], values, fill)
+        values = selection.where(valid[:, None], values, fill)
     if axis is None:
         result = [values[:, 0]]
     else:
@@ -229,16 +229,16 @@ def _choose(values, mask, size: int, fill_value, least: bool = True) -> tuple:
     Missing ones are `fill_value`, by default the first element (zero if there is none), with
     positions past the end.
     """
-    at = choosing.nonzero(mask, size=size, fill_value=mask.shape[0])[0]
+    at = selection.nonzero(mask, size=size, fill_value=mask.shape[0])[0]
     if not values.size or not size:
         return creation.full((size,), 0 if fill_value is None else fill_value, values.dtype), at
-    picked = choosing.take(values, at, mode="clip")
+    picked = selection.take(values, at, mode="clip")
     fill = (
-        choosing.where(rd.any(mask), picked[0], 0)
+        selection.where(rd.any(mask), picked[0], 0)
         if fill_value is None and least
         else asarray(0 if fill_value is None else fill_value)
     )
-    return choosing.where(uf.less(at, mask.shape[0]), picked, cast(fill, values.dtype)), at
+    return selection.where(uf.less(at, mask.shape[0]), picked, cast(fill, values.dtype)), at
 
 
 def intersect1d(
@@ -271,13 +271,13 @@ def intersect1d(
         return values
     other, other_order, _ = _order(ar2)
     missing = uf.equal(at, ar1.size)
-    there = choosing.where(
-        missing, ar1.size, choosing.take(order, at, mode="clip") if ar1.size else 0
+    there = selection.where(
+        missing, ar1.size, selection.take(order, at, mode="clip") if ar1.size else 0
     )
-    in_other = choosing.where(
+    in_other = selection.where(
         missing,
         ar2.size,
-        choosing.take(other_order, searchsorted(other, values), mode="clip") if ar2.size else 0,
+        selection.take(other_order, searchsorted(other, values), mode="clip") if ar2.size else 0,
     )
     return values, there, in_other
 

@@ -13,13 +13,13 @@ from weft._engine.control.while_loop import while_loop
 from weft._engine.core.trace import Tracer
 from weft._engine.ir.symbolic import SymbolicDim, as_int, is_more_than, max_dim
 from weft._engine.numpy import (
-    choosing,
     creation,
     manipulation as mp,
     reductions as rd,
+    selection,
     ufuncs as uf,
 )
-from weft._engine.numpy.kinds import check_no_out
+from weft._engine.numpy.dtype_kinds import check_no_out
 from weft._engine.numpy.promote import (
     array_of,
     as_axes,
@@ -171,7 +171,7 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
     def halve(bounds):
         low, high = bounds
         middle = ew.shift_right_logical(ew.add(low, high), 1)
-        probe = a[choosing.clip(middle, 0, max_dim(n - 1, 0))] if n else v
+        probe = a[selection.clip(middle, 0, max_dim(n - 1, 0))] if n else v
         right = _not_after(probe, v, side)
         open_ = ew.lt(low, high)
         return (
@@ -212,15 +212,15 @@ def digitize(x, bins, right: bool = False, *, method=None):
         bins[-1], bins[0]
     )  # if the order of the bins is a run-time value, one search serves both orders
     bins_of = searchsorted(
-        choosing.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right"
+        selection.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right"
     )
-    return choosing.where(rising, bins_of, uf.subtract(bins.shape[0], bins_of))
+    return selection.where(rising, bins_of, uf.subtract(bins.shape[0], bins_of))
 
 
 def argwhere(a, *, size: int | None = None, fill_value=None):
     """Return the positions of nonzero elements as rows."""
     a = creation.asarray(a)
-    result = choosing.nonzero(mp.atleast_1d(a), size=size, fill_value=fill_value)
+    result = selection.nonzero(mp.atleast_1d(a), size=size, fill_value=fill_value)
     return mp.stack(result, 1) if a.ndim else mp.reshape(result[0][:0], (result[0].shape[0], 0))
 
 
@@ -235,12 +235,12 @@ def compress(
     """Return the slices of `a` along `axis` where `condition` holds."""
     check_no_out(out, "compress")
     a, axis = flatten_for_axis("compress", a, axis)
-    positions = choosing.flatnonzero(condition, size=size, fill_value=a.shape[axis])
+    positions = selection.flatnonzero(condition, size=size, fill_value=a.shape[axis])
     if size is None and positions.size and int(positions[-1]) >= a.shape[axis]:
         raise ValueError(
             f"compress: element {int(positions[-1])} of the condition is true, but the dim has {a.shape[axis]} places."
         )
-    return choosing.take(a, positions, axis, mode="fill", fill_value=fill_value)
+    return selection.take(a, positions, axis, mode="fill", fill_value=fill_value)
 
 
 def choose(a, choices, out=None, mode: str = "raise"):
@@ -261,7 +261,7 @@ def choose(a, choices, out=None, mode: str = "raise"):
     if not choices:
         raise ValueError("choose: `choices` must hold at least one array.")
     a = _in_bounds(a, len(choices), mode, "choose", "`a`")
-    return choosing.take_along_axis(mp.stack(choices, 0), mp.expand_dims(a, 0), 0)[0]
+    return selection.take_along_axis(mp.stack(choices, 0), mp.expand_dims(a, 0), 0)[0]
 
 
 def isin(
@@ -298,11 +298,11 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
     if not dtypes.issubdtype(x.dtype, np.integer):
         raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype.name}")
     if length is None:
-        host = choosing.host_value(x, "bincount", "Give length=..., the static number of bins.")
+        host = selection.host_value(x, "bincount", "Give length=..., the static number of bins.")
         length = builtins.max(minlength, int(host.max()) + 1 if host.size else 0)
     weights = np.int32(1) if weights is None else array_of("bincount", weights)
     dtype = weights.dtype if hasattr(type(weights), "aval") else dtypes.default_int_dtype()
-    return creation.zeros((length,), dtype).at[choosing.clip(x, 0, None)].add(weights, mode="drop")
+    return creation.zeros((length,), dtype).at[selection.clip(x, 0, None)].add(weights, mode="drop")
 
 
 def unravel_index(indices, shape) -> tuple:
@@ -322,7 +322,7 @@ def unravel_index(indices, shape) -> tuple:
         size = math.prod(shape)
         last = max_dim(size - 1, 0)
     # positions out of bounds are clipped; negative ones count from the end
-    rest = choosing.clip(choosing.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, last)
+    rest = selection.clip(selection.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, last)
     for n in reversed(shape):
         out.append(uf.remainder(rest, n))
         rest = uf.floor_divide(rest, n)
@@ -371,7 +371,7 @@ def _in_bounds(positions, n: int, mode: str, api: str, where: str):
     if mode == "wrap":
         return uf.remainder(positions, n)
     if mode == "clip":
-        return choosing.clip(positions, 0, n - 1)
+        return selection.clip(positions, 0, n - 1)
     if mode == "ignore":
         return positions
     if mode != "raise":

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from weft._engine.numpy import (
-    choosing,
     creation,
     manipulation as mp,
     reductions as rd,
+    selection,
     ufuncs as uf,
 )
 from weft._engine.numpy.creation import asarray
-from weft._engine.numpy.kinds import check_no_out
+from weft._engine.numpy.dtype_kinds import check_no_out
 from weft._engine.numpy.promote import (
     array_of,
     canonical_axes,
@@ -99,7 +99,7 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
         w = _weights(api, a, weights, axes)
         w = mp.reshape(mp.transpose(w, (*rest, *axes)), flat.shape)
         order = argsort(flat, -1)
-        ordered, w = [choosing.take_along_axis(x, order, -1) for x in (flat, w)]
+        ordered, w = [selection.take_along_axis(x, order, -1) for x in (flat, w)]
     nan = uf.isnan(flat)
     last = (n - 1) * 1.0
     if ignore_nan:
@@ -109,10 +109,10 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
         picked = _pick_by_position(method, ordered, wide, last, lead)
     else:
         if ignore_nan:
-            w = choosing.where(uf.isnan(ordered), 0, w)
+            w = selection.where(uf.isnan(ordered), 0, w)
         picked = _pick_by_weight(ordered, w, wide, last, lead)
     spoiled = rd.all(nan, -1) if ignore_nan else rd.any(nan, -1)
-    picked = cast(choosing.where(spoiled, np.nan, picked), dtype)
+    picked = cast(selection.where(spoiled, np.nan, picked), dtype)
     if not keepdims:
         return picked
     return mp.reshape(picked, (*q.shape, *_keep_dims(a.shape, axes)))
@@ -180,14 +180,14 @@ def _pick(ordered, position, last, lead):
     """Return elements of the last dim at float positions of shape [q..., lead...] (or one position
     for all).
     """
-    k = cast(choosing.clip(position, 0, last), np.dtype(np.int32))
+    k = cast(selection.clip(position, 0, last), np.dtype(np.int32))
     k = mp.broadcast_to(k, (*k.shape[: k.ndim - len(lead)], *lead)) if lead else k
     if not lead:
-        return choosing.take(ordered, k, 0, mode="clip")
+        return selection.take(ordered, k, 0, mode="clip")
     if k.ndim == len(lead):
-        return choosing.take_along_axis(ordered, k[..., None], -1, mode="clip")[..., 0]
+        return selection.take_along_axis(ordered, k[..., None], -1, mode="clip")[..., 0]
     return mp.moveaxis(
-        choosing.take_along_axis(ordered, mp.moveaxis(k, 0, -1), -1, mode="clip"), -1, 0
+        selection.take_along_axis(ordered, mp.moveaxis(k, 0, -1), -1, mode="clip"), -1, 0
     )
 
 
@@ -268,8 +268,8 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
     low, high = cast(concrete(low), dtype), cast(concrete(high), dtype)
     same = uf.equal(low, high)
     return creation.linspace(
-        choosing.where(same, uf.subtract(low, 0.5), low),
-        choosing.where(same, uf.add(high, 0.5), high),
+        selection.where(same, uf.subtract(low, 0.5), low),
+        selection.where(same, uf.add(high, 0.5), high),
         int(bins) + 1,
     )
 
@@ -278,9 +278,9 @@ def _bin_numbers(x, edges):
     """Return the bin of each element, -1 outside; the last bin includes its right edge."""
     n = edges.shape[0] - 1
     number = uf.subtract(searchsorted(edges, x, side="right"), 1)
-    number = choosing.where(uf.equal(x, edges[-1]), n - 1, number)
+    number = selection.where(uf.equal(x, edges[-1]), n - 1, number)
     inside = uf.logical_and(uf.greater_equal(x, edges[0]), uf.less_equal(x, edges[-1]))
-    return choosing.where(inside, choosing.clip(number, 0, n - 1), -1)
+    return selection.where(inside, selection.clip(number, 0, n - 1), -1)
 
 
 def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
@@ -303,7 +303,7 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
     number = _bin_numbers(a, edges)
     counts = (
         creation.zeros((n,), w.dtype)
-        .at[choosing.where(uf.less(number, 0), n, number)]
+        .at[selection.where(uf.less(number, 0), n, number)]
         .add(w, mode="drop")
     )
     if density:
@@ -336,7 +336,7 @@ def histogramdd(sample, bins: Any = 10, range=None, weights=None, density: bool 
         w = asarray(weights)
     if w.dtype == dtypes.float0:
         raise TypeError("histogramdd: `weights` must be numbers, got float0.")
-    index = tuple(choosing.where(outside, n, k) for n, k in zip(shape, numbers))
+    index = tuple(selection.where(outside, n, k) for n, k in zip(shape, numbers))
     counts = creation.zeros(shape, w.dtype).at[index].add(w, mode="drop")
     if density:
         counts = counts / rd.sum(counts)
@@ -459,5 +459,5 @@ def corrcoef(x, y=None, rowvar: bool = True, dtype=None):
     c = _covariance("corrcoef", x, y, rowvar, False, None, None, None, dtype)
     if c.ndim == 0:
         return uf.divide(c, c)
-    d = uf.sqrt(uf.real(choosing.diag(c)))
+    d = uf.sqrt(uf.real(selection.diag(c)))
     return uf.divide(uf.divide(c, d[:, None]), d[None, :])

@@ -10,7 +10,7 @@ import numpy as np
 from weft._engine.core.trace import typeof
 from weft._engine.numpy import promote as promotion
 from weft._engine.numpy.creation import full_like, zeros_like
-from weft._engine.numpy.kinds import (
+from weft._engine.numpy.dtype_kinds import (
     check_no_out,
     check_real,
     dtype_of,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.primitive import registry
-from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import Zero, typeof
+from weft._engine.core.typed_scalars import scalar_of_dtype
 from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families

@@ -56,7 +56,7 @@ from weft._engine.ops.families import (
 )
 from weft._engine.ops.layout import iota, reshape, squeeze
 from weft._engine.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum, reduce_sum_p
-from weft._engine.ops.rules import batch_dim_to_front, jointly_linear
+from weft._engine.ops.rule_helpers import batch_dim_to_front, jointly_linear
 from weft._engine.ops.slicing import concatenate, slice_in_dim
 from weft._engine.util import dtypes
 

@@ -41,7 +41,7 @@ from weft._engine.ops.elementwise import convert_element_type, div
 from weft._engine.ops.families import canonical_dims, zeros
 from weft._engine.ops.layout import broadcast_in_dim, reshape, squeeze
 from weft._engine.ops.reduce import reduce_max, reduce_min, reduce_sum
-from weft._engine.ops.rules import insert
+from weft._engine.ops.rule_helpers import insert
 from weft._engine.ops.slicing import canonical_dim
 from weft._engine.util import dtypes
 from weft._engine.util.tree import tree_map

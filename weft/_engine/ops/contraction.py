@@ -38,7 +38,7 @@ from weft._engine.ops.families import (
 from weft._engine.ops.layout import transpose
 from weft._engine.ops.lowering_specs import ContractSpec
 from weft._engine.ops.placement import OUT_SHARDING, with_out_sharding
-from weft._engine.ops.rules import aval_of, inverse, multilinear, shift_dims
+from weft._engine.ops.rule_helpers import aval_of, inverse, multilinear, shift_dims
 from weft._engine.util import dtypes
 from weft._engine.util.config import config
 from weft._engine.util.promotion import sum_dtype

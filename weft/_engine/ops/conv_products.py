@@ -28,7 +28,7 @@ from weft._engine.ops.elementwise import mul
 from weft._engine.ops.families import full
 from weft._engine.ops.layout import broadcast_in_dim, copy, reshape, transpose
 from weft._engine.ops.reduce import reduce_sum
-from weft._engine.ops.rules import inverse
+from weft._engine.ops.rule_helpers import inverse
 from weft._engine.ops.slicing import concatenate, pad, slice as slice_op
 from weft._engine.util.promotion import sum_dtype
 from weft._engine.util.record import record

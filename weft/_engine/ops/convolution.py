@@ -32,7 +32,7 @@ from weft._engine.ops.families import ANY, check_dtype, joined_vma, move_dim, sh
 from weft._engine.ops.layout import reshape, rev, transpose
 from weft._engine.ops.lowering_specs import ExpandSpec
 from weft._engine.ops.placement import OUT_SHARDING, with_out_sharding
-from weft._engine.ops.rules import inverse, multilinear
+from weft._engine.ops.rule_helpers import inverse, multilinear
 from weft._engine.util import dtypes
 from weft._engine.util.promotion import sum_dtype
 

@@ -28,7 +28,13 @@ from weft._engine.ops.indexing import (
 )
 from weft._engine.ops.layout import reshape, squeeze
 from weft._engine.ops.placement import READ_AT
-from weft._engine.ops.rules import aval_of, batch_dim_to_front, insert, jointly_linear, shaped_like
+from weft._engine.ops.rule_helpers import (
+    aval_of,
+    batch_dim_to_front,
+    insert,
+    jointly_linear,
+    shaped_like,
+)
 from weft._engine.ops.slicing import (
     as_ints,
     canonical_dim,

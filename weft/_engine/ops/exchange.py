@@ -4,7 +4,7 @@ In:   collectives of a local program whose mesh axes span processes (`partition.
       these).
 Out:  equations on dense arrays: `exchange` sends and receives, `process_position` returns the
       position of this process.
-Laws: exchanged values have the layout of a `processes.plans.CollectivePlan`: whole, or with a
+Laws: exchanged values have the layout of a `processes.collective_plan.CollectivePlan`: whole, or with a
       leading dim of one entry per rank of the group. The equation is the same in every process, so
       that one compilation serves all of them; the rank of a process is supplied when the program is
       loaded.

@@ -31,17 +31,17 @@ from weft._engine.core.primitive import (
     declare_unsupported,
     registry,
 )
-from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
+from weft._engine.core.typed_scalars import scalar_of_dtype
 from weft._engine.cpython.code_objects import caller_globals, rename
 from weft._engine.ir.factors import FactorRule, elementwise_rule
 from weft._engine.ir.registry import ScalarFunction, functions
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import reshard_like
 from weft._engine.util import dtypes
+from weft._engine.util.dispatch_state import on_clear_caches
 from weft._engine.util.errors import ShapeError, describe
 from weft._engine.util.source import user_frame
-from weft._engine.util.state import on_clear_caches
 from weft._engine.util.trees.narrowing import class_of, is_numpy_scalar
 
 if TYPE_CHECKING:

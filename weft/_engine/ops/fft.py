@@ -29,7 +29,7 @@ from weft._engine.ops.comparison import eq, select_n
 from weft._engine.ops.families import COMPLEX, FLOATING, INEXACT, dtype_in, shape_error
 from weft._engine.ops.layout import broadcast_in_dim, full, iota
 from weft._engine.ops.lowering_specs import FftSpec
-from weft._engine.ops.rules import aval_of, batch_dim_to_front
+from weft._engine.ops.rule_helpers import aval_of, batch_dim_to_front
 from weft._engine.ops.slicing import pad
 from weft._engine.util import dtypes, fft_engine
 

@@ -27,7 +27,7 @@ from weft._engine.ops.elementwise import add, clamp, convert_element_type, div, 
 from weft._engine.ops.layout import broadcast_in_dim, iota, reshape, transpose
 from weft._engine.ops.lowering_specs import ScatterSpec
 from weft._engine.ops.placement import READ_AT
-from weft._engine.ops.rules import aval_of, batch_dim_to_front, jointly_linear, shift_dims
+from weft._engine.ops.rule_helpers import aval_of, batch_dim_to_front, jointly_linear, shift_dims
 from weft._engine.ops.windows import (
     GatherDimensionNumbers,
     GatherScatterMode,

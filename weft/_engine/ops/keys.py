@@ -132,7 +132,7 @@ def _zero_jvp(primitive: Primitive) -> Callable[..., tuple[Value, Zero]]:
 
 
 _MEMORY = declare_unsupported(
-    "keys become rows of uint32 before lowering (see transforms.physical)"
+    "keys become rows of uint32 before lowering (see transforms.key_physicalization)"
 )
 for _p in (random_wrap_p, random_unwrap_p):
     _p.define(

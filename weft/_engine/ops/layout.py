@@ -17,8 +17,8 @@ import numpy as np
 
 from weft._engine.core.annotations import cast
 from weft._engine.core.primitive import LayoutOp, Primitive, declare_unsupported, registry
-from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
+from weft._engine.core.typed_scalars import scalar_of_dtype
 from weft._engine.ir.factors import FactorRule, RuleBuilder
 from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import NamedSharding, Sharding

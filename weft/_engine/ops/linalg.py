@@ -18,7 +18,7 @@ from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import min_dim
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops import lapack, lapack_forms, matrices
+from weft._engine.ops import lapack, lapack_reductions, matrices
 from weft._engine.ops.arithmetic import is_complex
 from weft._engine.ops.elementwise import add, conj, div, mul, neg, real, sub
 from weft._engine.ops.families import (
@@ -41,7 +41,7 @@ from weft._engine.ops.matrix_operands import (
     real_dtype,
     stacked_type,
 )
-from weft._engine.ops.rules import batch_dim_to_front
+from weft._engine.ops.rule_helpers import batch_dim_to_front
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util import dtypes
 
@@ -81,7 +81,7 @@ lu_pivots_to_permutation_p = _library(
 qr_p = _library("qr", lapack.qr)
 eigh_p = _library("eigh", lapack.eigh, is_unique=False)
 svd_p = _library("svd", lapack.svd, is_unique=False)
-eig_p = _library("eig", lapack_forms.eig, is_unique=False)
+eig_p = _library("eig", lapack_reductions.eig, is_unique=False)
 
 
 # --- the functions

@@ -6,7 +6,7 @@ Out:  QR factors as reflectors; Hessenberg, tridiagonal and Schur forms; solutio
       systems; the orthogonal matrices that reflectors represent.
 Laws: as in `ops.linalg`: one LAPACK call per matrix; failures give NaN. Only tridiagonal systems
       have derivatives.
-Next: `ops.lapack_forms` has the calls.
+Next: `ops.lapack_reductions` has the calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft._engine.core.primitive import LibraryOp, Primitive, declare_unsupporte
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops import lapack, lapack_forms
+from weft._engine.ops import lapack, lapack_reductions
 from weft._engine.ops.elementwise import add, mul, neg
 from weft._engine.ops.families import (
     add_tangents,
@@ -33,7 +33,7 @@ from weft._engine.ops.families import (
 from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.ops.lowering_specs import ExpandSpec
 from weft._engine.ops.matrix_operands import check_matrix, map_matrices, real_dtype, stacked_type
-from weft._engine.ops.rules import batch_dim_to_front
+from weft._engine.ops.rule_helpers import batch_dim_to_front
 from weft._engine.ops.slicing import pad
 
 if TYPE_CHECKING:
@@ -92,13 +92,13 @@ def _form(
 
 
 geqrf_p = _form("geqrf", lapack.geqrf, True, (2,))
-hessenberg_p = _form("hessenberg", lapack_forms.hessenberg, True, (2,), is_unique=False)
-tridiagonal_p = _form("tridiagonal", lapack_forms.tridiagonal, True, (2,), is_unique=False)
-schur_p = _form("schur", lapack_forms.schur, True, (2,), is_unique=False)
+hessenberg_p = _form("hessenberg", lapack_reductions.hessenberg, True, (2,), is_unique=False)
+tridiagonal_p = _form("tridiagonal", lapack_reductions.tridiagonal, True, (2,), is_unique=False)
+schur_p = _form("schur", lapack_reductions.schur, True, (2,), is_unique=False)
 householder_product_p = _form(
-    "householder_product", lapack_forms.householder_product, False, (2, 1)
+    "householder_product", lapack_reductions.householder_product, False, (2, 1)
 )
-ormqr_p = _form("ormqr", lapack_forms.ormqr, False, (2, 1, 2))
+ormqr_p = _form("ormqr", lapack_reductions.ormqr, False, (2, 1, 2))
 
 
 def geqrf(a: Value) -> tuple[Any, ...]:
@@ -366,7 +366,7 @@ def _ormqr_reference(
 
 
 tridiagonal_solve_p = LibraryOp("tridiagonal_solve")
-tridiagonal_solve_p.define(lower=ExpandSpec(lapack_forms.tridiagonal_solve))
+tridiagonal_solve_p.define(lower=ExpandSpec(lapack_reductions.tridiagonal_solve))
 
 
 @tridiagonal_solve_p.def_type

@@ -36,7 +36,7 @@ from weft._engine.ops.elementwise import add, sub
 from weft._engine.ops.families import is_narrow, joined_vma, shape_error
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, full, transpose
 from weft._engine.ops.lowering_specs import ExpandSpec, GroupedSpec
-from weft._engine.ops.rules import aval_of, batch_dim_to_front, multilinear
+from weft._engine.ops.rule_helpers import aval_of, batch_dim_to_front, multilinear
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util import dtypes
 from weft._engine.util.promotion import sum_dtype

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.primitive import Primitive, ReduceOp, declare_unsupported, registry
-from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import typeof
+from weft._engine.core.typed_scalars import scalar_of_dtype
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import is_at_most, min_dim
 from weft._engine.ir.types import ShapedArray

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.primitive import SliceOp
-from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import is_undef, typeof
+from weft._engine.core.typed_scalars import scalar_of_dtype
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import SymbolicDim, as_int, max_dim
 from weft._engine.ops.elementwise import convert_element_type, select_n, sub
@@ -25,7 +25,13 @@ from weft._engine.ops.families import shape_error
 from weft._engine.ops.layout import broadcast_in_dim, squeeze
 from weft._engine.ops.placement import READ_AT
 from weft._engine.ops.reduce import reduce_sum
-from weft._engine.ops.rules import aval_of, batch_dim_to_front, insert, jointly_linear, shaped_like
+from weft._engine.ops.rule_helpers import (
+    aval_of,
+    batch_dim_to_front,
+    insert,
+    jointly_linear,
+    shaped_like,
+)
 from weft._engine.util.errors import ShapeError, describe
 from weft._engine.util.source import user_frame
 from weft._engine.util.trees.narrowing import class_of

@@ -18,7 +18,7 @@ from weft._engine.api.callbacks import debug_callback
 from weft._engine.api.placement.device_put import device_put
 from weft._engine.api.refs import freeze, new_ref
 from weft._engine.control.cond import cond
-from weft._engine.control.hitypes import ValueRef
+from weft._engine.control.hijax_types import ValueRef
 from weft._engine.control.loops import fori_loop
 from weft._engine.control.ref import Ref, TransformedRef
 from weft._engine.core.trace import Tracer, typeof

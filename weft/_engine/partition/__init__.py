@@ -15,7 +15,7 @@ Read in this order:
   partitioner      one equation: strategies, their costs, local equations
   strategies       the candidates; `partial_sums`: deferral of reductions; `halo`: rows of neighboring blocks;
                    `split_context`: the interface of split rules; `combine`: independent reductions become one
-  reshard          the cheapest collectives between two placements; `emit` binds them; `padding`: uneven dims
+  reshard          the cheapest collectives between two placements; `local_equations` binds them; `padding`: uneven dims
   shard_check      checks of the types of all shards and of the participants of collectives, on every compilation
   cost, values     constants and records; values of the local program
   auto             machines, and the seconds of work and of collectives on them

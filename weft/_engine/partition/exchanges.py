@@ -39,7 +39,7 @@ from weft._engine.ops.elementwise import add, complex as complex_of, imag, mul, 
 from weft._engine.ops.exchange import bytes_sent, exchange_p, process_position_p, role_of
 from weft._engine.ops.families import move_dim, zeros
 from weft._engine.ops.layout import reshape, squeeze
-from weft._engine.ops.ragged_exchange import ragged_all_to_all_p
+from weft._engine.ops.ragged_all_to_all import ragged_all_to_all_p
 from weft._engine.ops.slicing import concatenate, slice_in_dim
 from weft._engine.partition.combine import later_collectives, separate_reductions, topological
 from weft._engine.partition.process_axes import ProcessAxes, has_groups, on_parts, process_axes

@@ -33,7 +33,7 @@ from weft._engine.partition.alternatives import Choices, search_alternatives
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft._engine.partition.propagation.propagate import ConflictRule, Propagation, propagate
 from weft._engine.partition.reshard import Placement
-from weft._engine.partition.rules.moves import match_moves
+from weft._engine.partition.rules.dim_moves import match_moves
 from weft._engine.partition.shard_check import PartitionedProgram, check_partitioned
 from weft._engine.partition.spmd import partition_program
 from weft._engine.partition.values import FormSchedule, PlacedEqn

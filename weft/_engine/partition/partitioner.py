@@ -7,7 +7,7 @@ How:  the cheapest strategy to split the factors of an equation is used; its cos
       work itself. A contraction over a split dim leaves a partial sum; the reduction over devices is deferred until a reader
       needs the whole value, so linear equations share one reduction.
 Next: `partition.spmd` partitions whole programs; `strategies` lists the ways to split, `partial_sums` decides how long a
-      reduction is deferred, `regions` handles programs inside programs, `emit` binds the collectives.
+      reduction is deferred, `regions` handles programs inside programs, `local_equations` binds the collectives.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from weft._engine.ir.registry import registry
 from weft._engine.ir.specs import NO_AXES, Spec, join_axis_parts
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import layout
-from weft._engine.partition import emit
+from weft._engine.partition import local_equations
 from weft._engine.partition.combine import combine_reductions
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel, Why
 from weft._engine.partition.padding import evenly_split, neutral_element
@@ -209,7 +209,7 @@ class Partitioner:
             shape = local_shape(value.aval.shape, after.dims, self.sizes)
             selects = value.origin is not None and value.origin.selects
             begin, n = len(self.trace.eqns), math.prod(self.sizes[a] for a in step.axes)
-            moved = value.forms[after] = emit.emit_step(step, local, n, shape, selects)
+            moved = value.forms[after] = local_equations.emit_step(step, local, n, shape, selects)
             last = next(
                 (
                     eqn
@@ -378,10 +378,10 @@ class Partitioner:
         )
         for d, mine in enumerate(dims):
             if missing & set(mine):
-                local = emit.own_block(local, d, mine, shape[d])
+                local = local_equations.own_block(local, d, mine, shape[d])
         rest = tuple(a for a in self.sizes if a in missing - place.axes)
         target = Placement(tuple(() if missing & set(mine) else mine for mine in dims), axes)
-        value.forms[target] = emit.as_partial_sum(local, rest) if rest else local
+        value.forms[target] = local_equations.as_partial_sum(local, rest) if rest else local
         return target
 
     def cut_by(self, size: int, axes: tuple[Any, ...], missing: frozenset[Any]) -> tuple[Any, ...]:
@@ -401,7 +401,7 @@ class Partitioner:
                 value, place, "operand", f"{eqn.primitive} takes its operand as {place}"
             )
             return LocalValue(
-                aval, Placement(((), *place.dims)), emit.with_zeros(local, aval.shape[0])
+                aval, Placement(((), *place.dims)), local_equations.with_zeros(local, aval.shape[0])
             )
         place = self.as_terms(value, frozenset(axes))
         local, shape = value.forms[place], typeof(value.forms[place]).shape
@@ -710,7 +710,7 @@ class Partitioner:
                     and not is_even(rule.sizes[f], axes[f], self.sizes)
                 ):
                     fill = neutral_element(eqn, eqn.invars[i].aval.dtype)
-                    x = emit.mask_padding(x, d, axes[f], rule.sizes[f], fill)
+                    x = local_equations.mask_padding(x, d, axes[f], rule.sizes[f], fill)
         return x
 
     def origin(

@@ -28,7 +28,7 @@ from weft._engine.ir.factors import OperandFactors
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.specs import PartitionSpec, Spec
 from weft._engine.ops.callback import CallbackSharding
-from weft._engine.partition import emit
+from weft._engine.partition import local_equations
 from weft._engine.partition.cost import Why
 from weft._engine.partition.padding import evenly_split
 from weft._engine.partition.partial_sums import variables
@@ -274,7 +274,7 @@ def scan(outer: Partitioner, eqn: Eqn, values: Sequence[LocalValue]) -> list[Loc
         local = local_program(outer, body, ins, [*carry, *ys], p["length"], values[:n_consts])
     for i, place in zip(carries, carry):
         if place.partial:
-            args[i] = emit.as_partial_sum(
+            args[i] = local_equations.as_partial_sum(
                 args[i], tuple(a for a in outer.sizes if a in place.partial)
             )
     outs = eqn.primitive.bind(*args, **dict(p, jaxpr=local))

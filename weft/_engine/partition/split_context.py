@@ -20,7 +20,7 @@ from weft._engine.ops import collectives
 from weft._engine.ops.arithmetic import mul
 from weft._engine.ops.casting import convert_element_type
 from weft._engine.partition.cost import Why
-from weft._engine.partition.emit import Axes, mask_padding
+from weft._engine.partition.local_equations import Axes, mask_padding
 from weft._engine.partition.reshard import Placement, ReshardStep
 from weft._engine.partition.rules.split_rule import split_rule_of
 

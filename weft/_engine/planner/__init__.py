@@ -2,7 +2,7 @@
 
 In:   a model (a name, a config, a traced loss function or a `TransformerModel`), a cluster, a batch size, a memory limit.
 Out:  the fastest `TrainingPlan`s that fit, and for each rejected class of candidates the reason.
-Laws: no array is created and nothing is compiled or measured: seconds come from the constants of `partition.auto.machine`
+Laws: no array is created and nothing is compiled or measured: seconds come from the constants of `partition.auto.machine_rates`
       and from shapes. More bandwidth or a higher rate never makes a plan slower; a higher ZeRO stage never needs more memory.
 
 Read in this order:

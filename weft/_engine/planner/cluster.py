@@ -6,7 +6,7 @@ Out:  `Cluster`, whose `machine` has the cluster's own node size.
 
 from __future__ import annotations
 
-from weft._engine.partition.auto.machine import Machine, find_machine
+from weft._engine.partition.auto.machine_rates import Machine, find_machine
 from weft._engine.util.record import record, replace
 
 

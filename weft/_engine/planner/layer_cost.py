@@ -9,7 +9,7 @@ Attention and the output projection compute in bfloat16, the products with weigh
 
 from __future__ import annotations
 
-from weft._engine.partition.auto.machine import (
+from weft._engine.partition.auto.machine_rates import (
     Machine,
     collective_seconds,
     itemsize,
@@ -71,7 +71,7 @@ class LayerCost:
 def layer_cost(model: TransformerModel, layout: TrainingLayout, machine: Machine) -> LayerCost:
     """Return the seconds of an average layer of `model`.
 
-    >>> from weft._engine.partition.auto.machine import MACHINES
+    >>> from weft._engine.partition.auto.machine_rates import MACHINES
     >>> from weft._engine.planner.named_models import find_model
     >>> cost = layer_cost(find_model("llama3-8b"), TrainingLayout(batch=1), MACHINES["h100"])
     >>> cost.matmul > cost.attention > cost.elementwise > 0

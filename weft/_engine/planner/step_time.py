@@ -11,7 +11,7 @@ batch; with ZeRO 3, parameters are gathered and gradients reduced for each micro
 
 from __future__ import annotations
 
-from weft._engine.partition.auto.machine import Machine, collective_seconds, stream_seconds
+from weft._engine.partition.auto.machine_rates import Machine, collective_seconds, stream_seconds
 from weft._engine.planner.layer_cost import (
     ACTIVATION_BYTES,
     CONTENTION,
@@ -111,7 +111,7 @@ def step_time(
 ) -> StepTime:
     """Return the seconds of a step; `layer` and `head` are results of `layer_cost` and `head_seconds` to reuse.
 
-    >>> from weft._engine.partition.auto.machine import MACHINES
+    >>> from weft._engine.partition.auto.machine_rates import MACHINES
     >>> from weft._engine.planner.named_models import find_model
     >>> model, machine = find_model("llama3-8b"), MACHINES["h100"]
     >>> time = step_time(model, TrainingLayout(64, data=8, zero=3), machine)

@@ -3,7 +3,7 @@
 `current()` is None in a single process. Otherwise a `Processes` has a client of the coordinator (keys
 and values, barriers, heartbeats, failures) and a transport, which executes `CollectivePlan`s. No wait
 is unbounded: each has a deadline, and ends immediately with a `ProcessFailureError` if a process that
-it needs is known to have failed. A single process imports only this file and `present` from this
+it needs is known to have failed. A single process imports only this file and `current_processes` from this
 package.
 
 | modules | subject |
@@ -12,7 +12,7 @@ package.
 | `coordinator`, `client`, `connections`, `wire` | the control plane: requests, connections, authenticated frames |
 | `job_secret`, `addresses`, `liveness`, `host_identity` | secrets, addresses, probes, machine identities |
 | `store` | keys and values of programs |
-| `plans`, `routes`, `shared_memory`, `mpi`, `pmi`, `transport` | the data plane: windows within a host, MPI between hosts |
+| `collective_plan`, `transport_routes`, `shared_memory`, `mpi`, `pmi`, `transport` | the data plane: windows within a host, MPI between hosts |
 | `failures` | error texts |
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft._engine.processes.present import held
+from weft._engine.processes.current_processes import held
 
 if TYPE_CHECKING:
     from weft._engine.processes.state import Processes

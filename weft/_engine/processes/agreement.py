@@ -21,7 +21,7 @@ import numpy as np
 
 from weft import _version as weft_version
 from weft._engine.processes import failures
-from weft._engine.processes.present import held
+from weft._engine.processes.current_processes import held
 from weft._engine.util.errors import ProcessFailureError, describe
 
 _RULE = "All processes must run the same programs, in the same order, on arrays of the same types and layouts."

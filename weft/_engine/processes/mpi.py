@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from weft._engine.processes import failures, pmi
-from weft._engine.processes.plans import CollectiveKind, CollectivePlan
+from weft._engine.processes.collective_plan import CollectiveKind, CollectivePlan
 from weft._engine.processes.shared_memory import NativeFunctions
 from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
 from weft._engine.util.errors import ProcessFailureError, describe

@@ -5,7 +5,7 @@ Out:  requests. The exchange itself is `codegen/runtime/windows.ll`, which descr
 How:  each set of ranks has a window: anonymous memory of its first rank, which the others open through that process in /proc. It has
       no name in a file system, so that nothing of it remains if any process is killed.
 Laws: see `transport`. While a rank waits, native code calls back 20 times per second: for signals, failures and deadlines.
-Next: `routes` decides which plans use this transport.
+Next: `transport_routes` decides which plans use this transport.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from typing import Any, Protocol
 
 from weft._engine.processes import failures
-from weft._engine.processes.plans import CollectiveKind, CollectivePlan
+from weft._engine.processes.collective_plan import CollectiveKind, CollectivePlan
 from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
 from weft._engine.util.record import record
 

@@ -26,13 +26,13 @@ from typing import Any
 from weft._engine.processes import agreement, failures, job_secret, liveness
 from weft._engine.processes.addresses import choose_addresses, find_outward_address, join_address
 from weft._engine.processes.client import Client, rejoin_survivors
+from weft._engine.processes.collective_plan import CollectivePlan
 from weft._engine.processes.coordinator import LAST, LEFT_S, Coordinator
+from weft._engine.processes.current_processes import held
 from weft._engine.processes.host_identity import machine
-from weft._engine.processes.plans import CollectivePlan
-from weft._engine.processes.present import held
-from weft._engine.processes.routes import RoutingTransport
 from weft._engine.processes.shared_memory import NativeFunctions
 from weft._engine.processes.transport import Transport
+from weft._engine.processes.transport_routes import RoutingTransport
 from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.threads import DaemonThread
 

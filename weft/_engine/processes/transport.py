@@ -6,14 +6,14 @@ How:  a handle is the address of a record that begins with the addresses of its 
       address of a record that begins with the wait function. So native code calls them without knowing the transport.
 Laws: `start` does not wait for other ranks; `wait` has a deadline. After a failure a transport is broken: every later start and wait
       fails immediately with the same error.
-Next: `routes` chooses the transport of a plan.
+Next: `transport_routes` chooses the transport of a plan.
 """
 
 from __future__ import annotations
 
 import ctypes
 
-from weft._engine.processes.plans import CollectivePlan
+from weft._engine.processes.collective_plan import CollectivePlan
 
 START = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 WAIT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft._engine.api.jit import eager_jit
-from weft._engine.control.body import call_operation
+from weft._engine.control.staged_body import call_operation
 from weft._engine.core.trace import any_tracers, current_trace, eval_trace, typeof
 from weft._engine.ir.symbolic import SymbolicDim, as_int, as_size
 from weft._engine.numpy.promote import (

@@ -30,7 +30,7 @@ from weft._engine.ops.bit_generator import (
     words_of,
 )
 from weft._engine.ops.casting import size_as
-from weft._engine.ops.counter_halves import threefry_sequence
+from weft._engine.ops.legacy_threefry import threefry_sequence
 from weft._engine.util import dtypes
 from weft._engine.util.config import config
 from weft._engine.util.record import record

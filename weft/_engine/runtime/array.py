@@ -29,7 +29,7 @@ from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceShard
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray, check_number
 from weft._engine.runtime.device import default_device
-from weft._engine.runtime.transfers import NO_TRANSFER, AllowTransfers, has_guard, to_device
+from weft._engine.runtime.transfer_guards import NO_TRANSFER, AllowTransfers, has_guard, to_device
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShardingError, describe
 from weft._engine.util.events import reports_as

@@ -24,7 +24,7 @@ from weft._engine.backends.array_spec import (
     numbers_by_process,
     undo_transpose,
 )
-from weft._engine.backends.held import Numbers
+from weft._engine.backends.process_blocks import Numbers
 from weft._engine.runtime.array import Array
 from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.source import user_frame
@@ -116,7 +116,7 @@ def broadcast(given: np.ndarray, source: int, what: str) -> np.ndarray:
 
 
 def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), what: str) -> Any:
-    from weft._engine.processes.plans import CollectiveKind, CollectivePlan
+    from weft._engine.processes.collective_plan import CollectiveKind, CollectivePlan
 
     return CollectivePlan(CollectiveKind(kind), "uint8", nbytes, None, groups, pairs, what)
 

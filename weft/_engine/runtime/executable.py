@@ -160,7 +160,7 @@ class Executable:
         >>> module.name, "sine(" in module.to_string()
         ('jit_sin', True)
         """
-        from weft._engine.hlo.fused import compiled_text
+        from weft._engine.hlo.compiled_hlo import compiled_text
         from weft._engine.hlo.text.program_text import ProgramText
 
         return [ProgramText(compiled_text(self), self.name.replace("(", "_").rstrip(")"))]

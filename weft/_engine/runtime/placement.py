@@ -15,7 +15,7 @@ from weft._engine.backends.array_spec import (
     select_local_blocks,
     split_into_blocks,
 )
-from weft._engine.backends.held import blocks_by_process
+from weft._engine.backends.process_blocks import blocks_by_process
 from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.array import Array, default_sharding, put

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft._engine import processes
 from weft._engine.ir.mesh import AxisType, Mesh, typed_by_default
-from weft._engine.runtime import torus
+from weft._engine.runtime import torus_topology
 from weft._engine.runtime.device import Device, devices
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.jax_versions import jax_behavior
@@ -61,7 +61,9 @@ def create_device_mesh(
     if platform == "gpu":
         chosen = sorted(chosen, key=lambda device: device.id)
     placed = (
-        torus.place_devices(chosen, shape, allow_split_physical_axes) if platform == "tpu" else None
+        torus_topology.place_devices(chosen, shape, allow_split_physical_axes)
+        if platform == "tpu"
+        else None
     )
     return _grid(chosen, shape) if placed is None else placed
 

@@ -15,7 +15,7 @@ import numpy as np
 from weft._engine.api.vmap import vmap
 from weft._engine.control.loops import fori_loop
 from weft._engine.lax.decompositions import qdwh
-from weft._engine.numpy import choosing, creation, manipulation as mp, padding, ufuncs as uf
+from weft._engine.numpy import creation, manipulation as mp, padding, selection, ufuncs as uf
 from weft._engine.numpy.promote import (
     array_of,
     broadcast_shapes,
@@ -112,7 +112,7 @@ def hessenberg(a, *, calc_q: bool = False, overwrite_a: bool = False, check_fini
     beside = [(0, 0)] * (a.ndim - 2) + [(1, 0)] * 2
     corner = np.zeros((n, n), bool)
     corner[0, 0] = True
-    return h, choosing.where(corner, creation.ones((), a.dtype), padding.pad(inner, beside))
+    return h, selection.where(corner, creation.ones((), a.dtype), padding.pad(inner, beside))
 
 
 def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803
@@ -151,19 +151,19 @@ def _rotate(t: Any, z: Any) -> tuple:
         a, b, c, d = t[m - 1, m - 1], t[m - 1, m], t[m, m - 1], t[m, m]
         half = (a - d) / 2
         root = uf.sqrt(half * half + b * c)
-        mu = half + choosing.where(
+        mu = half + selection.where(
             (uf.conjugate(half) * root).real < 0, -root, root
         )  # an eigenvalue of the block, less d
         size = uf.sqrt(uf.abs(mu) ** 2 + uf.abs(c) ** 2)
         needed = uf.abs(c) > eps * (uf.abs(a) + uf.abs(d))
-        size = choosing.where(needed, size, 1)
-        cos, sin = choosing.where(needed, mu / size, 1), choosing.where(needed, c / size, 0)
+        size = selection.where(needed, size, 1)
+        cos, sin = selection.where(needed, mu / size, 1), selection.where(needed, c / size, 0)
         upper, lower = t[m - 1], t[m]
         there = at >= m - 1
         t = t.at[m - 1].set(
-            choosing.where(there, uf.conjugate(cos) * upper + uf.conjugate(sin) * lower, upper)
+            selection.where(there, uf.conjugate(cos) * upper + uf.conjugate(sin) * lower, upper)
         )
-        t = t.at[m].set(choosing.where(there, cos * lower - sin * upper, lower))
+        t = t.at[m].set(selection.where(there, cos * lower - sin * upper, lower))
         t = _rotate_columns(t, m, cos, sin, at <= m)
         return t.at[m, m - 1].set(0), _rotate_columns(z, m, cos, sin, at >= 0)
 
@@ -173,9 +173,9 @@ def _rotate(t: Any, z: Any) -> tuple:
 def _rotate_columns(x: Any, m: Any, cos: Any, sin: Any, rows: Any) -> Any:
     """Return `x` times the adjoint of the rotation of columns m - 1 and m, in the given `rows`."""
     left, right = x[:, m - 1], x[:, m]
-    x = x.at[:, m - 1].set(choosing.where(rows, cos * left + sin * right, left))
+    x = x.at[:, m - 1].set(selection.where(rows, cos * left + sin * right, left))
     return x.at[:, m].set(
-        choosing.where(rows, uf.conjugate(cos) * right - uf.conjugate(sin) * left, right)
+        selection.where(rows, uf.conjugate(cos) * right - uf.conjugate(sin) * left, right)
     )
 
 
@@ -324,7 +324,7 @@ def eigh_tridiagonal(
             raise ValueError(
                 f"eigh_tridiagonal: select_range must be positions in order, from 0 up to {n - 1}, got {tuple(select_range)}."
             )
-    a = choosing.diag(d) + choosing.diag(e, 1) + choosing.diag(uf.conjugate(e), -1)
+    a = selection.diag(d) + selection.diag(e, 1) + selection.diag(uf.conjugate(e), -1)
     vectors, values = la.eigh(a, symmetrize_input=False)
     values, vectors = values[low : high + 1], vectors[:, low : high + 1]
     return values if eigvals_only else (values, vectors)
@@ -343,14 +343,14 @@ def _by_columns(t: Any, diagonal: Any, shift: Callable, right: Callable) -> Any:
 
     def column(j, x):
         inside = at < j
-        matrix = choosing.where(
+        matrix = selection.where(
             inside[:, None] & inside[None, :], shift(x, j), creation.eye(t.shape[-1], dtype=t.dtype)
         )
-        part = choosing.where(inside, right(x, j), 0)
+        part = selection.where(inside, right(x, j), 0)
         solution = la.triangular_solve(matrix, part[:, None], left_side=True)[:, 0]
-        return x.at[:, j].add(choosing.where(inside, solution, 0))
+        return x.at[:, j].add(selection.where(inside, solution, 0))
 
-    return fori_loop(1, t.shape[-1], column, choosing.diag(diagonal))
+    return fori_loop(1, t.shape[-1], column, selection.diag(diagonal))
 
 
 def sqrtm(A, blocksize: int = 1):  # noqa: N803
@@ -371,15 +371,15 @@ def sqrtm(A, blocksize: int = 1):  # noqa: N803
 
 def _sqrtm(a: Any) -> Any:
     t, z = _complex_schur(a)
-    roots = uf.sqrt(choosing.diagonal(t))
+    roots = uf.sqrt(selection.diagonal(t))
     sums = roots[:, None] + roots[None, :]
 
     def shift(x, j):
         both = sums[:, j]
-        return x + choosing.diag(choosing.where(both == 0, 1, both) - choosing.diagonal(x))
+        return x + selection.diag(selection.where(both == 0, 1, both) - selection.diagonal(x))
 
     root = _by_columns(t, roots, shift, lambda x, j: t[:, j])
-    root = choosing.where(
+    root = selection.where(
         (sums == 0) & (root != 0) & ~np.eye(a.shape[-1], dtype=bool), np.nan, root
     )
     return linalg.matmul(linalg.matmul(z, root), _adjoint(z))
@@ -398,12 +398,12 @@ def funm(A, func: Callable, disp: bool = True):  # noqa: N803
     if a.ndim != 2:
         raise ValueError(f"funm: expected square array_like input, got shape {tuple(a.shape)}.")
     t, z = _complex_schur(a)
-    values = choosing.diagonal(t)
+    values = selection.diagonal(t)
     gaps = values[:, None] - values[None, :]
 
     def shift(x, j):
         gap = gaps[:, j]
-        return t + choosing.diag(choosing.where(gap == 0, -1, gap) - values)
+        return t + selection.diag(selection.where(gap == 0, -1, gap) - values)
 
     inner = _by_columns(
         t,
@@ -415,14 +415,14 @@ def funm(A, func: Callable, disp: bool = True):  # noqa: N803
     if disp:
         return result
     eps, above = np.finfo(t.dtype).eps, np.triu(np.ones(t.shape, bool), 1)
-    least = uf.minimum(uf.abs(t[0, 0]), choosing.where(above, uf.abs(gaps), np.inf).min())
-    least = choosing.where(least == 0, eps, least)
+    least = uf.minimum(uf.abs(t[0, 0]), selection.where(above, uf.abs(gaps), np.inf).min())
+    least = selection.where(least == 0, eps, least)
     error = uf.minimum(1, uf.maximum(eps, eps / least * uf.abs(creation.triu(t, 1)).sum(0).max()))
-    return result, choosing.where(uf.isfinite(result).all(), error, np.inf)
+    return result, selection.where(uf.isfinite(result).all(), error, np.inf)
 
 
 def _above(t: Any, j: Any) -> Any:
-    return choosing.where(np.arange(t.shape[-1]) < j, t[:, j], 0)
+    return selection.where(np.arange(t.shape[-1]) < j, t[:, j], 0)
 
 
 def solve_sylvester(A, B, C, *, method: str = "schur", tol: float = 1e-8):  # noqa: N803
@@ -457,22 +457,22 @@ def _sylvester(a: Any, b: Any, c: Any, method: str, tol: float) -> Any:
     if method == "eigen":
         (left, u), (right, v) = linalg.eig(a), linalg.eig(b)
         sums = left[:, None] + right[None, :]
-        y = linalg.solve(u, linalg.matmul(c, v)) / choosing.where(sums == 0, 1, sums)
+        y = linalg.solve(u, linalg.matmul(c, v)) / selection.where(sums == 0, 1, sums)
         x = linalg.solve(v.T, linalg.matmul(u, y).T).T
     else:
         (r, u), (s, v) = matrix_forms.schur(a), matrix_forms.schur(b)
-        sums = choosing.diagonal(r)[:, None] + choosing.diagonal(s)[None, :]
+        sums = selection.diagonal(r)[:, None] + selection.diagonal(s)[None, :]
         f = linalg.matmul(linalg.matmul(_adjoint(u), c), v)
 
         def column(k, y):
-            diagonal = choosing.where(sums[:, k] == 0, 1, sums[:, k])
-            matrix = r + choosing.diag(diagonal - choosing.diagonal(r))
+            diagonal = selection.where(sums[:, k] == 0, 1, sums[:, k])
+            matrix = r + selection.diag(diagonal - selection.diagonal(r))
             part = f[:, k] - linalg.matmul(y, _above(s, k))
             return y.at[:, k].set(la.triangular_solve(matrix, part[:, None], left_side=True)[:, 0])
 
         y = fori_loop(0, f.shape[1], column, creation.zeros_like(f))
         x = linalg.matmul(linalg.matmul(u, y), _adjoint(v))
-    return choosing.where((uf.abs(sums) < tol).any(), np.nan, x)
+    return selection.where((uf.abs(sums) < tol).any(), np.nan, x)
 
 
 guard_all(globals())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.ir.symbolic import SymbolicDim, as_size, max_dim
-from weft._engine.numpy import choosing, creation, manipulation as mp, ufuncs as uf
+from weft._engine.numpy import creation, manipulation as mp, selection, ufuncs as uf
 from weft._engine.numpy.promote import (
     array_of,
     broadcast_shapes,
@@ -155,7 +155,7 @@ def fiedler_companion(a):
         coefficient[across(1)] = k + 2
         if k + 2 < n:
             ones[across(2)] = 1
-    return choosing.where(
+    return selection.where(
         coefficient > 0, (-a / a[..., :1])[..., coefficient], creation.asarray(ones, a.dtype)
     )
 
@@ -180,7 +180,7 @@ def leslie(f, s):
             f"{tuple(f.shape)} and s shape {tuple(s.shape)}."
         )
     f, s = _stack(f, s)
-    below = choosing.where(
+    below = selection.where(
         np.eye(n - 1, n, dtype=bool), s[..., :, None], creation.zeros((), s.dtype)
     )
     return mp.concatenate([f[..., None, :], below], -2)
@@ -214,7 +214,7 @@ def convolution_matrix(a, n: int, mode: str = "full"):
     }[mode]
     i, j = _places(m + n - 1 - above - below, n)
     at = i + above - j
-    return choosing.where(
+    return selection.where(
         (at >= 0) & (at < m), a[..., np.clip(at, 0, m - 1)], creation.zeros((), a.dtype)
     )
 

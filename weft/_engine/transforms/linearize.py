@@ -16,7 +16,7 @@ from weft._engine.core.trace import Trace, Zero, check_leaks, current_trace, set
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.transforms.jvp import JVPTrace
 from weft._engine.util.config import config
-from weft._engine.util.state import guard
+from weft._engine.util.dispatch_state import guard
 
 
 class LinearTrace(StageTrace):

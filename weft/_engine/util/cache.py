@@ -26,7 +26,7 @@ from collections.abc import Callable
 
 from weft._engine.util.config import config
 from weft._engine.util.errors import ProcessFailureError
-from weft._engine.util.user_code import suspended
+from weft._engine.util.user_code_suspension import suspended
 
 try:
     from _blake2 import blake2b  # the function of `hashlib`, without loading OpenSSL

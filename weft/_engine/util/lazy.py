@@ -24,7 +24,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from weft._engine.util.source import guard
-from weft._engine.util.user_code import has_signals, is_suspended, suspended
+from weft._engine.util.user_code_suspension import has_signals, is_suspended, suspended
 
 if TYPE_CHECKING:  # the stub of the package lists public names only
 

@@ -6,10 +6,10 @@ Laws: a transformation calls its rule when it reaches the operation; without a r
       names the method to write. Rules receive zeros as arrays. Types are array types, trees of them, or hijax types.
       A program holds the arrays of values of hijax types, so rules on such values apply only to values, as when a
       transformation runs the function itself, and not to a traced program.
-Next: `vjp_primitive`, the class and its ops; `control.hitypes`, the types of user-defined values.
+Next: `vjp_primitive`, the class and its ops; `control.hijax_types`, the types of user-defined values.
 """
 
-from weft._engine.control.hitypes import (
+from weft._engine.control.hijax_types import (
     AbstractValue,
     AvalMutableQDD,
     AvalQDD,

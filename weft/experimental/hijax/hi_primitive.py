@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft._engine.control.custom_rules import custom_jvp
-from weft._engine.control.hitypes import is_mutable, on_contents, register_created_value
+from weft._engine.control.hijax_types import is_mutable, on_contents, register_created_value
 from weft._engine.control.ref import is_ref
 from weft._engine.core.trace import EvalTrace, trace_state, typeof
 from weft.experimental.hijax.values import lower_values, raise_values, tangent_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.control.hitypes import HiType, is_linear, lower_value
+from weft._engine.control.hijax_types import HiType, is_linear, lower_value
 from weft._engine.core.trace import Zero
 from weft._engine.transforms.jvp import instantiate
 

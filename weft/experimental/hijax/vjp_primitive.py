@@ -8,7 +8,7 @@ from typing import Any
 from weft._engine.api.vmap import vmap
 from weft._engine.control.call_rules import WholeCall
 from weft._engine.control.custom_rules import custom_lin_p
-from weft._engine.control.hitypes import arrays_of, flatten, is_linear
+from weft._engine.control.hijax_types import arrays_of, flatten, is_linear
 from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import StageTrace, hoist_tracers, stage
 from weft._engine.core.trace import (

@@ -22,7 +22,7 @@ from weft._engine.core.trace import (
 )
 from weft._engine.transforms.batch import BatchTrace
 from weft._engine.transforms.linearize import LinearTrace
-from weft._engine.util.state import guard
+from weft._engine.util.dispatch_state import guard
 from weft.extend.context_block import ContextBlock
 
 

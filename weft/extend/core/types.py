@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.hitypes import AbstractValue
+from weft._engine.control.hijax_types import AbstractValue
 from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.lax.tokens import Token as Token

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import BlockLayout, LocalProgram
-from weft._engine.backends.planned import PlannedProgram, planned_devices
+from weft._engine.backends.planned_devices import PlannedProgram, planned_devices
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.program_mesh import sharding_of_spec

@@ -2,7 +2,7 @@
 
 In:   the seconds of collectives, matmuls and memory traffic, and a machine with the constants that are not fitted.
 Out:  a `Machine` with fitted rates and latencies.
-How:  the formulas of `partition.auto.machine` are linear in latencies and in seconds per byte or FLOP. The coefficients are
+How:  the formulas of `partition.auto.machine_rates` are linear in latencies and in seconds per byte or FLOP. The coefficients are
       the times on machines in which one of these is 1 and the others are 0. Relative errors are fitted by least squares.
 Laws: rates are positive and finite, whatever the times are. Times that follow the formulas are reproduced.
 """
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from weft._engine.partition.auto.machine import (
+from weft._engine.partition.auto.machine_rates import (
     CollectiveKind,
     Machine,
     collective_seconds,

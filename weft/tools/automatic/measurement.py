@@ -22,7 +22,7 @@ from weft._engine.api.shard_map import shard_map
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import PartitionSpec
-from weft._engine.partition.auto.machine import MACHINES, CollectiveKind, Machine, this_cpu
+from weft._engine.partition.auto.machine_rates import MACHINES, CollectiveKind, Machine, this_cpu
 from weft._engine.runtime.device import devices
 from weft._engine.util.dtype_table import as_dtype
 from weft._engine.util.record import record, replace

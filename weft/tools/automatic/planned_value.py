@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.backends.planned import planned_devices
+from weft._engine.backends.planned_devices import planned_devices
 from weft._engine.ir.mesh import AbstractMesh, Mesh
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.util.record import record

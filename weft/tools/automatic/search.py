@@ -13,7 +13,7 @@ from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.ir.mesh import AUTO, AbstractMesh, Mesh, check_automatic_axes
 from weft._engine.ir.program_mesh import to_spec
 from weft._engine.ir.shardings import NamedSharding, Sharding
-from weft._engine.partition.auto.machine import Machine, find_machine
+from weft._engine.partition.auto.machine_rates import Machine, find_machine
 from weft._engine.partition.auto.partitioning import (
     GAP,
     ORDINARY,

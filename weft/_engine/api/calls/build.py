@@ -34,7 +34,7 @@ from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ops.placement import reshard_p
 from weft._engine.runtime.array import default_sharding, make_replicated_sharding
 from weft._engine.runtime.executable import CompileRequest, Executable
-from weft._engine.transforms.orders import constrained_orders, natural_orders, with_dim_orders
+from weft._engine.transforms.dim_orders import constrained_orders, natural_orders, with_dim_orders
 from weft._engine.util.config import config
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.events import report
@@ -298,7 +298,7 @@ def _default_out_shardings(
 def _dump(request: CompileRequest, name: str) -> None:
     """Write the texts that `dump_ir_modes` lists into the folder `dump_ir_to`."""
     from weft._engine.hlo.text.stablehlo import stablehlo_text
-    from weft._engine.ir import dump
+    from weft._engine.ir import stage_dump
 
     program = request.jaxpr
     name = name or program.name
@@ -307,7 +307,7 @@ def _dump(request: CompileRequest, name: str) -> None:
     texts = {
         "stablehlo": lambda: stablehlo_text(
             program,
-            dump.module_name(name)[4:],
+            stage_dump.module_name(name)[4:],
             in_shardings,
             request.out_shardings,
             flags,
@@ -320,7 +320,7 @@ def _dump(request: CompileRequest, name: str) -> None:
             raise ValueError(
                 f"config.dump_ir_modes: there is no mode {mode!r}; weft writes {', '.join(texts)}."
             )
-        dump.write_lowered(config.dump_ir_to, mode, name, texts[mode]())
+        stage_dump.write_lowered(config.dump_ir_to, mode, name, texts[mode]())
 
 
 class _LoggedShardings(tuple):

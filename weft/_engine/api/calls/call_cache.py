@@ -27,9 +27,15 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import layout_constraint, sharding_constraint
 from weft._engine.runtime.executable import Executable
 from weft._engine.util import tree
+from weft._engine.util.dispatch_state import (
+    Dispatching,
+    forget_entries,
+    guard,
+    new_entries,
+    on_clear_caches,
+)
 from weft._engine.util.dtypes import float0
 from weft._engine.util.record import record
-from weft._engine.util.state import Dispatching, forget_entries, guard, new_entries, on_clear_caches
 
 
 @record(frozen=False, eq=False)

@@ -22,9 +22,9 @@ from weft._engine.core.stage import stage
 from weft._engine.core.trace import eval_trace, implementations, set_trace
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 from weft._engine.runtime.array import Array
-from weft._engine.transforms.expand import has_extensions
+from weft._engine.transforms.expand_library_ops import has_extensions
+from weft._engine.util.dispatch_state import on_clear_caches
 from weft._engine.util.source import user_frame
-from weft._engine.util.state import on_clear_caches
 
 
 @functools.lru_cache(maxsize=8192)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from weft._engine.api.calls.call_cache import CallCache, FlatCall
 from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.struct import is_ref_struct
-from weft._engine.control.hitypes import extract_mutable_values, on_copies, write_back_contents
+from weft._engine.control.hijax_types import extract_mutable_values, on_copies, write_back_contents
 from weft._engine.control.ref import (
     LiftedRefs,
     check_aliases,

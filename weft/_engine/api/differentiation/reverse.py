@@ -20,7 +20,7 @@ from weft._engine.api.differentiation.values import (
     flat_with_aux,
 )
 from weft._engine.control.custom_values import SymbolicZero
-from weft._engine.control.hitypes import flatten_linear, of_tangents
+from weft._engine.control.hijax_types import flatten_linear, of_tangents
 from weft._engine.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.jaxpr import Jaxpr

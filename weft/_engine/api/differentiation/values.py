@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft._engine.api.execute import to_array
-from weft._engine.control.hitypes import flatten_linear
+from weft._engine.control.hijax_types import flatten_linear
 from weft._engine.core.trace import Tracer, eval_trace, trace_state, typeof
 from weft._engine.ops.casting import in_dtype
 from weft._engine.ops.elementwise import convert_element_type

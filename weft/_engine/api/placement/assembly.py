@@ -19,7 +19,7 @@ from weft._engine.backends.formats import Format, Layout, order_of
 from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.types import ShapedArray
-from weft._engine.runtime import parts, transfers
+from weft._engine.runtime import array_assembly, transfer_guards
 from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.util import dtypes, tree
@@ -42,7 +42,7 @@ def make_array_from_callback(
     api, shape = "make_array_from_callback", tuple(int(n) for n in shape)
     sharding, order = _placement_to_make(api, sharding, len(shape))
     whole = (slice(None),) * len(shape)
-    shards = parts.make_local_blocks(
+    shards = array_assembly.make_local_blocks(
         sharding,
         shape,
         lambda index: data_callback(whole if sharding.is_fully_replicated else index),
@@ -55,19 +55,21 @@ def make_array_from_callback(
             )
     if shards and dtypes.is_extended(typeof(next(iter(shards.values()))).dtype):
         keys = {position: to_array(part) for position, part in shards.items()}
-        part_dtype = parts.only_dtype(api, [x.dtype for x in keys.values()], dtype)
+        part_dtype = array_assembly.only_dtype(api, [x.dtype for x in keys.values()], dtype)
         values = {position: x._numpy() for position, x in keys.items()}
     else:
         expected = None if dtype is None else dtypes.canonicalize_dtype(dtype)
         arrays = {position: np.asarray(part) for position, part in shards.items()}
         part_dtypes = [dtypes.canonicalize_dtype(typeof(part).dtype) for part in shards.values()]
-        part_dtype = parts.only_dtype(api, part_dtypes, expected)
+        part_dtype = array_assembly.only_dtype(api, part_dtypes, expected)
         values = {
             position: part.astype(part_dtype, copy=False) for position, part in arrays.items()
         }
-    array = parts.assemble_blocks(api, ShapedArray(shape, part_dtype), sharding, values, order)
-    if transfers.has_guard():
-        transfers.to_device(array.aval, sharding)
+    array = array_assembly.assemble_blocks(
+        api, ShapedArray(shape, part_dtype), sharding, values, order
+    )
+    if transfer_guards.has_guard():
+        transfer_guards.to_device(array.aval, sharding)
     return array
 
 
@@ -107,7 +109,7 @@ def make_array_from_single_device_arrays(
     local_devices = [d for d in sharding.device_assignment if d.is_addressable]
     if dtype is not None and not dtypes.is_extended(dtype):
         dtype = dtypes.canonicalize_dtype(dtype)
-    aval = ShapedArray(shape, parts.only_dtype(api, [a.dtype for a in arrays], dtype))
+    aval = ShapedArray(shape, array_assembly.only_dtype(api, [a.dtype for a in arrays], dtype))
     by_device = {a.device: a for a in arrays}
     _check_one_each(api, arrays, local_devices, by_device)
     if any(not device.client.has_values for device in local_devices):
@@ -116,9 +118,9 @@ def make_array_from_single_device_arrays(
     values_by_device = {device: np.asarray(array._numpy()) for device, array in by_device.items()}
     if isinstance(sharding, NamedSharding) and sharding.unreduced:
         return _of_terms(api, aval, sharding, values_by_device)
-    placed = parts.local_blocks(sharding, len(shape))
+    placed = array_assembly.local_blocks(sharding, len(shape))
     values = {position: values_by_device[device] for position, device in placed.items()}
-    return parts.assemble_blocks(api, aval, sharding, values, order)
+    return array_assembly.assemble_blocks(api, aval, sharding, values, order)
 
 
 def _check_one_each(
@@ -175,8 +177,8 @@ def _of_terms(
 ) -> Array:
     """Return the array with unreduced axes whose term on each device is `held[device]`."""
     memory = ShapedArray((sharding.num_terms, *aval.shape), aval.dtype)
-    placed = parts.local_blocks(sharding.stored, memory.ndim)
-    stored = parts.assemble_blocks(
+    placed = array_assembly.local_blocks(sharding.stored, memory.ndim)
+    stored = array_assembly.assemble_blocks(
         api,
         memory,
         sharding.stored,
@@ -226,7 +228,7 @@ def _from_local(api: str, data: Any, placement: Any, global_shape: Any) -> Array
         return device_put(data, target)
     array = to_array(data)
     shape = (
-        parts.global_shape_of(sharding, array.shape)
+        array_assembly.global_shape_of(sharding, array.shape)
         if global_shape is None
         else tuple(global_shape)
     )
@@ -234,6 +236,6 @@ def _from_local(api: str, data: Any, placement: Any, global_shape: Any) -> Array
         raise ValueError(
             f"{api}: local data of shape {array.shape} and global_shape {shape} differ in rank."
         )
-    return parts.assemble_local_data(
+    return array_assembly.assemble_local_data(
         api, array._numpy(), ShapedArray(shape, array.dtype), sharding, order
     )

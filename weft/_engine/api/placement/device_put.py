@@ -17,7 +17,7 @@ from weft._engine.api.execute import move_to_layout, to_array
 from weft._engine.api.layouts import as_sharding
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.formats import Format, Layout, order_of
-from weft._engine.control.hitypes import is_value
+from weft._engine.control.hijax_types import is_value
 from weft._engine.core.extension import ExtensionPrimitive
 from weft._engine.core.stage import StageTrace, is_staged, record_constant
 from weft._engine.core.trace import Tracer, Zero, current_trace, eval_trace, typeof
@@ -28,7 +28,7 @@ from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import MemorySpace, NamedSharding, Sharding
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ops.placement import layout_constraint, reshard, sharding_constraint
-from weft._engine.runtime import transfers
+from weft._engine.runtime import transfer_guards
 from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.util import dtypes, tree
@@ -74,7 +74,7 @@ def device_put(
     _per_leaf(src, x, len(flat), "source")
     if processes.current() is not None:
         _check_equal(flat, targets)
-    with transfers.AllowTransfers(transfers.EXPLICIT), use_default_device():
+    with transfer_guards.AllowTransfers(transfer_guards.EXPLICIT), use_default_device():
         put = [_put(leaf, target, x, i) for i, (leaf, target) in enumerate(zip(flat, targets))]
     if may_alias is False:
         put = [copy.deepcopy(y) if type(y) is Array else y for y in put]
@@ -222,8 +222,8 @@ def _place(
     if type(array) is np.ndarray and not sharding.unreduced:
         return to_array(array, sharding, order)
     array = to_array(array)
-    if transfers.has_guard():
-        transfers.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
+    if transfer_guards.has_guard():
+        transfer_guards.between_devices([array._spec], [ArraySpec(array.aval, sharding, True)])
     return move_to_layout(array, sharding, order=order)
 
 

@@ -5,8 +5,8 @@ Out:  a program of one native call, which runs all kernels, loops and collective
 Laws: a buffer is one dense block that holds the distinct shards of an array in row-major order of their position in the grid of
       shards: shape [splits..., local dims...]. A shard that several devices hold is stored once, so equivalent shardings share
       memory, and an unsharded array is plain row-major memory. For an array over several processes a buffer holds the shards of this
-      process, at the positions in `backends.held`. Importing this module loads nothing of the compiler.
-Next: `buffer` manages memory, `compile` has the stages, `loaded` runs programs, `calls` is dispatch without Python.
+      process, at the positions in `backends.process_blocks`. Importing this module loads nothing of the compiler.
+Next: `buffer` manages memory, `compile` has the stages, `loaded_program` runs programs, `native_entries` is dispatch without Python.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from weft._engine import processes
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft._engine.backends.base import Backend, LocalProgram, Stage
 from weft._engine.backends.cpu.buffer import HostBuffer, address, block_address, fill
-from weft._engine.backends.cpu.loaded import CpuProgram, Write, load
+from weft._engine.backends.cpu.loaded_program import CpuProgram, Write, load
 from weft._engine.codegen.runtime import pool, queue
 from weft._engine.codegen.toolchain import loader, target
 from weft._engine.hooks import PENDING_BUFFER_TYPES
-from weft._engine.util.user_code import suspended
+from weft._engine.util.user_code_suspension import suspended
 
 if TYPE_CHECKING:
     from weft._engine.backends.cpu.compile import CpuStages
@@ -63,7 +63,7 @@ class CpuBackend(Backend):
 
     # ---- memory
     def of_strings(self) -> Backend:
-        from weft._engine.backends.strings import string_backend_for
+        from weft._engine.backends.string_arrays import string_backend_for
 
         return string_backend_for(self)
 

@@ -24,8 +24,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft._engine.cpython.references import is_held_at_most
+from weft._engine.util.dispatch_state import on_clear_caches
 from weft._engine.util.errors import OutOfMemoryError, limit_text
-from weft._engine.util.state import on_clear_caches
 from weft._engine.util.threads import hold_during_fork
 
 # The native heap (codegen/runtime/heap.ll) has the same values: blocks of both heaps are used alike.

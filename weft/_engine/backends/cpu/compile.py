@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from weft._engine.backends.base import LocalProgram, Stage
 from weft._engine.backends.cpu.buffer import use_native
-from weft._engine.backends.cpu.loaded import CallPlan, CpuProgram
+from weft._engine.backends.cpu.loaded_program import CallPlan, CpuProgram
 from weft._engine.codegen.program.tiered_compilation import compile_draft
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.compiler.schedule.memory_check import check_memory

@@ -11,7 +11,7 @@ Laws: C is rounded once, from `acc_type`; the bits do not depend on the number o
 Next: `gemm_problem` normalizes the problem, `gemm_plan` plans it, `required_functions` lists the
       code it needs. `gemm_tile` (with `gemm_panel`) and `gemm_dot` are the variants;
       `operand_addressing` computes addresses; `microkernels` names the kernels, `gemm_micro`
-      compiles them (`assembled` has assembly versions), `skinny_gemm` multiplies few rows of A;
+      compiles them (`assembler_modules` has assembly versions), `skinny_gemm` multiplies few rows of A;
       `gemm_pack` packs, `gemm_epilogue` stores results.
 """
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from weft._engine.codegen.gemm import assembled
+from weft._engine.codegen.gemm import assembler_modules
 from weft._engine.codegen.gemm.descriptor import has_squares
 from weft._engine.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
 from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type, real_of
@@ -145,13 +145,13 @@ def _assembled_call(
 ) -> _Path | None:
     """Return the call of an assembly function that packs lines; None if there is none. `length` is
     in elements."""
-    name = assembled.function(recipe, feature)
+    name = assembler_modules.function(recipe, feature)
     if name is None:
         return None
 
     def call() -> None:
         f.decls.use(f"declare void @{name}(ptr, i64, ptr, i64, i64, i64)")
-        size = f.mul(length, recipe.in_bytes) if assembled.counts_bytes(name) else length
+        size = f.mul(length, recipe.in_bytes) if assembler_modules.counts_bytes(name) else length
         f.do(
             f"call void @{name}(ptr {dst}, i64 {step}, ptr {src}, i64 {src_step}, i64 {lines}, i64 {size})"
         )

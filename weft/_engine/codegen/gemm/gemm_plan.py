@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from weft._engine.codegen.gemm import assembly
+from weft._engine.codegen.gemm import assembler_support
 from weft._engine.codegen.gemm.descriptor import (
     ALONG,
     BAND_ZERO,
@@ -161,7 +161,9 @@ def _suits_quads(p: Problem, recipe: GemmTypes) -> bool:
     """True if C has so few columns that quads use vectors better: one vector of sums would stall on
     latency and on loads of A."""
     kind = (
-        recipe.acc == "f32" and recipe.can_read_b_in_place and assembly.has_avx512(recipe.machine)
+        recipe.acc == "f32"
+        and recipe.can_read_b_in_place
+        and assembler_support.has_avx512(recipe.machine)
     )
     few, many = (
         4 * p.n <= 3 * recipe.lanes,
@@ -384,7 +386,7 @@ def _reads_a_by_lists(p: Problem, recipe: GemmTypes) -> bool:
     panels of B would use the packed A (one panel for evenly spaced rows, which pack faster), and if
     caches hold lines that far power_of_two.
     """
-    if not assembly.has_indirect_kernels(recipe) or p.k < _GEMM_RUN:
+    if not assembler_support.has_indirect_kernels(recipe) or p.k < _GEMM_RUN:
         return False
     uneven, power_of_two = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
     if p.a[1] == recipe.in_bytes and _whole_steps(p, recipe):

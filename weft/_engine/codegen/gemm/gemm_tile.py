@@ -19,7 +19,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 
 from weft._engine.codegen.gemm import (
-    assembled,
+    assembler_modules,
     operand_addressing as addressing,
     required_functions as required,
 )
@@ -81,7 +81,7 @@ def _kernel_parts(recipe: GemmTypes, listed: list[str]) -> list[LibraryModule]:
     kernels = [name for name in listed if name.startswith("kernel")]
     most = [name for name in kernels if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
     options = [name for name in listed if name in ("blocks", "epilogue")]
-    assembly_writer = assembled.kernels(recipe)
+    assembly_writer = assembler_modules.kernels(recipe)
     write = assembly_writer or _kernel_module
     modules = (
         [kernels] if assembly_writer else [most, [name for name in kernels if name not in most]]
@@ -108,7 +108,7 @@ def _is_assembled(recipe: GemmTypes, name: str) -> bool:
     """Return whether a function other than a kernel is assembled (the function that ends panels
     then is, too)."""
     if name.startswith("pack"):
-        return assembled.function(recipe, name) is not None
+        return assembler_modules.function(recipe, name) is not None
     if name == "finish":
         from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
 
@@ -148,15 +148,17 @@ def _assembled_helpers(recipe: GemmTypes, wanted: Collection[str]) -> dict[str, 
     functions = {}
     packed = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
     if packed:
-        functions["lines"] = assembled.text(
-            recipe, {assembled.function(recipe, name) or "" for name in packed}
+        functions["lines"] = assembler_modules.text(
+            recipe, {assembler_modules.function(recipe, name) or "" for name in packed}
         )
         alone = [
             name
             for name in packed
-            if assembled.has_only_these_packings(recipe, name[len("pack_")], wanted)
+            if assembler_modules.has_only_these_packings(recipe, name[len("pack_")], wanted)
         ]
-        functions |= {name.rpartition("_")[0]: assembled.entry(recipe, name) for name in alone}
+        functions |= {
+            name.rpartition("_")[0]: assembler_modules.entry(recipe, name) for name in alone
+        }
     if "finish" in wanted and _is_assembled(recipe, "finish"):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
 

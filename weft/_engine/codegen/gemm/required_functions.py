@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weft._engine.codegen.gemm import assembly
+from weft._engine.codegen.gemm import assembler_support
 from weft._engine.codegen.gemm.descriptor import (
     ALONG,
     BAND_ZERO,
@@ -27,7 +27,7 @@ from weft._engine.codegen.ir.microkernels import kernel_name, row_counts, shapes
 def all_features(recipe: GemmTypes) -> frozenset[str]:
     """Return the names of all optional functions and branches."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
-    kinds = (False, True) if assembly.has_indirect_kernels(recipe) else (False,)
+    kinds = (False, True) if assembler_support.has_indirect_kernels(recipe) else (False,)
     named = [
         kernel_name(r, *shape, runs)
         for runs in kinds

@@ -3,7 +3,7 @@
 In:   nothing; for MPI, the LLVM type of its handles.
 Out:  `symbols()`, the functions of `windows.ll`; `mpi_symbols()`, the functions of `mpi.ll`;
       `liveness_symbols()`, the functions of `liveness.ll`.
-Next: `combine` generates the reductions.
+Next: `process_reduction` generates the reductions.
 """
 
 from __future__ import annotations

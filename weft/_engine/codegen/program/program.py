@@ -19,10 +19,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from weft._engine.codegen.kernel.vectorization_plan import is_brief, iterations, upper_bound
-from weft._engine.codegen.program import native
+from weft._engine.codegen.program import program_runner
 from weft._engine.codegen.program.build_record import BuildRecord, CompiledKernel, module_ir
 from weft._engine.codegen.program.entry import EntryEmitter
-from weft._engine.codegen.program.native import NativeProgram
+from weft._engine.codegen.program.program_runner import NativeProgram
 from weft._engine.codegen.runtime import pool, symbols
 from weft._engine.codegen.toolchain import loader, objects, target
 from weft._engine.codegen.toolchain.native_library import compile_concurrently
@@ -44,8 +44,8 @@ from weft._engine.ir.program import (
     WhileLoop,
 )
 from weft._engine.util import cache
+from weft._engine.util.dispatch_state import on_clear_caches
 from weft._engine.util.errors import ProcessFailureError
-from weft._engine.util.state import on_clear_caches
 from weft._engine.util.threads import hold_during_fork
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class _ProgramBuild:
         self.quick = frozenset([self.names[number] for number in drafted if number in self.names])
         routines = _ProgramRoutines(draft and all(times == 1 for _, times in self.steps))
         self.emitter = EntryEmitter(program, self._kernel_symbol, routines.symbol)
-        self.modules = self.emitter.modules(native.ENTRY)
+        self.modules = self.emitter.modules(program_runner.ENTRY)
         identity = target.current().identity
         self.entry_requests = [
             ObjectRequest(cache.key(identity, "entry", text), functools.partial(str, text), True)
@@ -227,7 +227,7 @@ class _ProgramBuild:
     def link(self) -> NativeProgram:
         """Compile missing objects, link everything and return the program."""
         kernels = self._compiled_kernels()
-        host = native.HostCallRunner(self.emitter.host_calls)
+        host = program_runner.HostCallRunner(self.emitter.host_calls)
         imports = self._imports(kernels, host)
         trackers = []
         for (symbol, _), request in zip(self.modules, self.entry_requests):
@@ -235,7 +235,7 @@ class _ProgramBuild:
             imports[symbol] = trackers[-1][symbol]
         record = self._record(kernels)
         native_program = NativeProgram(
-            imports[native.ENTRY],
+            imports[program_runner.ENTRY],
             host,
             [trackers, record],
             len(kernels),
@@ -266,7 +266,7 @@ class _ProgramBuild:
         return [compiled[name] for name in self.kernels]
 
     def _imports(
-        self, kernels: list[CompiledKernel], host: native.HostCallRunner
+        self, kernels: list[CompiledKernel], host: program_runner.HostCallRunner
     ) -> dict[str, int]:
         """Return the addresses of the symbols that the entry refers to."""
         emitter = self.emitter

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft._engine.codegen.runtime import pool
-from weft._engine.util.user_code import suspended
+from weft._engine.util.user_code_suspension import suspended
 
 if TYPE_CHECKING:
-    from weft._engine.codegen.program.native import NativeProgram
+    from weft._engine.codegen.program.program_runner import NativeProgram
     from weft._engine.ir.program import ScheduledProgram
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain.native_library import LibraryModule, link, text_of
-from weft._engine.util.user_code import suspended
+from weft._engine.util.user_code_suspension import suspended
 
 _LIBC = ("aligned_alloc", "free", "mmap", "munmap", "madvise")
 _MEMORY = (

@@ -34,7 +34,7 @@ from weft._engine.codegen.toolchain.native_library import (
 from weft._engine.codegen.toolchain.objects import ObjectRequest
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.threads import DaemonThread, allowed_threads, hold_during_fork
-from weft._engine.util.user_code import suspended
+from weft._engine.util.user_code_suspension import suspended
 
 # thresholds, measured on several machines
 #: spin hints of a waiting thread if there are more threads than CPUs: spinning takes time from

@@ -22,7 +22,7 @@ import time
 
 from weft._engine.util.errors import is_refusal, refuse
 from weft._engine.util.threads import hold_during_fork
-from weft._engine.util.user_code import suspended
+from weft._engine.util.user_code_suspension import suspended
 
 _TEXT, _ANY, _INT = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
 _OUT = ctypes.POINTER(ctypes.c_void_p)

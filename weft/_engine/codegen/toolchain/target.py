@@ -25,7 +25,7 @@ from weft._engine.codegen.toolchain import llvm_c, loader
 from weft._engine.util import cache, machine
 from weft._engine.util.record import field, record
 from weft._engine.util.threads import DaemonThread, hold_during_fork
-from weft._engine.util.user_code import suspended
+from weft._engine.util.user_code_suspension import suspended
 
 if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker

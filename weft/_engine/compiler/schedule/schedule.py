@@ -27,8 +27,8 @@ from weft._engine.ir.build import type_name
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.loops import LoopsKernel
 from weft._engine.util import dtypes
+from weft._engine.util.dispatch_state import on_clear_caches
 from weft._engine.util.record import record, replace
-from weft._engine.util.state import on_clear_caches
 from weft._engine.util.threads import Background
 
 if TYPE_CHECKING:

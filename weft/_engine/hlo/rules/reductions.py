@@ -15,7 +15,7 @@ from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.registry import registry
 from weft._engine.ops.families import full, is_narrow, move_dim
 from weft._engine.ops.layout import rev
-from weft._engine.ops.prefix import prefixes
+from weft._engine.ops.prefix_scans import prefixes
 from weft._engine.ops.reduce import argmax_p, highest, lowest
 from weft._engine.ops.sorting import take_along
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.primitive import BarrierOp, CallLike, CollectiveOp, ConstraintOp
-from weft._engine.hlo.layouts import constrain, sharding_text
 from weft._engine.hlo.lowering import Rule, result_types, rule
 from weft._engine.hlo.ops import HloBlock, HloValue, array_type, is_static
 from weft._engine.hlo.rules.arrays import dynamic_slice
+from weft._engine.hlo.sharding_text import constrain, sharding_text
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.rewrite import inlined_program

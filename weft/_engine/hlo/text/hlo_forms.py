@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from weft._engine.hlo.layouts import tiles_text
 from weft._engine.hlo.ops import (
     HloBlock,
     HloFunction,
@@ -13,6 +12,7 @@ from weft._engine.hlo.ops import (
     HloValue,
 )
 from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
+from weft._engine.hlo.sharding_text import tiles_text
 from weft._engine.hlo.text.computation import (
     Computation,
     braces,

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weft._engine.hlo.layouts import donation_aliases, tiles_text
 from weft._engine.hlo.lowering import HloLowering, symbol
 from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
+from weft._engine.hlo.sharding_text import donation_aliases, tiles_text
 from weft._engine.hlo.text import hlo_forms  # noqa: F401  (fills the tables of forms)
 from weft._engine.hlo.text.computation import (
     FUNCTIONS,
@@ -25,7 +25,7 @@ from weft._engine.hlo.text.computation import (
     value_type,
 )
 from weft._engine.ir.jaxpr import Jaxpr
-from weft._engine.transforms.physical import physicalize
+from weft._engine.transforms.key_physicalization import physicalize
 
 
 def lower_global(jaxpr: Jaxpr, name: str) -> HloLowering:

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.hlo.layouts import attribute, axes_text, donation_aliases, type_attribute
 from weft._engine.hlo.lowering import HloLowering, symbol
 from weft._engine.hlo.ops import (
     HloBlock,
@@ -32,11 +31,12 @@ from weft._engine.hlo.ops import (
     metadata_texts,
 )
 from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
+from weft._engine.hlo.sharding_text import attribute, axes_text, donation_aliases, type_attribute
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.symbolic import SymbolicDim, has_names
 from weft._engine.ir.types import ShapedArray
-from weft._engine.transforms.physical import physicalize
+from weft._engine.transforms.key_physicalization import physicalize
 from weft._engine.util import dtypes
 
 #: the most elements that an array is written with, number by number

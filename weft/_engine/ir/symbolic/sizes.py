@@ -599,8 +599,8 @@ class InconsistentSizesError(ValueError):
 def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) -> dict[str, Any]:
     """Return the values of the variables, given triples (expression, value, name of the dim) in `unknown`.
 
-    Solve one expression after another for its only unknown variable, if the variable occurs linearly. Raise InconsistentSizesError if there is no
-    solution or the solution violates a constraint of `scope`. Raise UnsolvableSizesError if no remaining expression can be solved.
+    Solve one expression after another for its only unknown variable, if the variable occurs linearly. Raise InconsistentSizesError if
+    there is no solution or it violates a constraint of `scope`. Raise UnsolvableSizesError if no remaining expression can be solved.
     """
     sizes: dict[str, Any] = {}
     pending = list(unknown)

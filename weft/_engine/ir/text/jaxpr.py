@@ -5,7 +5,7 @@
         d:f32[] = reduce_sum[axes=(0,) out_sharding=None] c
       in (d,) }
 
-`jax_style_text` prints programs for users: operations and parameters in JAX's notation (`shown`), and programs that occur several times
+`jax_style_text` prints programs for users: operations and parameters in JAX's notation (`jax_equations`), and programs that occur several times
 once, with a name. `jaxpr_text` prints the exact program, which `parse` reads.
 This module recognizes programs, literals and unused variables by attributes (`eqns`, `val`, `unused`), because `ir.jaxpr` uses it.
 """
@@ -22,8 +22,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from weft._engine.ir.mesh import Mesh
-from weft._engine.ir.text.layout import Break, Mark, Nest, Note, group, join, render
-from weft._engine.ir.text.shown import (
+from weft._engine.ir.text.jax_equations import (
     EquationLike,
     ProgramLike,
     TextLine,
@@ -31,6 +30,7 @@ from weft._engine.ir.text.shown import (
     printed_lines,
     value_text,
 )
+from weft._engine.ir.text.layout import Break, Mark, Nest, Note, group, join, render
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.trees.narrowing import class_of, is_list, is_numpy_value
 

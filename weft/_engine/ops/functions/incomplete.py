@@ -58,9 +58,9 @@ def _by_slopes(name: str):
     """Return the reference of a derivative, imported on first use."""
 
     def reference(a: NumPyArray, x: NumPyArray):
-        from weft._engine.ops import gamma_slopes
+        from weft._engine.ops import gamma_derivatives
 
-        return getattr(gamma_slopes, name)(a, x).astype(x.dtype)
+        return getattr(gamma_derivatives, name)(a, x).astype(x.dtype)
 
     return reference
 

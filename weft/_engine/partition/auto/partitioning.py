@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.program_structure import Unserializable, serialize_structure
 from weft._engine.ir.specs import Spec
-from weft._engine.ir.structure import Unserializable, serialize_structure
 from weft._engine.partition.auto.graph import GivenSpecs
-from weft._engine.partition.auto.machine import Machine
+from weft._engine.partition.auto.machine_rates import Machine
 from weft._engine.partition.auto.optimizer import Optimizer, Solution
 from weft._engine.partition.auto.prices import MeshPrices, ReductionShares, prices_on
 from weft._engine.partition.auto.realized import (
@@ -36,7 +36,7 @@ from weft._engine.partition.partition import (
     partition,
     partition_with_layouts,
 )
-from weft._engine.partition.rules.moves import match_moves
+from weft._engine.partition.rules.dim_moves import match_moves
 from weft._engine.util import cache
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.record import field, record, replace

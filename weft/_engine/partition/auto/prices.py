@@ -14,7 +14,7 @@ from typing import Any
 
 from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.ir.jaxpr import Var
-from weft._engine.partition.auto.machine import Machine, collective_seconds
+from weft._engine.partition.auto.machine_rates import Machine, collective_seconds
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft._engine.partition.reshard import Placement, ReshardStep, plan
 from weft._engine.util.record import record, replace

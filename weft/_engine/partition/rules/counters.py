@@ -22,7 +22,7 @@ _U32 = np.dtype(np.uint32)
 )
 def _sequence(ctx: Any, args: list[Any], *, length: int) -> Any:
     """Device i of n computes part i of the pairs. Its block consists of the first, or the second, words of two devices."""
-    from weft._engine.ops import counter_halves  # rarely needed
+    from weft._engine.ops import legacy_threefry  # rarely needed
 
     k0, k1 = args
     dim, half = typeof(k0).ndim, length // 2
@@ -32,11 +32,11 @@ def _sequence(ctx: Any, args: list[Any], *, length: int) -> Any:
         size = length // n
         starts = [*[np.int32(0)] * dim, ctx.start(axes, size)]
         return dynamic_slice_p.bind(
-            counter_halves.whole(k0, k1, length=length),
+            legacy_threefry.whole(k0, k1, length=length),
             *starts,
             slice_sizes=(*typeof(k0).shape, size),
         )
-    first, second = counter_halves.pairs(k0, k1, ctx.start(axes, half // n, _U32), half // n, half)
+    first, second = legacy_threefry.pairs(k0, k1, ctx.start(axes, half // n, _U32), half // n, half)
     parts: list[Any] = []
     for odd in (0, 1):
         low, high = _every_second(odd, n // 2, 0), _every_second(odd, n // 2, n // 2)

@@ -21,7 +21,7 @@ from weft._engine.ops import (
     casting,
     comparison,
     layout,
-    prefix,
+    prefix_scans,
     reduce,
     slicing,
     sorting,
@@ -218,19 +218,19 @@ def _cumulative(primitive: Primitive) -> None:
 
 
 @split_rule(
-    prefix.associative_scan_p,
+    prefix_scans.associative_scan_p,
     lambda f, rule, eqn: f in rule.special,
     tolerates_padding=lambda f, rule: False,
 )
 def _associative_scan_split(
-    ctx: Any, args: list[Any], *, combine: prefix.Combination, axis: int, reverse: bool
+    ctx: Any, args: list[Any], *, combine: prefix_scans.Combination, axis: int, reverse: bool
 ) -> Any:
     """Scan locally, then combine with the prefix of the preceding blocks, if any."""
     axes = ctx.of_dim(0, axis)
-    local = prefix.associative_scan(combine, args, axis, reverse)
+    local = prefix_scans.associative_scan(combine, args, axis, reverse)
     shape = typeof(local[0]).shape
     ends = [slice_along(x, 0 if reverse else shape[axis] - 1, 1, axis) for x in local]
-    totals = prefix.associative_scan(
+    totals = prefix_scans.associative_scan(
         combine, [ctx.all_gather(x, axes, axis) for x in ends], axis, reverse
     )
     count = typeof(totals[0]).shape[axis]

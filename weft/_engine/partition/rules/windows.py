@@ -14,6 +14,7 @@ import numpy as np
 
 from weft._engine.core.trace import typeof
 from weft._engine.ops import convolution, layout, slicing
+from weft._engine.partition.rules.dim_moves import part_p, rotate_p
 from weft._engine.partition.rules.halo import (
     Halo,
     Window,
@@ -24,7 +25,6 @@ from weft._engine.partition.rules.halo import (
     select_reached,
     table_entry,
 )
-from weft._engine.partition.rules.moves import part_p, rotate_p
 from weft._engine.partition.rules.split_rule import split_rule
 
 # --- pad --------------------------------------------------------------------------------------------------------------

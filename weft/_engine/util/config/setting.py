@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from weft._engine.util.checks import Checks, parse_checks, with_types
+from weft._engine.util.dispatch_state import guard, new_epoch
 from weft._engine.util.record import record
-from weft._engine.util.state import guard, new_epoch
 from weft._engine.util.threads import hold_during_fork
 
 _TRUE = frozenset(("1", "true", "yes", "on", "y", "t"))

@@ -15,7 +15,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from weft._engine.util.state import on_clear_caches
+from weft._engine.util.dispatch_state import on_clear_caches
 from weft._engine.util.trees.code import compile_builder, compile_matcher
 from weft._engine.util.trees.node_types import (
     IsLeaf,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from weft._engine.codegen.gemm import assembly
+from weft._engine.codegen.gemm import assembler_support
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
 
@@ -52,7 +52,7 @@ def lines(name: str) -> list[str]:
 def _copy() -> list[str]:
     """Copy two vectors at a time, then one, then the rest of a vector; prefetch later lines."""
     prefetched, at, whole, pairs = "%r11", "%rax", "%r10", "%rbx"
-    return [*assembly.function("copy_lines", [
+    return [*assembler_support.function("copy_lines", [
         f"testq {_LINES}, {_LINES}", "je .Lcopy_lines_end",
         f"movq {_LENGTH}, {whole}", f"andq $-32, {whole}", f"movq {_LENGTH}, {pairs}", f"andq $-64, {pairs}", f"andq $31, {_LENGTH}",
         "leaq .Lcopy_bytes(%rip), %rax", f"subq {_LENGTH}, %rax", "vmovups 32(%rax), %ymm2",
@@ -111,7 +111,7 @@ def _transpose() -> list[str]:
             transposed, [*there(dst, _DST_STEP, step3), *there("%rax", _DST_STEP, step3)]
         )
     ]
-    return assembly.function("transpose_lines", [
+    return assembler_support.function("transpose_lines", [
         f"testq {_LENGTH}, {_LENGTH}", "je .Ltranspose_lines_end",
         ".Lturn_lines:", f"testq {_LINES}, {_LINES}", "je .Ltranspose_lines_end",
         *at_most_8(_LINES, lines), f"movq {_SRC}, {src}", f"movq {_DST}, {dst}", f"movq {_LENGTH}, {left}",
@@ -156,7 +156,7 @@ def _widen(name: str, in_type: str) -> list[str]:
         if in_type == "bf16"
         else ["vmovd %ebx, %xmm0", "vcvtph2ps %xmm0, %xmm0"]
     )
-    return assembly.function(name, [
+    return assembler_support.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-8, %r10",
         f".L{name}_line:", f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", "xorl %eax, %eax",
         f".L{name}_eight:", "cmpq %r10, %rax", f"jae .L{name}_one",
@@ -176,7 +176,7 @@ _EXTEND = {"i8": ("vpmovsxbw", "vpmovsxbd", "movsbl", 1), "u8": ("vpmovzxbw", "v
 def _extend(name: str, in_type: str) -> list[str]:
     """Extend sixteen elements, then one each, then append a zero to an odd number of elements."""
     extend, _, single, size = _EXTEND[in_type]
-    return assembly.function(name, [
+    return assembler_support.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-16, %r10",
         f".L{name}_line:", "xorl %eax, %eax",
         f".L{name}_many:", "cmpq %r10, %rax", f"jae .L{name}_one",
@@ -205,7 +205,7 @@ def _join(name: str, in_type: str) -> list[str]:
                 f"{label}_one:", f"cmpq {_LENGTH}, %rax", f"jae {label}_next",
                 *one, f"movl %ebx, ({_DST},%rax,4)", "incq %rax", f"jmp {label}_one", f"{label}_next:"]  # fmt: skip
 
-    return assembly.function(name, [
+    return assembler_support.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-8, %r10",
         f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, {prefetched}",
         f".L{name}_lines:", f"cmpq $1, {_LINES}", f"je .L{name}_last", f"leaq ({_SRC},{_SRC_STEP}), {second}",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.gemm.assembler_support import as_module
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, tiles
 

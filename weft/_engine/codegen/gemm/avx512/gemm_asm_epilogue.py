@@ -5,8 +5,8 @@ LLVM takes 5 ms to compile a `finish` that rounds, and 3 ms for `end_panel`.
 
 from __future__ import annotations
 
-from weft._engine.codegen.gemm import assembly
-from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.gemm import assembler_support
+from weft._engine.codegen.gemm.assembler_support import as_module
 from weft._engine.codegen.gemm.avx512.gemm_asm import mask
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 
@@ -35,7 +35,7 @@ def finishes(recipe: GemmTypes) -> bool:
         recipe.out_type != "f16" or recipe.machine.f16
     )
     return (
-        assembly.has_avx512(recipe.machine)
+        assembler_support.has_avx512(recipe.machine)
         and is_supported
         and not recipe.is_complex
         and not recipe.quads
@@ -45,7 +45,7 @@ def finishes(recipe: GemmTypes) -> bool:
 def ends_panels(recipe: GemmTypes) -> bool:
     """Return whether this module can write the ends of a recipe's panels."""
     return (
-        assembly.has_avx512(recipe.machine)
+        assembler_support.has_avx512(recipe.machine)
         and recipe.flips_signs
         and recipe.joined == recipe.in_type
     )

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from weft._engine.codegen.gemm import assembly
+from weft._engine.codegen.gemm import assembler_support
 from weft._engine.codegen.gemm.avx512.gemm_asm import mask
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
@@ -54,7 +54,7 @@ def lines(name: str) -> list[str]:
 
 
 def _function(name: str, body: list[str]) -> list[str]:
-    return assembly.function(name, body, ("%rbx", "%r12", "%r13", "%r14"))
+    return assembler_support.function(name, body, ("%rbx", "%r12", "%r13", "%r14"))
 
 
 def _copy() -> list[str]:

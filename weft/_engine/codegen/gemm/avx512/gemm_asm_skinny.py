@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import itertools
 
-from weft._engine.codegen.gemm import assembly
-from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.gemm import assembler_support
+from weft._engine.codegen.gemm.assembler_support import as_module
 from weft._engine.codegen.gemm.avx512 import gemm_asm
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_ALONG_STREAMS
@@ -39,7 +39,7 @@ _LOADS = {"f16": "vcvtph2ps", "bf16": "vpmovzxwd"}
 
 def suits(recipe: GemmTypes) -> bool:
     """Return whether this module has a function for a recipe."""
-    if not assembly.has_avx512(recipe.machine):
+    if not assembler_support.has_avx512(recipe.machine):
         return False
     converts = recipe.acc == "f32" and recipe.in_type in _LOADS
     return recipe.joined == recipe.in_type or (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.gemm.assembler_support import as_module
 from weft._engine.codegen.gemm.avx512.gemm_asm import Avx512RegisterKernel
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import kernel_name, tiles

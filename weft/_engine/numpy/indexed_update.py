@@ -12,8 +12,8 @@ import numpy as np
 
 from weft._engine.api.jit import eager_jit
 from weft._engine.control import ref_index
-from weft._engine.core.scalars import scalar_of_dtype
 from weft._engine.core.trace import Tracer, eval_trace, trace_state, typeof
+from weft._engine.core.typed_scalars import scalar_of_dtype
 from weft._engine.numpy import eager_index, indexing
 from weft._engine.numpy.creation import asarray, ones_like, zeros
 from weft._engine.numpy.indexing import (
@@ -270,7 +270,7 @@ class IndexedUpdate:
         It was applied once to each.
         """
         from weft._engine.control.loops import fori_loop
-        from weft._engine.numpy.choosing import where
+        from weft._engine.numpy.selection import where
 
         times = IndexedUpdate(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
         here = IndexedUpdate(times, self.index).get(mode=mode)

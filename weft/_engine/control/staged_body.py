@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.control.call import jit_p
-from weft._engine.control.hitypes import flatten
+from weft._engine.control.hijax_types import flatten
 from weft._engine.control.ref import check_returned
 from weft._engine.core.annotations import cast
 from weft._engine.core.context import TraceContext, current_context
@@ -47,10 +47,10 @@ from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.ops.placement import reshard_like
 from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
+from weft._engine.util.dispatch_state import on_clear_caches
 from weft._engine.util.errors import describe
 from weft._engine.util.record import record, replace
 from weft._engine.util.source import function_name, positional_names, user_frame
-from weft._engine.util.state import on_clear_caches
 
 
 def pick(values: Sequence, mask: Sequence[bool]) -> list:

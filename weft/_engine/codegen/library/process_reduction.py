@@ -4,7 +4,7 @@ In:   the name of a reduction and a dtype.
 Out:  `combine(op, dtype)`: the addresses of functions void (ptr out, ptr addresses, i64 n, i64
       count), one of them for large results, and of a function with the signature of MPI's
       reductions.
-Laws: the results equal `processes.plans.reduce`: integers wrap around, a maximum or minimum with a
+Laws: the results equal `processes.collective_plan.reduce`: integers wrap around, a maximum or minimum with a
       NaN operand is NaN, small floats are added in 32 bits and rounded once. Every reduction that a
       plan may use exists here.
 How:  floats of at most 8 bits are converted by tables. The rounding table is indexed by the upper

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft._engine import processes
-from weft._engine.processes.plans import CollectivePlan
+from weft._engine.processes.collective_plan import CollectivePlan
 
 
 def process_words(entries: Sequence[tuple]) -> np.ndarray:

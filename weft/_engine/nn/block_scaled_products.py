@@ -13,7 +13,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft._engine.control.custom_rules import custom_vjp
-from weft._engine.lax.scaled import scaled_dot
+from weft._engine.lax.block_scaled_products import scaled_dot
 from weft._engine.ops.contraction import DotDimensionNumbers, dot_general
 from weft._engine.util.errors import ShapeError
 from weft._engine.util.record import record

@@ -13,8 +13,8 @@ import ctypes
 from typing import Any
 
 from weft._engine.processes import mpi
+from weft._engine.processes.collective_plan import CollectivePlan
 from weft._engine.processes.mpi import MpiTransport
-from weft._engine.processes.plans import CollectivePlan
 from weft._engine.processes.shared_memory import NativeFunctions, SharedMemoryTransport
 from weft._engine.processes.transport import DONE, START, WAIT, Transport
 

@@ -14,7 +14,7 @@ from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.symbolic import SymbolicDim, is_at_most, max_dim, min_dim
 from weft._engine.numpy import indexing, promote, reductions, ufuncs
 from weft._engine.numpy.creation import asarray, full, zeros
-from weft._engine.numpy.kinds import check_no_out, is_complex
+from weft._engine.numpy.dtype_kinds import check_no_out, is_complex
 from weft._engine.numpy.manipulation import atleast_nd, broadcast_to, concatenate, moveaxis, ravel
 from weft._engine.ops import elementwise as ew, layout, slicing, sorting
 from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather

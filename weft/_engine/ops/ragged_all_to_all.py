@@ -39,7 +39,7 @@ from weft._engine.ops.elementwise import (
 from weft._engine.ops.families import full, joined_vma, shape_error, zeros
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
 from weft._engine.ops.reduce import reduce_max, reduce_or, reduce_sum
-from weft._engine.ops.rules import batch_dim_to_front, jointly_linear
+from weft._engine.ops.rule_helpers import batch_dim_to_front, jointly_linear
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis

@@ -15,7 +15,7 @@ from weft._engine.core.extension import ExtensionPrimitive, expand_primitive
 from weft._engine.core.trace import extend_axis_env
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import dce, map_jaxprs
-from weft._engine.transforms.erase import erase
+from weft._engine.transforms.erase_varying_axes import erase
 
 
 def has_extensions(jaxpr: Jaxpr) -> bool:

@@ -4,7 +4,7 @@ In:   a shape, a sharding, and the blocks on devices of this process.
 Out:  arrays; the local shape of a global array, and the global shape of a local one.
 Laws: a block that several devices hold is passed once. Every process passes its own blocks; that all blocks have one dtype is the caller's
       responsibility.
-Next: `array` defines arrays, `backends.held` the blocks of each process.
+Next: `array` defines arrays, `backends.process_blocks` the blocks of each process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec, transpose, undo_transpose
-from weft._engine.backends.held import blocks_by_process
+from weft._engine.backends.process_blocks import blocks_by_process
 from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.array import Array

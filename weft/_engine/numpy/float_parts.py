@@ -8,7 +8,14 @@ import math
 
 import numpy as np
 
-from weft._engine.numpy.kinds import check_real, dtype_of, is_bool, is_complex, is_int, sign_bit
+from weft._engine.numpy.dtype_kinds import (
+    check_real,
+    dtype_of,
+    is_bool,
+    is_complex,
+    is_int,
+    sign_bit,
+)
 from weft._engine.numpy.promote import (
     array_of,
     broadcast,

@@ -2,7 +2,7 @@
 
 In:   a call that took the Python path but did not need to: only builtin containers, every leaf an array in the program's layout, a
       number, or a NumPy array that is copied; static arguments are identical objects.
-Out:  an entry in the list of the function (`util.state.Dispatching`), which native code searches at each call.
+Out:  an entry in the list of the function (`util.dispatch_state.Dispatching`), which native code searches at each call.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from weft._engine.cpython import layouts
 from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.util import tree
 from weft._engine.util.config import config
-from weft._engine.util.state import Dispatching, guard
-from weft._engine.util.user_code import suspended
+from weft._engine.util.dispatch_state import Dispatching, guard
+from weft._engine.util.user_code_suspension import suspended
 
 if TYPE_CHECKING:
     from weft._engine.backends.base import DispatchCandidate

@@ -2,7 +2,7 @@
 
 In:   native code, and the program's constants and memory sizes.
 Out:  `CpuProgram`: one native call runs everything; this module allocates memory, and stores programs on disk.
-Laws: when optimized code replaces a draft, native dispatch (`calls`) follows. A program from disk equals the result of the compiler;
+Laws: when optimized code replaces a draft, native dispatch (`native_entries`) follows. A program from disk equals the result of the compiler;
       loading it imports neither the compiler nor LLVM.
 """
 
@@ -21,19 +21,19 @@ import numpy as np
 from weft._engine.backends.base import DispatchCandidate, LoadedLocalProgram
 from weft._engine.backends.cpu import buffer
 from weft._engine.backends.cpu.buffer import HostBuffer, address
-from weft._engine.codegen.program import native
+from weft._engine.codegen.program import program_runner
 from weft._engine.codegen.runtime import pool, queue as queues
 from weft._engine.codegen.toolchain import loader
 from weft._engine.cpython.references import is_held_at_most
 from weft._engine.util.config import config
+from weft._engine.util.dispatch_state import guard
 from weft._engine.util.record import record
-from weft._engine.util.state import guard
 from weft._engine.util.threads import DaemonThread
-from weft._engine.util.user_code import suspended
+from weft._engine.util.user_code_suspension import suspended
 
 if TYPE_CHECKING:
     from weft._engine.codegen.program.build_record import BuildRecord
-    from weft._engine.codegen.program.native import NativeProgram
+    from weft._engine.codegen.program.program_runner import NativeProgram
     from weft._engine.codegen.runtime.queue import Queue
     from weft._engine.ir.program import ScheduledProgram
 
@@ -59,7 +59,7 @@ class CallPlan:
     argument_bytes: tuple[int, ...]  # of each argument
     result_bytes: tuple[int, ...]
     work: int  # approximate cost of a call, in bytes of memory traffic
-    words: tuple = ()  # process-dependent entries (`exchanges.process_words`) of a constant
+    words: tuple = ()  # process-dependent entries (`process_constants.process_words`) of a constant
     words_at: int = -1  # number of that constant
 
 
@@ -189,11 +189,11 @@ class CpuProgram(LoadedLocalProgram):
 
     def _fill_words(self) -> None:
         """Plan the exchanges, at the first run: all processes do so, thus not while one of them compiles for others that wait."""
-        from weft._engine.backends.cpu import exchanges  # not needed in a single process
+        from weft._engine.backends.cpu import process_constants  # not needed in a single process
 
         plan = self.plan
-        self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = exchanges.process_words(
-            plan.words
+        self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = (
+            process_constants.process_words(plan.words)
         )
         self.has_words = True
 
@@ -215,9 +215,9 @@ class CpuProgram(LoadedLocalProgram):
             return True  # dispatch is not worthwhile if every function is called only once
         _has_second_calls = True
         with suspended:
-            from weft._engine.backends.cpu import calls
+            from weft._engine.backends.cpu import native_entries
 
-        return calls.add_native_dispatch(function, self, call)
+        return native_entries.add_native_dispatch(function, self, call)
 
 
 _has_second_calls = _has_long_calls = False
@@ -242,9 +242,9 @@ def _first_queue(loaded: CpuProgram, array_type: type) -> Queue | None:
 
 def _open_queue(array_type: type, wait: bool) -> None:
     with suspended:
-        from weft._engine.backends.cpu import calls  # not needed for a first result
+        from weft._engine.backends.cpu import native_entries  # not needed for a first result
 
-    calls.open_queue(array_type, wait)
+    native_entries.open_queue(array_type, wait)
 
 
 def _raise_error(native: NativeProgram, _: object) -> None:
@@ -359,7 +359,7 @@ def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuProgram:
     def program() -> ScheduledProgram:
         return lowered().scheduled.program
 
-    native_program = native.load(
+    native_program = program_runner.load(
         loader.Image(*image), distinct, lambda: _build_record_of(program())
     )
     if is_draft:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from types import ModuleType
 
-from weft._engine.codegen.gemm import assembly
-from weft._engine.codegen.gemm.assembly import as_module
+from weft._engine.codegen.gemm import assembler_support
+from weft._engine.codegen.gemm.assembler_support import as_module
 from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 
 _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -23,11 +23,11 @@ _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r
 
 def kernels(recipe: GemmTypes) -> Callable[[GemmTypes, Collection[str]], str] | None:
     """Return the writer of modules of a recipe's register kernels; None if LLVM compiles them."""
-    if assembly.has_avx512(recipe.machine):
+    if assembler_support.has_avx512(recipe.machine):
         from weft._engine.codegen.gemm.avx512 import kernel_module
 
         return kernel_module.module
-    if assembly.has_avx2(recipe.machine) and (
+    if assembler_support.has_avx2(recipe.machine) and (
         recipe.is_float or recipe.acc_bytes == 4
     ):  # the AVX2 kernels do not multiply 64-bit integers
         from weft._engine.codegen.gemm.avx2 import register_kernels
@@ -38,11 +38,11 @@ def kernels(recipe: GemmTypes) -> Callable[[GemmTypes, Collection[str]], str] | 
 
 def _writer(machine: VectorUnit) -> ModuleType | None:
     """Return the module with the packing functions for a machine; None if there is none."""
-    if assembly.has_avx512(machine):
+    if assembler_support.has_avx512(machine):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_pack
 
         return gemm_asm_pack
-    if assembly.has_avx2(machine):
+    if assembler_support.has_avx2(machine):
         from weft._engine.codegen.gemm.avx2 import pack_lines
 
         return pack_lines

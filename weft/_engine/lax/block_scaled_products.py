@@ -4,7 +4,7 @@ contracted dim.
 In:   operands, and scales of the same shape except in the contracted dims, which have one scale per
       block.
 Out:  the product of the operands times their scales, computed in float32.
-Next: `nn.scaled` quantizes operands to such blocks.
+Next: `nn.block_scaled_products` quantizes operands to such blocks.
 """
 
 from __future__ import annotations
