@@ -44,7 +44,7 @@ class Provenance:
     """The result of a run.
 
     `stored`: for each result, trees by element. `whole`: every iteration ran. `complete`: no tree
-    lacks loads. `combine`: for each accumulator, the numbers of values that it had combined where
+    lacks loads. `combined`: for each accumulator, the numbers of values that it had combined where
     it was used. Element i of input k has number `bases[k] + i`; `-2 - k` stands for all elements of
     input k.
     """

@@ -164,7 +164,7 @@ class HloModule:
     ) -> str:
         """Return the name of the computation of a region with one tuple as argument.
 
-        The tuple holds the arguments of the block, then the values `captured_values` from outside. The
+        The tuple holds the arguments of the block, then the values `captured` from outside. The
         result is a tuple; `carried` values are appended to the results if given.
         """
         name = self.free(base)
