@@ -157,7 +157,7 @@ import os
 from weft._engine.util import cache
 
 cache._PAUSE_S = 60
-cache.later(name := cache.key("forked"), lambda: str(os.getpid()).encode())
+cache.write_later(name := cache.key("forked"), lambda: str(os.getpid()).encode())
 child = os.fork()
 if not child:
     cache.flush()
@@ -170,7 +170,7 @@ assert cache.read(name) == str(os.getpid()).encode()
 
 
 def test_what_waits_is_written_at_the_end_of_the_process():
-    text = "from weft._engine.util import cache; cache._PAUSE_S = 60; cache.later(cache.key('end'), lambda: b'data')"
+    text = "from weft._engine.util import cache; cache._PAUSE_S = 60; cache.write_later(cache.key('end'), lambda: b'data')"
     subprocess.run([sys.executable, "-c", text], check=True)
     assert cache.read(cache.key("end")) == b"data"
 
@@ -204,7 +204,7 @@ def reset_warnings(monkeypatch):
 
 
 @posix
-def test_others_cannot_write_what_is_kept(tmp_path, untold, monkeypatch):
+def test_others_cannot_write_what_is_kept(tmp_path, reset_warnings, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "above" / "cache"))
     before = os.umask(0)
     try:
@@ -222,7 +222,7 @@ def test_others_cannot_write_what_is_kept(tmp_path, untold, monkeypatch):
 
 @posix
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
-def test_a_folder_that_others_may_write_to_is_no_cache(mode, tmp_path, untold):
+def test_a_folder_that_others_may_write_to_is_no_cache(mode, tmp_path, reset_warnings):
     cache.write(name := cache.key("open"), b"data")
     tmp_path.chmod(mode)
     cache._safe.clear()
@@ -235,7 +235,7 @@ def test_a_folder_that_others_may_write_to_is_no_cache(mode, tmp_path, untold):
 
 @posix
 @pytest.mark.parametrize("mode", [0o660, 0o602])
-def test_a_file_that_others_may_write_is_not_read(mode, tmp_path, untold):
+def test_a_file_that_others_may_write_is_not_read(mode, tmp_path, reset_warnings):
     cache.write(name := cache.key("open"), b"data")
     [file] = tmp_path.rglob("*.o")
     file.chmod(mode)
@@ -257,7 +257,7 @@ def test_a_file_that_others_may_write_is_not_read(mode, tmp_path, untold):
         (1000, 0o1777, False),
     ],
 )
-def test_what_another_user_owns_is_not_safe(owner, mode, safe, untold, monkeypatch):
+def test_what_another_user_owns_is_not_safe(owner, mode, safe, reset_warnings, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     facts = os.stat_result((mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
     with contextlib.nullcontext() if safe else pytest.warns(RuntimeWarning, match="another user"):

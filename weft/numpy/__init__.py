@@ -35,7 +35,7 @@ from weft.dtypes import (
 #: `k` arrays (0: the function itself is called)
 _NAMES_OF = {
     "bits": {0: "apply_over_axes packbits piecewise sort_complex unpackbits unwrap"},
-    "choosing": {
+    "selection": {
         0: "clip delete diagflat flatnonzero insert nonzero put_along_axis select take",
         1: "diag diagonal trace",
         2: "take_along_axis",
@@ -57,7 +57,7 @@ _NAMES_OF = {
     "facts": {
         0: "array_repr array_str can_cast iscomplexobj isrealobj isscalar issubdtype load ndim save savez shape size"
     },
-    "floats": {0: "frexp spacing", 1: "nan_to_num", 2: "ldexp"},
+    "float_parts": {0: "frexp spacing", 1: "nan_to_num", 2: "ldexp"},
     "grids": {
         0: """
             c_ diag_indices diag_indices_from fill_diagonal index_exp iterable ix_ mask_indices mgrid ogrid place put r_ s_
@@ -75,7 +75,7 @@ _NAMES_OF = {
             reshape roll rot90 squeeze stack swapaxes transpose vstack
         """,
     },
-    "namespace": {0: "__array_namespace_info__"},
+    "array_api_info": {0: "__array_namespace_info__"},
     "padding": {0: "pad"},
     "polynomials": {
         0: """
@@ -96,7 +96,7 @@ _NAMES_OF = {
         """,
         2: "allclose array_equal",
     },
-    "repeating": {0: "repeat resize", 1: "tile"},
+    "repetition": {0: "repeat resize", 1: "tile"},
     "sets": {
         0: """
             intersect1d setdiff1d setxor1d union1d unique unique_all unique_counts unique_inverse unique_values

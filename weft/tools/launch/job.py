@@ -387,7 +387,7 @@ class LaunchedJob:
         if self._failures:
             self._first = self._failures[0]
         elif now - self._bad_since >= patience:
-            self._first = RankFailure(bad[0], "store_last")
+            self._first = RankFailure(bad[0], "ended")
 
     def _is_bad(self, rank: int) -> bool:
         return self._exit_code(rank) not in (None, 0, PREEMPTED)

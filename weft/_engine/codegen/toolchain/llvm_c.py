@@ -75,7 +75,7 @@ def place() -> str:
     name = {"win32": "llvmlite.dll", "darwin": "libllvmlite.dylib"}.get(
         sys.platform, "libllvmlite.so"
     )
-    return os.path.join(spec.submodule_search_locations[0], "parse_binding", name)
+    return os.path.join(spec.submodule_search_locations[0], "binding", name)
 
 
 @functools.cache

@@ -1,13 +1,13 @@
 """HLO: a module as the text that XLA's parser reads.
 
 In:   a module of functions, made from a global program (`lowered_text`) or from the program of one
-      device (`fused`).
+      device (`compiled_hlo`).
 Out:  computations, each after the computations that it calls; the entry is the last.
 Laws: no computation reads values of another: a region receives the values it captures in a tuple,
       and constants are written again. Devices are numbered by their position in the mesh, and
       `known_trip_count` is the number of iterations of a loop, so that communication can be counted
       from the text alone.
-Next: `fused` writes the kernels of a compiled program, `cost` counts what a module does.
+Next: `compiled_hlo` writes the kernels of a compiled program, `cost` counts what a module does.
 """
 
 from __future__ import annotations
