@@ -3,8 +3,8 @@
 # fmt: off
 
 from weft.data.loader import Loader
-from weft.data.order import permute_positions
+from weft.data.order import permute_positions as permuted
 
 __all__ = [
-    "Loader", "permute_positions",
+    "Loader", "permuted",
 ]

@@ -3,12 +3,12 @@
 # fmt: off
 
 from weft._engine.control.cond import cond, cond_p, switch
+from weft._engine.control.implicit_solves import custom_linear_solve, custom_root, linear_solve_p
 from weft._engine.control.loops import fori_loop, map
 from weft._engine.control.scan import scan, scan_p
-from weft._engine.control.implicit_solves import custom_linear_solve, custom_root, linear_solve_p
 from weft._engine.control.while_loop import while_loop, while_p
-from weft._engine.lax.scatter_apply import scatter_apply
 from weft._engine.lax.bit_generator import rng_bit_generator
+from weft._engine.lax.block_scaled_products import scaled_dot
 from weft._engine.lax.composed import (
     approx_max_k, approx_min_k, associative_scan, broadcast_like, broadcast_shapes,
     broadcast_to_rank, clamp, composite, cummax, cummin, dce_sink, dtype, empty, full_like,
@@ -22,7 +22,7 @@ from weft._engine.lax.convolutions import (
 from weft._engine.lax.ragged import (
     RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general,
 )
-from weft._engine.lax.block_scaled_products import scaled_dot
+from weft._engine.lax.scatter_apply import scatter_apply
 from weft._engine.lax.tokens import after_all, create_token
 from weft._engine.lax.window_reductions import (
     reduce_by as reduce, reduce_window, reduce_window_shape_tuple,

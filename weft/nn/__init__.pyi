@@ -8,11 +8,11 @@ from weft._engine.nn.activations import (
     sparse_sigmoid, squareplus, swish, tanh,
 )
 from weft._engine.nn.attention import dot_product_attention
-from weft._engine.nn.normalization import (
-    log1mexp, log_softmax, logmeanexp, logsumexp, one_hot, softmax, standardize,
-)
 from weft._engine.nn.block_scaled_products import (
     get_scaled_dot_general_config, scaled_dot_general, scaled_matmul,
+)
+from weft._engine.nn.normalization import (
+    log1mexp, log_softmax, logmeanexp, logsumexp, one_hot, softmax, standardize,
 )
 from weft.nn import initializers
 

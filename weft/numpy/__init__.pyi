@@ -3,12 +3,9 @@
 # fmt: off
 
 from typing import Any
+from weft._engine.numpy.array_api_info import __array_namespace_info__
 from weft._engine.numpy.bits import (
     apply_over_axes, packbits, piecewise, sort_complex, unpackbits, unwrap,
-)
-from weft._engine.numpy.selection import (
-    clip, delete, diag, diagflat, diagonal, flatnonzero, insert, nonzero, put_along_axis, select,
-    take, take_along_axis, trace,
 )
 from weft._engine.numpy.composed import (
     apply_along_axis, around, convolve, correlate, diff, ediff1d, geomspace, gradient, interp,
@@ -37,7 +34,6 @@ from weft._engine.numpy.manipulation import (
     hstack, matrix_transpose, moveaxis, permute_dims, ravel, reshape, roll, rollaxis, rot90, split,
     squeeze, stack, swapaxes, transpose, unstack, vsplit, vstack,
 )
-from weft._engine.numpy.array_api_info import __array_namespace_info__
 from weft._engine.numpy.padding import pad
 from weft._engine.numpy.polynomials import (
     bartlett, blackman, hamming, hanning, kaiser, poly, polyadd, polyder, polydiv, polyfit,
@@ -55,6 +51,10 @@ from weft._engine.numpy.reductions import (
     prod, ptp, std, sum, var,
 )
 from weft._engine.numpy.repetition import repeat, resize, tile
+from weft._engine.numpy.selection import (
+    clip, delete, diag, diagflat, diagonal, flatnonzero, insert, nonzero, put_along_axis, select,
+    take, take_along_axis, trace,
+)
 from weft._engine.numpy.sets import (
     intersect1d, setdiff1d, setxor1d, union1d, unique, unique_all, unique_counts, unique_inverse,
     unique_values,
