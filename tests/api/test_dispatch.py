@@ -601,7 +601,7 @@ def test_calls_go_on_in_python_while_native_dispatch_is_compiled(tmp_path, broke
     code = f"""
 import threading
 import weft, weft.numpy as wnp
-from weft._engine.backends.cpu import calls as dispatch
+from weft._engine.backends.cpu import native_entries as dispatch
 from weft._engine.codegen.toolchain import target
 go, emit = threading.Event(), target.emit_apart
 def emit_late(*module):

@@ -10,7 +10,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft.data import Loader, permute_positions
+from weft.data import Loader, permuted
 from weft.sharding import NamedSharding, PartitionSpec as P
 
 ROWS = {"x": np.arange(40, dtype=np.float32).reshape(20, 2), "y": np.arange(20, dtype=np.int32)}
@@ -36,26 +36,26 @@ def equal(xs, ys):
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 17, 1000, 4097])
 def test_an_order_has_everything_once(size):
     for seed, epoch in ((0, 0), (1, 0), (1, 7), (-3, 1 << 70)):
-        whole = permute_positions(np.arange(size), size, seed, epoch)
+        whole = permuted(np.arange(size), size, seed, epoch)
         assert sorted(whole.tolist()) == list(range(size))
         part = np.array([size - 1, 0, size // 2])
-        np.testing.assert_array_equal(permute_positions(part, size, seed, epoch), whole[part])
+        np.testing.assert_array_equal(permuted(part, size, seed, epoch), whole[part])
     with pytest.raises(ValueError, match="positions lie in 0"):
-        permute_positions(np.array([size]), size, 0)
+        permuted(np.array([size]), size, 0)
 
 
 def test_orders_look_random():
     """Positions are uniform, neighbors are separated, seeds and epochs are independent: bounds of
     six sigma."""
     size, trials = 12, 1200
-    seen = np.array([permute_positions(np.arange(size), size, seed) for seed in range(trials)])
+    seen = np.array([permuted(np.arange(size), size, seed) for seed in range(trials)])
     counts = np.array([np.bincount(seen[:, place], minlength=size) for place in range(size)])
     chi = ((counts - trials / size) ** 2 / (trials / size)).sum()
     freedom = (size - 1) ** 2
     assert abs(chi - freedom) < 6 * np.sqrt(2 * freedom)
     large = 100_000
     orders = [
-        permute_positions(np.arange(large), large, seed, epoch)
+        permuted(np.arange(large), large, seed, epoch)
         for seed, epoch in ((0, 0), (0, 1), (1, 0), (1, 1))
     ]
     for i, one in enumerate(orders):
@@ -66,7 +66,7 @@ def test_orders_look_random():
                 abs(np.corrcoef(one, other)[0, 1]) < 6 / np.sqrt(large)
                 and (one == other).sum() < 15
             )
-    assert permute_positions(np.array([5]), 1 << 61, 3) < 1 << 61
+    assert permuted(np.array([5]), 1 << 61, 3) < 1 << 61
 
 
 # ---- batches

@@ -9,7 +9,7 @@ from tests.harness.processes import run_python
 #: page -> a program that uses its extension
 TRIED = {
     "adding-a-collective.md": """
-from weft._engine.ir.collective_spec import carry_out
+from weft._engine.ir.collective_spec import evaluate_collective
 grid = weft.make_mesh((2, 4), ("a", "b"))
 y = np.arange(1, 17, dtype=np.float32).reshape(8, 2)
 for axes in ("a", "b", ("a", "b"), ("b", "a")):
@@ -20,7 +20,7 @@ for axes in ("a", "b", ("a", "b"), ("b", "a")):
     cube = y.reshape(2, 4, 2)
     want = np.prod(cube, axis=tuple("ab".index(a) for a in over)).reshape(-1, 2)
     np.testing.assert_allclose(got, want, rtol=1e-6)
-results = carry_out(pprod_p, [[row] for row in x], {"axes": ("i",), "axis_index_groups": ((0, 3), (2, 1))})
+results = evaluate_collective(pprod_p, [[row] for row in x], {"axes": ("i",), "axis_index_groups": ((0, 3), (2, 1))})
 assert [r[0].tolist() for r in results] == [(x[0] * x[3]).tolist(), (x[1] * x[2]).tolist(), (x[1] * x[2]).tolist(), (x[0] * x[3]).tolist()]
 uneven = np.full((61, 2), 1.01, np.float32)
 cut = lambda v: wnp.prod(weft.lax.with_sharding_constraint(v * 1, NamedSharding(grid, P("b"))), axis=0)
