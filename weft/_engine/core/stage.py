@@ -80,7 +80,7 @@ class StageTracer(Tracer, metaclass=Sealed):
         return f"a traced value of type {self.aval.str_short()}"
 
 
-#: `StageTracer.make` without its frame: tracing creates one for each result
+#: the constructor of `StageTracer` without the call of its metaclass: tracing creates a tracer for each result
 _new_tracer = functools.partial(type.__call__, StageTracer)
 
 
