@@ -111,18 +111,18 @@ def _load(module: str, name: str | None) -> "Any":
     )
     try:
         lazy = importlib.import_module("weft._engine.util.lazy")
-        found = lazy.import_module(module)
+        loaded_module = lazy.import_module(module)
     except ModuleNotFoundError as error:
         if error.name in (module, module.rpartition(".")[0]):
             raise missing from None
         raise
-    if name is not None and not hasattr(found, name):
+    if name is not None and not hasattr(loaded_module, name):
         raise missing
     if name is None:
-        return found
+        return loaded_module
     from weft._engine.util.source import guard
 
-    value = guard(getattr(found, name), __name__, name)
+    value = guard(getattr(loaded_module, name), __name__, name)
     lazy.report_module(value, __name__)
     return value
 

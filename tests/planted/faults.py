@@ -42,8 +42,8 @@ FAULTS = (
         "bound off by one",
         "reductions over columns leave out the last row",
         "weft/_engine/compiler/loops/outer_reduction.py",
-        "blocks, rest = divmod(extent, side)",
-        "blocks, rest = divmod(max(extent - 1, 1), side)",
+        "blocks, leftover = divmod(extent, side)",
+        "blocks, leftover = divmod(max(extent - 1, 1), side)",
     ),
     PlantedFault(
         "missing rescale",

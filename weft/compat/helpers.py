@@ -55,13 +55,13 @@ def split_list(args: Sequence[Any], ns: Sequence[int]) -> list[list[Any]]:
     >>> split_list("abcd", [1, 2])
     [['a'], ['b', 'c'], ['d']]
     """
-    rest = list(args)
-    if min(ns, default=0) < 0 or sum(ns) > len(rest):
+    remaining = list(args)
+    if min(ns, default=0) < 0 or sum(ns) > len(remaining):
         raise ValueError(
-            f"split_list: a sequence of {len(rest)} elements has no parts of sizes {list(ns)}."
+            f"split_list: a sequence of {len(remaining)} elements has no parts of sizes {list(ns)}."
         )
     parts = []
     for size in ns:
-        parts.append(rest[:size])
-        rest = rest[size:]
-    return [*parts, rest]
+        parts.append(remaining[:size])
+        remaining = remaining[size:]
+    return [*parts, remaining]

@@ -226,11 +226,11 @@ def einsum_by_path(
     Each contraction lists the positions of its operands, which it removes in that order, the summed
     indices, and its subscripts; the result is appended.
     """
-    left = list(operands)
+    remaining = list(operands)
     for places, _, subscripts in contractions:
-        chosen = [left.pop(place) for place in places]
-        placed = {} if left or out_sharding is None else {"out_sharding": out_sharding}
-        left.append(
+        chosen = [remaining.pop(place) for place in places]
+        placed = {} if remaining or out_sharding is None else {"out_sharding": out_sharding}
+        remaining.append(
             einsum(
                 subscripts,
                 *chosen,
@@ -240,7 +240,7 @@ def einsum_by_path(
                 **placed,
             )
         )
-    return left[0]
+    return remaining[0]
 
 
 # ---- public_test_util

@@ -81,7 +81,7 @@ def pjit(
     None as a sharding means replicated over the mesh in context at the call, and unspecified
     without a mesh.
     """
-    given = {
+    options = {
         "in_shardings": in_shardings if in_axis_resources is UNSPECIFIED else in_axis_resources,
         "out_shardings": out_shardings if out_axis_resources is UNSPECIFIED else out_axis_resources,
     }
@@ -89,7 +89,7 @@ def pjit(
         return weft.jit(fun, abstracted_axes=abstracted_axes)
     shardings = {
         name: replace_none_by_replication(tree)
-        for name, tree in given.items()
+        for name, tree in options.items()
         if tree is not UNSPECIFIED
     }
     return _MeshContextJit(

@@ -202,9 +202,9 @@ def shrink() -> tuple[int, ...]:
         return (0,)
     from weft._engine.processes import state
 
-    left = state.shrink()
-    keep_devices_of(left, before.rank, before.first_numbers)
-    return left
+    survivors = state.shrink()
+    keep_devices_of(survivors, before.rank, before.first_numbers)
+    return survivors
 
 
 def _number(name: str, value: Any, least: int, most: int | None) -> int:

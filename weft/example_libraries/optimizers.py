@@ -311,8 +311,8 @@ def polynomial_decay(
     """From `step_size` to `final_step_size` in `decay_steps` steps as `(1 - i / decay_steps)^power`, then constant."""
 
     def schedule(i: Any) -> Any:
-        left = (1 - wnp.minimum(i, decay_steps) / decay_steps) ** power
-        return final_step_size + left * (step_size - final_step_size)
+        fraction = (1 - wnp.minimum(i, decay_steps) / decay_steps) ** power
+        return final_step_size + fraction * (step_size - final_step_size)
 
     return schedule
 

@@ -202,14 +202,14 @@ def _make_pooling_layer(
 ) -> Layer:
     """A pooling layer: windows combined from `start`, and divided by their sizes for a mean."""
     layout = spec or "N" + "X" * len(window_shape) + "C"
-    given = [d for d, c in enumerate(layout) if c not in "NC"]
+    spatial_dims = [d for d, c in enumerate(layout) if c not in "NC"]
     windows, steps = [1] * len(layout), [1] * len(layout)
-    for position, d in enumerate(given):
+    for position, d in enumerate(spatial_dims):
         windows[d] = window_shape[position]
         steps[d] = strides[position] if strides else 1
     pads: Any = padding if isinstance(padding, str) else [(0, 0)] * len(layout)
     if not isinstance(padding, str):
-        for position, d in enumerate(given):
+        for position, d in enumerate(spatial_dims):
             pads[d] = tuple(padding[position])
 
     def init_fun(rng: Any, input_shape: Sequence[int]) -> Any:

@@ -106,9 +106,9 @@ def buffer_callback(
             for each in tree.tree_leaves(result_shape_dtypes)
         ]
         flat = list(map(np.asarray, flat))
-        for given, made in aliases.items():
-            outs[made][...] = flat[given]
-            flat[given] = outs[made]
+        for operand, result in aliases.items():
+            outs[result][...] = flat[operand]
+            flat[operand] = outs[result]
         given_args, given_kwargs = tree.tree_unflatten(structure, [Buffer(x, False) for x in flat])
         out_structure = tree.tree_structure(result_shape_dtypes)
         callback(
@@ -136,18 +136,18 @@ def buffer_callback(
 
 def _check_aliases(aliases: dict[int, int], args: Sequence, results: Sequence) -> None:
     """Raise ValueError unless each aliased argument and result exist and have the same type."""
-    for given, made in aliases.items():
-        for what, number, values in (("input", given, args), ("output", made, results)):
+    for operand, out in aliases.items():
+        for what, number, values in (("input", operand, args), ("output", out, results)):
             if not 0 <= number < len(values):
                 raise ValueError(
-                    f"buffer_callback: input_output_aliases contains the mapping '{given}:{made}' with {what} index {number} "
+                    f"buffer_callback: input_output_aliases contains the mapping '{operand}:{out}' with {what} index {number} "
                     f"outside the range [0, {len(values)}). Arguments and results are numbered from 0, in the order of their "
                     "leaves."
                 )
-        aval, result = typeof(args[given]), results[made]
+        aval, result = typeof(args[operand]), results[out]
         if (aval.shape, aval.dtype) != (tuple(result.shape), result.dtype):
             raise ValueError(
-                f"buffer_callback: input_output_aliases contains the mapping '{given}:{made}' referring to an input of type "
+                f"buffer_callback: input_output_aliases contains the mapping '{operand}:{out}' referring to an input of type "
                 f"{aval.str_short()} and an output of type {np.dtype(result.dtype).name}{list(result.shape)}. A buffer has "
                 "one type: cast or reshape the argument first."
             )

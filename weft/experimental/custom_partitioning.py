@@ -196,9 +196,9 @@ class custom_partitioning:
         out_tree: list = []
 
         def run(*xs: Any) -> list:
-            rest = iter(tree.tree_unflatten(in_tree, xs))
+            dynamic = iter(tree.tree_unflatten(in_tree, xs))
             outs, structure = tree.tree_flatten(
-                self.fun(*[static[i] if i in static else next(rest) for i in range(len(args))])
+                self.fun(*[static[i] if i in static else next(dynamic) for i in range(len(args))])
             )
             out_tree[:] = [structure]
             return outs
@@ -238,13 +238,11 @@ class _ComputedShardingRule:
         self.function, self.sizes, self.options = function, sizes, options
 
     def rule(self, static: list, jaxpr: Jaxpr) -> EinsumRule:
-        given = self.function(
+        rule = self.function(
             *static, get_abstract_mesh(), list(jaxpr.in_avals), list(jaxpr.out_avals)
         )
         return (
-            parse_rule(given, self.sizes, *self.options)
-            if isinstance(given, str)
-            else given._einsum()
+            parse_rule(rule, self.sizes, *self.options) if isinstance(rule, str) else rule._einsum()
         )
 
 

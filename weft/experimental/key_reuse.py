@@ -171,19 +171,19 @@ def _shown(signature: KeySignature, jaxpr: Jaxpr) -> KeyReuseSignature:
     sinks = [
         Sink(i, mask) for i, mask in enumerate(signature.uses) if mask is not None and mask.any()
     ]
-    made: list[Source | Forward] = []
+    sources: list[Source | Forward] = []
     sizes = [int(np.prod(v.aval.shape)) if is_key(v.aval) else -1 for v in jaxpr.invars]
     for o, held in enumerate(signature.results):
         if held is None:
             continue
         source_inputs = {source[0] for source, _ in held if source is not None}
         if not source_inputs and not any(used for _, used in held):
-            made.append(Source(o))
+            sources.append(Source(o))
         elif len(source_inputs) == 1 and [source for source, _ in held] == [
             (min(source_inputs), k) for k in range(sizes[min(source_inputs)])
         ]:
-            made.append(Forward(min(source_inputs), o))
-    return KeyReuseSignature(*sinks, *made)
+            sources.append(Forward(min(source_inputs), o))
+    return KeyReuseSignature(*sinks, *sources)
 
 
 # ---- assertions

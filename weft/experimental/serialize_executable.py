@@ -51,7 +51,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
     >>> deserialize_and_load(*kept)(wnp.arange(3.0)).tolist()
     [0.0, 2.0, 4.0]
     """
-    lowered, made = compiled._lowered, compiled._executable
+    lowered, executable = compiled._lowered, compiled._executable
     traced, program = lowered._traced, lowered._traced._program
     api = f"serialize: jit({program.name})"
     if traced._refs:
@@ -60,7 +60,7 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
             "  It belongs to this process. Pass the reference, or its value, as an argument."
         )
     _check_one_process(api)
-    request = made.request
+    request = executable.request
     parts = {
         "jaxpr": request.jaxpr,
         "in_specs": [(s.aval, s.sharding, s.committed) for s in request.in_specs],
@@ -69,12 +69,15 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
         "name": request.name,
         "assignment": tuple(request.assignment),
         "in_context": request.in_context,
-        "executable": programs.serialize_executable(made),
-        "consumed": made.donated,
+        "executable": programs.serialize_executable(executable),
+        "consumed": executable.donated,
         "consts": [np.asarray(x) for x in compiled._consts],
-        "arg_names": tuple(made.arg_names),
+        "arg_names": tuple(executable.arg_names),
         "orders": tuple(
-            [tuple([s.order for s in specs]) for specs in (made.in_specs, made.out_specs)]
+            [
+                tuple([s.order for s in specs])
+                for specs in (executable.in_specs, executable.out_specs)
+            ]
         ),
         "traced": (
             program.name,

@@ -323,7 +323,7 @@ class Exported(metaclass=Sealed):
         except InconsistentSizesError as error:
             raise ValueError(
                 f"Input shapes do not match the polymorphic shapes specification. {error.reason} {self._specified(paths)} "
-                f"Obtained dimension variables: {''.join(f'{found}, ' for found in error.found_by)}. Please see "
+                f"Obtained dimension variables: {''.join(f'{match}, ' for match in error.found_by)}. Please see "
                 f"{_DOCS}#shape-assertion-errors for more details."
             ) from None
         return sizes
@@ -443,8 +443,8 @@ def _differentiable(
     def backward(leaves: tuple, cts: tuple) -> tuple:
         float_cts = [cts[i] for i in _inexact(exported.out_avals)]
         float_results = iter(exported.vjp().call(*leaves, *float_cts))
-        wanted = set(_inexact(exported.in_avals))
-        return tuple(next(float_results) if i in wanted else None for i in range(len(leaves)))
+        inexact = set(_inexact(exported.in_avals))
+        return tuple(next(float_results) if i in inexact else None for i in range(len(leaves)))
 
     run.defvjp(forward, backward)
     return run
@@ -564,8 +564,8 @@ def _export(
     out_tree: list = []
 
     def flat(*values: Any) -> list:
-        given, named = rebuild(list(values))
-        outs, structure = tree.tree_flatten(fun_jit(*given, **named))
+        call_args, named = rebuild(list(values))
+        outs, structure = tree.tree_flatten(fun_jit(*call_args, **named))
         out_tree[:] = [structure]
         return outs
 
@@ -694,7 +694,7 @@ def deserialize(blob: bytes | bytearray) -> Exported:
 
 
 def _made(parts: Mapping[str, Any]) -> Exported:
-    kept = parts["vjp"]
+    vjp = parts["vjp"]
     return Exported.make(
         parts["fun_name"],
         parts["jaxpr"],
@@ -702,7 +702,7 @@ def _made(parts: Mapping[str, Any]) -> Exported:
         bytes_format.tree_from_plain(parts["out_tree"]),
         parts["platforms"],
         [DisabledSafetyCheck(name) for name in parts["disabled"]],
-        None if kept is None else lambda _: _made(kept),
+        None if vjp is None else lambda _: _made(vjp),
         parts["nr_devices"],
         parts["in_shardings"],
         parts["out_shardings"],

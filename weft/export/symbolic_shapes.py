@@ -41,9 +41,9 @@ def symbolic_shape(
         raise ValueError(
             f"symbolic_shape: shape_spec is a string such as 'b, 3', got {shape_spec!r}."
         )
-    words, wanted = _dim_words(shape_spec, like)
+    words, like_dims = _dim_words(shape_spec, like)
     sizes: list[Any] = []
-    for i in range(wanted):
+    for i in range(like_dims):
         known = None if like is None else like[i]
         if i >= len(words) or words[i] == "_":
             if known is None:
@@ -133,7 +133,7 @@ def symbolic_args_specs(
     )
     specs = tree.broadcast_prefix(shapes_specs, args, is_leaf=lambda x: x is None)
     avals = [x if hasattr(x, "shape") and hasattr(x, "dtype") else typeof(x) for x in leaves]
-    made = [
+    structs = [
         ShapeDtypeStruct(
             symbolic_shape(spec, like=aval.shape, scope=scope),
             aval.dtype,
@@ -141,4 +141,4 @@ def symbolic_args_specs(
         )
         for spec, aval, x in zip(specs, avals, leaves)
     ]
-    return tree.tree_unflatten(structure, made)
+    return tree.tree_unflatten(structure, structs)

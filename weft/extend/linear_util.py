@@ -285,12 +285,12 @@ def cache(call: Callable, *, explain: Callable | None = None) -> Callable:
     def cached(fun: WrappedFun, *args: Hashable) -> Any:
         mine = known.setdefault(fun.f, {})
         key = (fun.transforms, fun.params, fun.in_type, args)
-        found = mine.get(key)
-        if found is None:
+        entry = mine.get(key)
+        if entry is None:
             result = call(fun, *args)
             mine[key] = result, fun.stores
             return result
-        result, stores = found
+        result, stores = entry
         fun.populate_stores(stores)
         return result
 

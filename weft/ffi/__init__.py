@@ -205,7 +205,7 @@ def ffi_call(
     _check_layouts("output", output_layouts)
     impls, promised = _key_generators(promised)
     types = tree.tree_unflatten(structure, promised)
-    aliases = {out: given for given, out in (input_output_aliases or {}).items()}
+    aliases = {out: operand for operand, out in (input_output_aliases or {}).items()}
 
     def call(*args: Any, **attributes: Any) -> Any:
         args = tuple([random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in args])

@@ -124,10 +124,10 @@ class _Frames:
         return ctypes.addressof(thing)
 
     def new(self, kind: Any, **fields: Any) -> Any:
-        made = kind(**fields)
-        if hasattr(made, "struct_size"):
-            made.struct_size = _size(kind)
-        return made
+        frame = kind(**fields)
+        if hasattr(frame, "struct_size"):
+            frame.struct_size = _size(kind)
+        return frame
 
     def table(self, ctype: Any, values: Sequence[Any]) -> int | None:
         return self.keep((ctype * len(values))(*values)) if values else None

@@ -190,12 +190,12 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
                 f"initializers.orthogonal: shape {shape} is not a matrix; it needs at least two dims."
             )
         rows = shape[column_axis]
-        rest = list(shape)
-        del rest[column_axis]
-        columns = math.prod(rest)
+        other_dims = list(shape)
+        del other_dims[column_axis]
+        columns = math.prod(other_dims)
         q, r = wnp.linalg.qr(random.normal(key, (max(rows, columns), min(rows, columns)), dtype))
         q = q * wnp.sign(wnp.diagonal(r))[None, :]
-        matrix = (q.T if rows < columns else q).reshape(rows, *rest)
+        matrix = (q.T if rows < columns else q).reshape(rows, *other_dims)
         return wnp.moveaxis(matrix, 0, column_axis) * wnp.array(scale, dtype)
 
     return init

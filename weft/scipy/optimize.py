@@ -107,7 +107,7 @@ def _line_search(
 
     def body(state):
         """Before an interval is bracketed, `low` is the previous point; then it is the better end of the interval, `far` the other."""
-        count, _, found, low, far, inside, step = state
+        count, _, best, low, far, inside, step = state
         point = evaluate(step)
         done = meets(point)
         # bracketing phase
@@ -131,13 +131,13 @@ def _line_search(
             wnp.abs(far.step - low.step) <= wnp.abs(low.step) * np.finfo(low.step.dtype).eps
         )
         step = wnp.where(inside, _between(low, far, dropped, was_inside), 2 * step)
-        return count + 1, done | narrow, _choose(done, point, found), low, far, inside, step
+        return count + 1, done | narrow, _choose(done, point, best), low, far, inside, step
 
     zero = np.int32(0)
     state = (zero, wnp.array(False), start, start, start, wnp.array(False), first)
-    count, done, found, low, *_ = lax.while_loop(going, body, state)
-    good = done & (found.step != 0)
-    return _choose(good, found, low), good, count
+    count, done, best, low, *_ = lax.while_loop(going, body, state)
+    good = done & (best.step != 0)
+    return _choose(good, best, low), good, count
 
 
 def _vector_function(fun: Callable, args: tuple) -> Callable:

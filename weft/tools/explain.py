@@ -52,10 +52,10 @@ class Explanation:
     @property
     def counts(self) -> dict[str, int]:
         """The number of runs of collectives, by kind."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for r in self.collectives:
-            found[r.kind] = found.get(r.kind, 0) + r.count
-        return found
+            counts[r.kind] = counts.get(r.kind, 0) + r.count
+        return counts
 
     @property
     def bytes(self) -> int:
@@ -106,15 +106,16 @@ class Explanation:
         >>> weft.explain(lambda x: x + 1, np.ones(3)).assert_no("all_gather").assert_no().counts
         {}
         """
-        wanted = tuple(map(_kind, kinds))
+        excluded = tuple(map(_kind, kinds))
         among = {axes} if isinstance(axes, str) else None if axes is None else set(axes)
         matches = [
             r
             for r in self.collectives
-            if (not wanted or r.kind in wanted) and (among is None or not among.isdisjoint(r.axes))
+            if (not excluded or r.kind in excluded)
+            and (among is None or not among.isdisjoint(r.axes))
         ]
         where = "" if among is None else f" over {', '.join(sorted(among))}"
-        self._demand(f"no {' or '.join(wanted) or 'collective'}{where}", matches, bool(matches))
+        self._demand(f"no {' or '.join(excluded) or 'collective'}{where}", matches, bool(matches))
         return self
 
     def assert_count(self, total: int | None = None, /, **kinds: int) -> Explanation:
@@ -135,10 +136,10 @@ class Explanation:
 
     def assert_bytes(self, *kinds: str, max: int) -> Explanation:
         """Raise AssertionError if a device sends more than `max` bytes in a call, in collectives of `kinds` or in all."""
-        wanted = tuple(map(_kind, kinds))
-        matches = [r for r in self.collectives if not wanted or r.kind in wanted]
+        counted = tuple(map(_kind, kinds))
+        matches = [r for r in self.collectives if not counted or r.kind in counted]
         self._demand(
-            f"at most {max:,} B in {' and '.join(wanted) or 'all collectives'}",
+            f"at most {max:,} B in {' and '.join(counted) or 'all collectives'}",
             matches,
             sum(r.bytes for r in matches) > max,
         )

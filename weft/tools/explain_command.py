@@ -24,13 +24,13 @@ def explain_program(
     """Run `program` as `run_program` does and print the explanations of its compiled functions;
     return its exit status."""
 
-    found: list[Any] = []
-    hooks.after_compilation.append(found.append)
+    explanations: list[Any] = []
+    hooks.after_compilation.append(explanations.append)
     try:
         return run_program(program, arguments, as_module=as_module, devices=devices)
     finally:
-        hooks.after_compilation.remove(found.append)
-        print_explanations(found, html)
+        hooks.after_compilation.remove(explanations.append)
+        print_explanations(explanations, html)
 
 
 def print_explanations(executables: Sequence[Any], html: str | None) -> None:

@@ -71,13 +71,13 @@ def _program(explanation: Any) -> str:
 
 def _sends(records: Sequence[Any]) -> dict[int, list[str]]:
     """Return the collectives that each equation needs, by the identity of the equation."""
-    found: dict[int, list[str]] = {}
+    sends: dict[int, list[str]] = {}
     for r in records:
         for part in r.parts or (r,):
             axes = ", ".join(map(str, join_axis_parts(part.axes)))
             text = f"{part.kind} over {axes}, {part.bytes_per_device * part.count:,} B"
-            found.setdefault(id(part.eqn), []).append(text)
-    return found
+            sends.setdefault(id(part.eqn), []).append(text)
+    return sends
 
 
 def _equation(placed: Any, draw: Drawings, sends: Sequence[str]) -> str:

@@ -52,7 +52,7 @@ class Collective:
     def facts(self) -> list[tuple[str, str]]:
         """Return the details, as (label, text)."""
         moved = f"{self.before} -> {self.after}" if self.before else ""
-        found = [
+        facts = [
             ("moves", _some(self.operands)),
             ("layout", f"{self.argument}: {moved}" if self.argument else moved),
             ("for", self.equation),
@@ -60,7 +60,7 @@ class Collective:
             ("because", self.reason),
             ("instead", self.suggestion),
         ]
-        return [(what, text) for what, text in found if text]
+        return [(what, text) for what, text in facts if text]
 
 
 @record
@@ -189,20 +189,20 @@ def spell_equation(eqn: Any) -> str:
 
 def _some(texts: Sequence[str]) -> str:
     """Return the first three texts, and the number of the others."""
-    left = len(texts) - 3
-    return ", ".join(texts[:3]) + (f" and {left} more" if left > 0 else "")
+    num_hidden = len(texts) - 3
+    return ", ".join(texts[:3]) + (f" and {num_hidden} more" if num_hidden > 0 else "")
 
 
 def merge_equal(records: Sequence[Collective]) -> list[Collective]:
     """Return the collectives with equal consecutive ones merged into one of higher count."""
-    found: list[Collective] = []
+    merged: list[Collective] = []
     for r in records:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is not None and replace(last, bytes=0, count=0) == replace(r, bytes=0, count=0):
-            found[-1] = replace(last, bytes=last.bytes + r.bytes, count=last.count + r.count)
+            merged[-1] = replace(last, bytes=last.bytes + r.bytes, count=last.count + r.count)
         else:
-            found.append(r)
-    return found
+            merged.append(r)
+    return merged
 
 
 def as_text(records: Sequence[Collective]) -> str:

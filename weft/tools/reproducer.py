@@ -68,11 +68,13 @@ def reproduce(text: str, arguments: Sequence[np.ndarray]) -> None:
     error, if any."""
     program = parse_jaxpr(text)
     with Override(enable_x64=True):
-        given = [
+        typed_arguments = [
             x.view(v.aval.dtype).reshape(v.aval.shape)
             for x, v in zip(arguments, program.invars, strict=True)
         ]
-        error = mismatch_of(program, given, "stages") or mismatch_of(program, given)
+        error = mismatch_of(program, typed_arguments, "stages") or mismatch_of(
+            program, typed_arguments
+        )
     if error is not None:
         raise error
     print("The compiled program gives the results of its operations.")

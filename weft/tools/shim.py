@@ -90,12 +90,12 @@ def uninstall(site: Path | None = None) -> list[str]:
     site = _site() if site is None else site
     removed = []
     for name in _PACKAGES:
-        found = _distribution(name, site)
-        if found is None or not _is_ours(found):
+        installed = _distribution(name, site)
+        if installed is None or not _is_ours(installed):
             continue
-        removed.append(f"{name} {found.version}")
+        removed.append(f"{name} {installed.version}")
         try:
-            _remove(name, found, site)
+            _remove(name, installed, site)
         except OSError as error:
             raise ShimError(f"cannot remove {error.filename or site}: {error.strerror}") from None
     return (
@@ -144,10 +144,10 @@ def _refuse_another(name: str, site: Path) -> None:
         f"  Nothing was changed. Uninstall it (pip uninstall jax jaxlib), or use an environment without it;\n"
         f"  `weft run` works without uninstalling it. (This environment is {sys.prefix}.)"
     )
-    found = _distribution(name, site)
-    if found is not None and not _is_ours(found):
+    installed = _distribution(name, site)
+    if installed is not None and not _is_ours(installed):
         raise ShimError(
-            f"{name} {found.version} is installed here, and it is not weft's ({found.locate_file(name)}).\n{way_out}"
+            f"{name} {installed.version} is installed here, and it is not weft's ({installed.locate_file(name)}).\n{way_out}"
         )
     spec = PathFinder.find_spec(name, [str(site), *_path()])
     if spec is not None and spec.origin is not None and not is_shim(spec.origin):

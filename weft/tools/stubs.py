@@ -62,13 +62,13 @@ def _of_weft() -> dict[str, tuple[str, str]]:
 
 def _of_numpy() -> dict[str, tuple[str, str]]:
     here = vars(wnp)
-    found = {
+    sources = {
         name: (f"weft._engine.numpy.{module}", name)
         for name, (module, _) in here["_LAZY_NAMES"].items()
     }
-    found |= {name: (f"weft.numpy.{name}", "") for name in here["_SUBMODULES"]}
-    return found | {
-        name: _origin(name, getattr(wnp, name)) for name in wnp.__all__ if name not in found
+    sources |= {name: (f"weft.numpy.{name}", "") for name in here["_SUBMODULES"]}
+    return sources | {
+        name: _origin(name, getattr(wnp, name)) for name in wnp.__all__ if name not in sources
     }
 
 

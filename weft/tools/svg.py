@@ -131,7 +131,7 @@ class Drawings:
 
     def _holders(self, place: Placement) -> dict[tuple[int, ...], list[int]]:
         """Return the devices that hold each tile."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        devices_by_block: dict[tuple[int, ...], list[int]] = {}
         for device, position in zip(self.ids, product(*map(range, self.sizes.values()))):
             at = dict(zip(self.sizes, position))
             tile: list[int] = []
@@ -140,8 +140,8 @@ class Drawings:
                 for a in axes:
                     number = number * self.sizes[a] + at[a]
                 tile.append(number)
-            found.setdefault(tuple(tile), []).append(device)
-        return found
+            devices_by_block.setdefault(tuple(tile), []).append(device)
+        return devices_by_block
 
 
 # --- pictures that stand alone

@@ -148,11 +148,11 @@ class ProgramCallOp(CallLike):
     def partial_eval(self, trace, args, params):
         unknown = [trace.is_unknown(x) for x in args]
         partial = self.divide(params["jaxpr"], unknown, params)
-        kept = self.rest(partial, unknown, params)
+        unknown_params = self.rest(partial, unknown, params)
 
         def bind_known(program, operands):
             nothing = not program.eqns and not program.constvars  # only returns inputs
-            if nothing or (kept is not None and not isinstance(trace.parent, EvalTrace)):
+            if nothing or (unknown_params is not None and not isinstance(trace.parent, EvalTrace)):
                 return evaluate(program, *operands)
             if self.only_derivatives or params.get("in_shardings") is None:
                 return self.call_part(program, operands, params)
@@ -160,13 +160,16 @@ class ProgramCallOp(CallLike):
             return self.call(program, operands, params, shardings)
 
         def bind_unknown(program, operands):
-            primitive, made = self, call_params(program, params)
+            primitive, call_parameters = self, call_params(program, params)
             if not all(unknown):
-                if kept is not None:
-                    made = call_params(program, kept)
+                if unknown_params is not None:
+                    call_parameters = call_params(program, unknown_params)
                 elif self.only_derivatives:
-                    primitive, made = jit_p, plain_params(program, params.get("name", ""))
-            return StageTrace.process(trace, primitive, operands, made)
+                    primitive, call_parameters = (
+                        jit_p,
+                        plain_params(program, params.get("name", "")),
+                    )
+            return StageTrace.process(trace, primitive, operands, call_parameters)
 
         known_args = [x for x, u in zip(args, unknown) if not u]
         unknown_args = _pick(args, unknown)
@@ -176,7 +179,7 @@ class ProgramCallOp(CallLike):
         """Split a call equation inside a program into (known equations, unknown equation, unknown
         variables)."""
         partial = self.divide(eqn.params["jaxpr"], mask, eqn.params)
-        kept = self.rest(partial, mask, eqn.params)
+        unknown_params = self.rest(partial, mask, eqn.params)
         known_ins = [a for a, u in zip(eqn.invars, mask) if not u]
         n_known = len(partial.out_unknown) - sum(partial.out_unknown)
         computed = [Var(a.aval) for a in partial.known.outvars[n_known:]]
@@ -188,12 +191,12 @@ class ProgramCallOp(CallLike):
         known = unknown = None
         if known_outs or computed or partial.known.effects:
             known = called(eqn, partial.known, known_ins, [*known_outs, *computed])
-            if kept is not None:
+            if unknown_params is not None:
                 known = _inline_forwarding_call(known)
         if unknown_outs or partial.unknown.effects:
             operands = [*residuals, *_pick(eqn.invars, mask)]
-            if kept is not None and not all(mask):
-                eqn, called = eqn.replace(params=kept), _call_eqn
+            if unknown_params is not None and not all(mask):
+                eqn, called = eqn.replace(params=unknown_params), _call_eqn
             unknown = called(eqn, partial.unknown, operands, unknown_outs)
         return known, unknown, unknown_outs
 

@@ -447,14 +447,14 @@ def _after_check(sites: Sites, eqn: Eqn, state: list, operands: list) -> list:
     own, slots = eqn.params["sites"], eqn.params["slots"]
     code, *values = operands
     code, values = _first_of_batch(code, values, typeof(code).ndim)
-    wanted = np.array(
+    error_codes = np.array(
         [0, *[first + i if site.category in sites.errors else 0 for i, site in enumerate(own)]],
         np.int32,
     )
     if len(own) == 1:
-        code = select_n(ne(code, np.int32(0)), np.int32(0), wanted[1])
+        code = select_n(ne(code, np.int32(0)), np.int32(0), error_codes[1])
     else:
-        code = reshape(dynamic_slice(wanted, (code,), (1,)), ())
+        code = reshape(dynamic_slice(error_codes, (code,), (1,)), ())
     failed = ne(code, np.int32(0))
     before, start = state, 0
     for slot in slots:

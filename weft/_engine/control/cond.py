@@ -125,9 +125,9 @@ def _jvp(primals, tangents, *, branches):
     both, out_nonzero = _memo(branches, ("cond jvp", nonzero), make)
     results = cond_p.bind(*primals, *pick(tangents[1:], nonzero), branches=both)
     n = len(out_nonzero)
-    given = iter(results[n:])
+    tangents_out = iter(results[n:])
     return results[:n], [
-        next(given) if nz else Zero(a.to_tangent_aval())
+        next(tangents_out) if nz else Zero(a.to_tangent_aval())
         for a, nz in zip(branches[0].out_avals, out_nonzero)
     ]
 
@@ -157,7 +157,7 @@ def _batch_select(axis, index, operands, batched, branches):
     for number, branch in enumerate(branches):
         chosen = eq(index, np.int32(number))
         used = {v for eqn in branch.eqns for v in eqn.invars}
-        given = [
+        masked = [
             _mask_cotangent(chosen, x) if b and v in used else x
             for x, b, v in zip(operands, batched, branch.invars)
         ]
@@ -166,11 +166,11 @@ def _batch_select(axis, index, operands, batched, branches):
                 evaluate(
                     batch_jaxpr(add_guard_input(branch), axis, (True, *batched), True)[0],
                     chosen,
-                    *given,
+                    *masked,
                 )
             )
         else:
-            cases.append(evaluate(batch_jaxpr(branch, axis, batched, True)[0], *given))
+            cases.append(evaluate(batch_jaxpr(branch, axis, batched, True)[0], *masked))
     which = index if len(branches) != 2 else _is_nonzero(index)
     outs, dims = [], []
     for same, operand in zip(zip(*cases), _forwarded_operands(branches)):
@@ -198,11 +198,11 @@ def _forwarded_operands(branches) -> list[int | None]:
     """Return, for each result, the number of the operand that every branch returns unchanged, or
     None."""
     operands = [{v: i for i, v in enumerate(b.invars)} for b in branches]
-    found = []
+    forwarded = []
     for outs in zip(*[b.outvars for b in branches]):
         sources = {known.get(v) if isinstance(v, Var) else None for known, v in zip(operands, outs)}
-        found.append(sources.pop() if len(sources) == 1 else None)
-    return found
+        forwarded.append(sources.pop() if len(sources) == 1 else None)
+    return forwarded
 
 
 def _is_nonzero(x):
@@ -230,19 +230,19 @@ def _split(args, unknown, params, known, staged, saveable=None):
     )
     known_ops = [x for x, u in zip(args[1:], unknown[1:]) if not u]
     n_known = sum(not u for u in plan.out_unknown)
-    made = []
+    known_outs = []
     if n_known or plan.n_slots or any(b.effects for b in plan.known):
-        made = known(cond_p, [args[0], *known_ops], {"branches": plan.known})
+        known_outs = known(cond_p, [args[0], *known_ops], {"branches": plan.known})
     late = []
     if any(plan.out_unknown) or any(b.effects for b in plan.unknown):
         operands = [
             args[0],
-            *made[n_known:],
+            *known_outs[n_known:],
             *(known_ops[i] for i in plan.shared),
             *pick(args[1:], unknown[1:]),
         ]
         late = staged(cond_p, operands, {"branches": plan.unknown})
-    early, late = iter(made), iter(late)
+    early, late = iter(known_outs), iter(late)
     return [next(late) if u else next(early) for u in plan.out_unknown], list(plan.out_unknown)
 
 
@@ -281,7 +281,7 @@ def _split_branches(
 
 def _find_slots(avals: Sequence[ShapedArray], slots: list[ShapedArray]) -> list[int]:
     """Return a slot for each value of one branch, and append new slots to `slots`."""
-    free, found = list(range(len(slots))), []
+    free, positions = list(range(len(slots))), []
     for aval in avals:
         slot = next((s for s in free if not describe_type_mismatch(slots[s], aval)), None)
         if slot is None:
@@ -289,8 +289,8 @@ def _find_slots(avals: Sequence[ShapedArray], slots: list[ShapedArray]) -> list[
             slots.append(aval)
         else:
             free.remove(slot)
-        found.append(slot)
-    return found
+        positions.append(slot)
+    return positions
 
 
 def _fill_slots(
@@ -329,15 +329,15 @@ def _transpose(cts, index, *args, branches):
 
     def make():
         parts = [transpose_with_refs(b, linear, ct_nonzero) for b in branches]
-        wanted = _any([flags for _, flags, _ in parts])
+        is_nonzero = _any([flags for _, flags, _ in parts])
         avals = [v.aval.to_tangent_aval() for v in pick(branches[0].invars, linear)]
         refs = list({id(r): r for *_, refs in parts for r in refs}.values())
         return (
             tuple(
-                _add_zero_results(part, flags, wanted, avals, mine, refs)
+                _add_zero_results(part, flags, is_nonzero, avals, mine, refs)
                 for part, flags, mine in parts
             ),
-            wanted,
+            is_nonzero,
             refs,
         )
 
@@ -377,8 +377,8 @@ def _add_zero_results(
         outs = evaluate(jaxpr, *[states[id(r)] for r in mine], *xs[len(refs) :])
         n = len(outs) - len(mine)
         states.update(zip(map(id, mine), outs[n:]))
-        given = iter(outs[:n])
-        values = [next(given) if h else None for h in have]
+        outs_iter = iter(outs[:n])
+        values = [next(outs_iter) if h else None for h in have]
         return [
             *[zeros(a) if v is None else v for v, w, a in zip(values, wanted, avals) if w],
             *states.values(),

@@ -208,8 +208,8 @@ def _rule_of_jvp(rule: Callable) -> Callable:
 
         def run(*xs):
             def ruled(*primals):
-                outs, found = rule(size, common, primals)
-                batched[:] = found
+                outs, out_flags = rule(size, common, primals)
+                batched[:] = out_flags
                 return outs
 
             outs, out_tangents = jvp_flat(ruled, xs[:n], xs[n:])

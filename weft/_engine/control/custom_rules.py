@@ -113,11 +113,11 @@ def _jvp_apart(params: dict) -> list[Subfunction]:
 
 
 def _apply_jvp(trace: Any, subfuns: Sequence, args: list, name: str) -> list:
-    fun, given = subfuns
-    rule = getattr(given, "rule", None)
+    fun, jvp = subfuns
+    rule = getattr(jvp, "rule", None)
 
     def run(primals, tangents):
-        results = given.call_wrapped(*primals, *map(instantiate, tangents))
+        results = jvp.call_wrapped(*primals, *map(instantiate, tangents))
         return results[: len(results) // 2], results[len(results) // 2 :]
 
     ruled = FunctionWithJvp(fun.call_wrapped, run if rule is None else rule, name)
@@ -629,10 +629,12 @@ class _AppliedVjp:
     def backward(self, residuals: Sequence, cts: Sequence) -> Sequence:
         """Return the cotangents of the flat arguments that are no references."""
         name, split = self.name, self.split
-        if kept := self.res_refs:
-            rest = iter(residuals)
+        if res_refs := self.res_refs:
+            residuals_iter = iter(residuals)
             count = self.res_tree.num_leaves
-            residuals = [kept[i] if i in kept else next(rest) for i in range(count)]
+            residuals = [
+                res_refs[i] if i in res_refs else next(residuals_iter) for i in range(count)
+            ]
         res = tree.tree_unflatten(self.res_tree, residuals)
         cts = to_user_tangents(cts, self.symbolic_zeros)
         with use_stack_lines():
@@ -646,9 +648,9 @@ class _AppliedVjp:
                 f"Custom VJP bwd rule {function_name(self.bwd)} of {name} must produce a tuple with one cotangent per "
                 f"differentiable argument ({len(split.positions)}), got {result!r}."
             )
-        refs, given = split.refs, iter(self.avals)
+        refs, own_avals = split.refs, iter(self.avals)
         avals = [
-            refs[i].type.inner_aval if i in refs else next(given)
+            refs[i].type.inner_aval if i in refs else next(own_avals)
             for i in range(split.tree.num_leaves)
         ]
         flat = flatten_cts(name, tuple(result), split.tree, avals)

@@ -304,7 +304,7 @@ def batch_jvp(jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[
 
     def rule(primals, tangents):
         n = len(primals)
-        given, fill = leave_zeros(tangents, flags)
+        nonzero_tangents, fill = leave_zeros(tangents, flags)
         nonzero: list[bool] = []
 
         def both(*xs):
@@ -312,12 +312,13 @@ def batch_jvp(jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[
             nonzero[:] = [type(t) is not Zero for t in out_tangents]
             return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
 
-        found = map_over_axis(
+        results = map_over_axis(
             both, axis, [*flags, *(f for f, t in zip(flags, tangents) if type(t) is not Zero)], once
-        )(*primals, *given)
-        outs, rest = found[: len(nonzero)], iter(found[len(nonzero) :])
+        )(*primals, *nonzero_tangents)
+        outs, tangents_out = results[: len(nonzero)], iter(results[len(nonzero) :])
         return outs, [
-            next(rest) if nz else Zero(typeof(o).to_tangent_aval()) for o, nz in zip(outs, nonzero)
+            next(tangents_out) if nz else Zero(typeof(o).to_tangent_aval())
+            for o, nz in zip(outs, nonzero)
         ]
 
     rule.__name__ = function_name(jvp)

@@ -29,18 +29,18 @@ def _retype(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
     env: dict[Var, Atom] = {v: v for v in jaxpr.constvars}
 
     def varying(var: Var) -> Var:
-        env[var] = made = Var(var.aval.update(vma=var.aval.vma | axes))
-        return made
+        env[var] = typed = Var(var.aval.update(vma=var.aval.vma | axes))
+        return typed
 
     invars, eqns = [varying(v) for v in jaxpr.invars], []
     for eqn in jaxpr.eqns:
         operands = [a if type(a) is Literal else env[a] for a in eqn.invars]
         if eqn.primitive is pvary_p and axes <= operands[0].aval.vma:
-            rest = tuple(a for a in eqn.params["axes"] if a not in axes)
-            if not rest:
+            uniform_axes = tuple(a for a in eqn.params["axes"] if a not in axes)
+            if not uniform_axes:
                 env[eqn.outvars[0]] = operands[0]
                 continue
-            eqn = eqn.replace(params={"axes": rest})
+            eqn = eqn.replace(params={"axes": uniform_axes})
         eqns.append(
             eqn.replace(
                 invars=operands,

@@ -500,11 +500,11 @@ class ValueRef(_Writable):
         shape = getattr(type(self.type.inner_aval), "shape", None) or vars(
             self.type.inner_aval
         ).get("shape", ())
-        given = index if isinstance(index, tuple) else (index,)
+        indices = index if isinstance(index, tuple) else (index,)
         ends = (
-            zip(given, shape)
-            if isinstance(shape, tuple) and len(given) == len(shape)
-            else [(i, None) for i in given]
+            zip(indices, shape)
+            if isinstance(shape, tuple) and len(indices) == len(shape)
+            else [(i, None) for i in indices]
         )
         if not all(
             i is Ellipsis

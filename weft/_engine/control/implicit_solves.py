@@ -116,9 +116,9 @@ def custom_root(
         _, program, nonzero = linearize_flat(flat_f, flat)
 
         def linear(t):
-            found = iter(evaluate(program, *tree.tree_leaves(t)))
+            results = iter(evaluate(program, *tree.tree_leaves(t)))
             out = [
-                next(found) if nz else instantiate(Zero(a.to_tangent_aval()))
+                next(results) if nz else instantiate(Zero(a.to_tangent_aval()))
                 for nz, a in zip(nonzero, guess.avals)
             ]
             return tree.tree_unflatten(guess.tree, out)
@@ -139,8 +139,8 @@ def custom_root(
         outs = apply_ruled(trace_state.trace, FunctionWithJvp(run, root_jvp, name), primals)
         root, aux = outs[: len(guess.flat)], outs[len(guess.flat) :]
         _, rhs = jvp_flat(lambda *cs: evaluate(f_program, *cs, *root), primals[:n], tangents[:n])
-        found = evaluate(tangent_solver, *primals[n : n + m], *root, *map(instantiate, rhs))
-        return outs, [*map(neg, found), *(Zero(typeof(x).to_tangent_aval()) for x in aux)]
+        root_tangents = evaluate(tangent_solver, *primals[n : n + m], *root, *map(instantiate, rhs))
+        return outs, [*map(neg, root_tangents), *(Zero(typeof(x).to_tangent_aval()) for x in aux)]
 
     root_jvp.__name__ = name
     ruled = FunctionWithJvp(run, root_jvp, name)
@@ -183,8 +183,8 @@ def custom_linear_solve(
 
         def vecmat(y):
             linear = [UndefPrimal(a) for a in matvec_program.in_avals]
-            found = backward_pass(matvec_program, linear, tree.tree_leaves(y))
-            return tree.tree_unflatten(rhs.tree, list(map(instantiate, found)))
+            cotangents = backward_pass(matvec_program, linear, tree.tree_leaves(y))
+            return tree.tree_unflatten(rhs.tree, list(map(instantiate, cotangents)))
 
         vecmat_program, _ = rhs.stage(vecmat, "vecmat")
         transpose_solver, _ = rhs.stage(
@@ -294,8 +294,8 @@ def _batch(
     while True:
         ins = (*flags[:num_consts], *batched)
         wider = [
-            any(found)
-            for found in zip(batched, *(batch_jaxpr(p, axis, ins)[1][:n] for p in programs))
+            any(out_flags)
+            for out_flags in zip(batched, *(batch_jaxpr(p, axis, ins)[1][:n] for p in programs))
         ]
         if wider == batched:
             break
@@ -306,8 +306,8 @@ def _batch(
             mapped.append(None)
             continue
         aux = batch_jaxpr(program, axis, ins)[1][n:]
-        found, now = batch_jaxpr(program, axis, ins, (*batched, *aux))
-        mapped.append(found)
+        out_flags, now = batch_jaxpr(program, axis, ins, (*batched, *aux))
+        mapped.append(out_flags)
         outs_batched = now if program is jaxpr else outs_batched
     right = [
         to_dim(x, 0 if f else None, axis, 0) if b else x

@@ -54,7 +54,7 @@ def linear_call(
         return outs
 
     def transpose(res, cts):
-        given, structure = flatten_linear(
+        flat_cts, structure = flatten_linear(
             fun_transpose(tree.tree_unflatten(res_tree, res), tree.tree_unflatten(out_tree[0], cts))
         )
         if structure != lin_tree:
@@ -62,7 +62,7 @@ def linear_call(
                 f"linear_call: the transpose of {name} must give the structure of the linear arguments, {lin_tree}, got "
                 f"{structure}."
             )
-        return given
+        return flat_cts
 
     transpose.__name__ = function_name(fun_transpose)
     jaxpr, consts = hoist_tracers(stage(flat_fun, [typeof(x) for x in (*residuals, *linear)], name))
@@ -104,10 +104,10 @@ def _transpose(cts: Sequence, *args, jaxpr, transpose, num_consts, num_res, name
             f"linear_call: {name} is not known to be linear in its residuals, or in what it closes over."
         )
     consts, residuals = list(fixed[:num_consts]), list(fixed[num_consts:])
-    given = [instantiate(ct) for ct in cts]
+    dense_cts = [instantiate(ct) for ct in cts]
     flat = lambda *xs: transpose(list(xs[:num_res]), list(xs[num_res:]))
     backward, more = hoist_tracers(
-        stage(flat, [typeof(x) for x in (*residuals, *given)], function_name(transpose))
+        stage(flat, [typeof(x) for x in (*residuals, *dense_cts)], function_name(transpose))
     )
 
     def again(res, xs):  # the transpose of the transpose
@@ -126,7 +126,7 @@ def _transpose(cts: Sequence, *args, jaxpr, transpose, num_consts, num_res, name
     outs = linear_call_p.bind(
         *more,
         *residuals,
-        *given,
+        *dense_cts,
         jaxpr=backward,
         transpose=again,
         num_consts=len(more),
@@ -144,8 +144,8 @@ def _batch(axis, args: Sequence, dims: Sequence, *, jaxpr, transpose, num_consts
 
     def mapped_transpose(res, cts):
         flat = lambda *xs: transpose(list(xs[:num_res]), list(xs[num_res:]))
-        found = map_over_axis(flat, axis, [*res_flags, *batched])(*res, *cts)
-        return [unbatch_ct(ct, f) for ct, f in zip(found, flags[num_consts + num_res :])]
+        in_cts = map_over_axis(flat, axis, [*res_flags, *batched])(*res, *cts)
+        return [unbatch_ct(ct, f) for ct, f in zip(in_cts, flags[num_consts + num_res :])]
 
     mapped_transpose.__name__ = function_name(transpose)
     outs = linear_call_p.bind(

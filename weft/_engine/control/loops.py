@@ -246,8 +246,8 @@ def _batch(f: Callable, batch: Any) -> Any:
     out_tree: list = []
 
     def flat(*xs):
-        outs, made = tree.tree_flatten(f(tree.tree_unflatten(structure, xs)))
-        out_tree[:] = [made]
+        outs, out_structure = tree.tree_flatten(f(tree.tree_unflatten(structure, xs)))
+        out_tree[:] = [out_structure]
         return outs
 
     outs, dims = batch_flat(flat, axis, leaves, [0] * len(leaves))

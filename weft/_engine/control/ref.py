@@ -267,9 +267,9 @@ class Ref(_Writable, metaclass=Sealed):
                 f"invalid shape: a value of type {aval.str_short()} cannot be stored in a part of {self.type} of shape "
                 f"{shape}."
             )
-        kept = [d for d in range(aval.ndim) if aval.shape[d] == shape[n + d]]
-        value = value.reshape([aval.shape[d] for d in kept])
-        return broadcast_in_dim(value, shape, tuple([n + d for d in kept]))
+        dims = [d for d in range(aval.ndim) if aval.shape[d] == shape[n + d]]
+        value = value.reshape([aval.shape[d] for d in dims])
+        return broadcast_in_dim(value, shape, tuple([n + d for d in dims]))
 
     def get(self) -> Any:
         """Return the whole value."""
@@ -415,24 +415,24 @@ def _flatten_view(view: TransformedRef) -> tuple[tuple, tuple]:
             return ("array",)
         return ("as it is", i)
 
-    rest = tuple(
+    transforms = tuple(
         (type(index), tuple(map(entry, index if type(index) is tuple else (index,))))
         for index in view.transforms
     )
-    return (view.ref, *arrays), rest
+    return (view.ref, *arrays), transforms
 
 
 def _unflatten_view(rest: tuple, children: Iterable) -> TransformedRef:
     ref, *arrays = children
-    given = iter(arrays)
-    made = {
+    arrays_iter = iter(arrays)
+    builders = {
         "slice": lambda *ends: slice(*ends),
-        "array": lambda: next(given),
+        "array": lambda: next(arrays_iter),
         "as it is": lambda i: i,
     }
-    parts = [(kind, [made[what](*facts) for what, *facts in entries]) for kind, entries in rest]
+    parts = [(kind, [builders[what](*facts) for what, *facts in entries]) for kind, entries in rest]
     return TransformedRef(
-        ref, tuple(tuple(found) if kind is tuple else found[0] for kind, found in parts)
+        ref, tuple(tuple(payload) if kind is tuple else payload[0] for kind, payload in parts)
     )
 
 
@@ -694,7 +694,9 @@ def lift_refs(
 
     def attempt(refs: list[Ref]) -> Any:
         values = [r._read() for r in refs]
-        given = tree.tree_unflatten(structure, [x._read() if type(x) is Ref else x for x in leaves])
+        arguments = tree.tree_unflatten(
+            structure, [x._read() if type(x) is Ref else x for x in leaves]
+        )
         is_traced = lambda f: (
             first is not None
             and f is first.fun
@@ -702,11 +704,11 @@ def lift_refs(
             and not positions
             and [*map(id, refs)] == [*map(id, first.refs)]
         )
-        made = [
+        lifted = [
             LiftedRefs(f, api, refs, positions, names, first if is_traced(f) else None, passed)
             for f in funs
         ]
-        result, closed, lent = run(made, values, given)
+        result, closed, lent = run(lifted, values, arguments)
         for r, value in zip([*refs, *passed], [*closed, *lent]):
             r._write(value)
         return result

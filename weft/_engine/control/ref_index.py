@@ -62,12 +62,12 @@ def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice 
     """
     if start is None:
         return slice(None, size, stride)
-    first, given = (0, start) if size is None else (start, size)
+    first, length = (0, start) if size is None else (start, size)
     try:
-        count = operator.index(given)
+        count = operator.index(length)
     except TypeError:
         raise TypeError(
-            f"ds: the size of a slice must be an integer that is known while tracing, got {given!r}."
+            f"ds: the size of a slice must be an integer that is known while tracing, got {length!r}."
         ) from None
     return Slice(first, count, 1 if stride is None else operator.index(stride))
 
@@ -142,10 +142,10 @@ def read(value: Any, index: Any) -> Any:
         return value[index]
     from weft._engine.ops.dynamic_slicing import dynamic_slice
 
-    starts, sizes, rest = _window(typeof(value).shape, index)
+    starts, sizes, inner_index = _window(typeof(value).shape, index)
     if starts is not None:
         value = dynamic_slice(value, starts, sizes)
-    return value if _selects_all(rest) else value[rest]
+    return value if _selects_all(inner_index) else value[inner_index]
 
 
 def write(value: Any, index: Any, new: Any, how: str) -> Any:
@@ -155,8 +155,8 @@ def write(value: Any, index: Any, new: Any, how: str) -> Any:
     if how == "set":
         from weft._engine.ops.dynamic_slicing import dynamic_update_slice
 
-        starts, sizes, rest = _window(typeof(value).shape, index)
-        if starts is not None and _selects_all(rest):
+        starts, sizes, inner_index = _window(typeof(value).shape, index)
+        if starts is not None and _selects_all(inner_index):
             return dynamic_update_slice(value, reshape(new, sizes), starts)
     return replace_window(value, index, lambda part, rest: getattr(part.at[rest], how)(new))
 
@@ -166,10 +166,12 @@ def replace_window(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> 
     index)`."""
     from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
 
-    starts, sizes, rest = _window(typeof(value).shape, index)
+    starts, sizes, inner_index = _window(typeof(value).shape, index)
     if starts is None:
-        return new(value, rest)
-    return dynamic_update_slice(value, new(dynamic_slice(value, starts, sizes), rest), starts)
+        return new(value, inner_index)
+    return dynamic_update_slice(
+        value, new(dynamic_slice(value, starts, sizes), inner_index), starts
+    )
 
 
 def _selects_all(rest: tuple) -> bool:
@@ -187,10 +189,10 @@ def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int],
     """Return the start (None without traced slices) and sizes of the window that holds the traced slices, and the index into it."""
     parts = _without_ellipsis(index, len(shape))
     starts: list = [0] * len(shape)
-    sizes, rest, moves, dim = list(shape), [], False, 0
+    sizes, inner_index, moves, dim = list(shape), [], False, 0
     for part in parts:
         if part is None:
-            rest.append(part)
+            inner_index.append(part)
             continue
         if dim == len(shape):
             count = sum(i is not None for i in parts)
@@ -203,9 +205,9 @@ def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int],
                 part = slice(None) if part.stride == 1 else slice(None, None, part.stride)
             else:
                 part = slice(start, start + reach, part.stride)
-        rest.append(part)
+        inner_index.append(part)
         dim += 1
-    return _of_one_dtype(starts) if moves else None, sizes, tuple(rest)
+    return _of_one_dtype(starts) if moves else None, sizes, tuple(inner_index)
 
 
 def _without_ellipsis(index: Any, ndim: int) -> list:

@@ -124,8 +124,8 @@ def _program_behind_barrier(eqn: Eqn) -> Jaxpr:
         return jaxpr
     held = [
         v
-        for v, wanted in zip(jaxpr.invars, _each(eqn.params["prevent_cse"], len(jaxpr.invars)))
-        if wanted
+        for v, has_barrier in zip(jaxpr.invars, _each(eqn.params["prevent_cse"], len(jaxpr.invars)))
+        if has_barrier
     ]
     known = {*held, *jaxpr.constvars}
     if not held or not any(
@@ -133,16 +133,16 @@ def _program_behind_barrier(eqn: Eqn) -> Jaxpr:
         for eqn in jaxpr.eqns
     ):
         return jaxpr
-    given, source = {v: Var(v.aval) for v in held}, jaxpr.eqns[0].source
+    guarded, source = {v: Var(v.aval) for v in held}, jaxpr.eqns[0].source
     barrier = Eqn(
         optimization_barrier_p,
-        given.values(),
+        guarded.values(),
         held,
         {},
         None if source is None else source.unnamed(),
     )
     return jaxpr.replace(
-        invars=[given.get(v, v) for v in jaxpr.invars], eqns=[barrier, *jaxpr.eqns]
+        invars=[guarded.get(v, v) for v in jaxpr.invars], eqns=[barrier, *jaxpr.eqns]
     )
 
 
@@ -201,14 +201,16 @@ def _transpose(cts, *args, jaxpr, prevent_cse, **params):
     linear = tuple(map(is_undef, args))
     ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
     backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
-    given = [ct for ct, nz in zip(cts, ct_nonzero) if nz]
+    nonzero_cts = [ct for ct, nz in zip(cts, ct_nonzero) if nz]
     held = [flag for flag, lin in zip(_each(prevent_cse, len(args)), linear) if not lin]
-    params.update(jaxpr=backward, prevent_cse=(*held, *[False] * len(given)), differentiated=True)
+    params.update(
+        jaxpr=backward, prevent_cse=(*held, *[False] * len(nonzero_cts)), differentiated=True
+    )
     outs = iter(
         call_on_values(
             refs,
             lambda *xs: remat_p.bind(*xs, **params),
-            [*(x for x in args if not is_undef(x)), *given],
+            [*(x for x in args if not is_undef(x)), *nonzero_cts],
         )
     )
     flags = iter(nonzero)

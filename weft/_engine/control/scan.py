@@ -120,10 +120,10 @@ def _jvp(primals, tangents, **params):
         **_params(both, params, nc + len(t_consts), nk + len(t_carry)),
     )
     carry, t_carry, ys, t_ys = bodies.split_list(outs, nk, len(t_carry), len(body.outvars) - nk)
-    given = iter([*t_carry, *t_ys])
+    tangents_out = iter([*t_carry, *t_ys])
     avals = scan_p.abstract([typeof(x) for x in primals], params)
     return [*carry, *ys], [
-        next(given) if nz else Zero(a.to_tangent_aval())
+        next(tangents_out) if nz else Zero(a.to_tangent_aval())
         for nz, a in zip((*carry_nz, *ys_nz), avals)
     ]
 
@@ -433,12 +433,12 @@ def _transpose_linear(cts, args, linear, params):
         for x, nz in zip(bodies.pick(consts, const_lin), const_nz)
         if nz
     ]
-    given = [*bodies.pick(ct_ys, ys_nz), *(x for x, lin in zip(xs, xs_lin) if not lin)]
+    scanned = [*bodies.pick(ct_ys, ys_nz), *(x for x, lin in zip(xs, xs_lin) if not lin)]
     carried = [*(r[...] for r in refs), *sums, *map(instantiate, ct_carry)]
     outs = scan_p.bind(
         *fixed,
         *carried,
-        *given,
+        *scanned,
         **_params(backward, params, len(fixed), len(carried), not params["reverse"]),
     )
     states, ct_consts, ct_carry, ct_xs = bodies.split_list(outs, len(refs), len(sums), nk)
@@ -453,8 +453,8 @@ def _transpose_linear(cts, args, linear, params):
 
 def _spread_cotangents(values: Sequence, nonzero: Sequence[bool], linear: Sequence[bool]) -> list:
     """Return one entry per operand: its cotangent if it is linear and nonzero, else None."""
-    rest, flags = iter(values), iter(nonzero)
-    return [(next(rest) if next(flags) else None) if lin else None for lin in linear]
+    values_iter, flags = iter(values), iter(nonzero)
+    return [(next(values_iter) if next(flags) else None) if lin else None for lin in linear]
 
 
 def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz: tuple) -> tuple:
@@ -478,13 +478,13 @@ def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz:
             args, n_fixed, len(refs), n_sums, nk, n_ys
         )
         outs = evaluate(backward, *states, *fixed, *slices, *ct_carry, *ct_ys)
-        ct_consts, rest, states = (
+        ct_consts, outs_iter, states = (
             outs[:n_sums],
             iter(outs[n_sums : len(outs) - len(refs)]),
             outs[len(outs) - len(refs) :],
         )
-        ct_carry = [next(rest) if nz else zeros(a) for nz, a in zip(carry_nz, carry_avals)]
-        return [*states, *map(add_tangents, sums, ct_consts), *ct_carry, *rest]
+        ct_carry = [next(outs_iter) if nz else zeros(a) for nz, a in zip(carry_nz, carry_avals)]
+        return [*states, *map(add_tangents, sums, ct_consts), *ct_carry, *outs_iter]
 
     linear_consts = [v for v, lin in zip(body.invars, const_lin) if lin]
     slices = [v.aval for v, lin in zip(body.invars[len(const_lin) + nk :], xs_lin) if not lin]
@@ -636,7 +636,7 @@ def bind_scan(
     in_tree = tree.treedef_tuple([init_tree, xs_tree])
     _check_whole(api, xs_flat, xs_tree)
     slices = [typeof(x).without_dim(0) for x in xs_flat]
-    nk = left = len(init_flat)
+    nk = attempts_left = len(init_flat)
     while True:
         carry_avals = [typeof(x) for x in init_flat]
         body = bodies.stage_body(f, in_tree, [*carry_avals, *slices], function_name(f), api)
@@ -644,9 +644,9 @@ def bind_scan(
         promoted = None
         if carry_tree == init_tree:
             promoted = bodies.promote_weak(init_flat, carry_avals, body.out_avals)
-        if promoted is None or not left:
+        if promoted is None or not attempts_left:
             break
-        init_flat, left = promoted, left - 1
+        init_flat, attempts_left = promoted, attempts_left - 1
     body = bodies.keep_axes(body, carry_avals) if carry_tree == init_tree else body
     bodies.check_carry(
         api, f, init_tree, carry_avals, carry_tree, body.out_avals[: carry_tree.num_leaves]
@@ -674,12 +674,12 @@ def bind_scan(
         linear=(False,) * len(jaxpr.invars),
         unroll=unroll,
     )
-    carried, rest = (
+    carried, stacked_outs = (
         bodies.restore_unchanged_carries(jaxpr, len(body.consts), init_flat, outs[:nk]),
         iter(outs[nk:]),
     )
     return tree.tree_unflatten(init_tree, carried), tree.tree_unflatten(
-        ys_tree, [next(rest) if x is None else x for x in ys]
+        ys_tree, [next(stacked_outs) if x is None else x for x in ys]
     )
 
 

@@ -168,11 +168,11 @@ def _join_blocks(y: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.
     """Return the whole value; among equal copies, take the first."""
     named = {a for axes in dims for a in axes}
     y = y[tuple(slice(None) if a in named else 0 for a in names)]
-    kept = [a for a in names if a in named]
+    split_axes = [a for a in names if a in named]
     order, shape = [], []
     for d, axes in enumerate(dims):
-        order += [*(kept.index(a) for a in axes), len(kept) + d]
-        shape.append(y.shape[len(kept) + d] * math.prod(sizes[a] for a in axes))
+        order += [*(split_axes.index(a) for a in axes), len(split_axes) + d]
+        shape.append(y.shape[len(split_axes) + d] * math.prod(sizes[a] for a in axes))
     return y.transpose(order).reshape(shape)
 
 
@@ -204,9 +204,9 @@ def _jvp(primals, tangents, **params):
         [*outs, *pick(outs, out_nonzero)],
     )
     n = len(outs)
-    given = iter(results[n:])
+    tangents_out = iter(results[n:])
     return results[:n], [
-        next(given) if nz else Zero(typeof(x).to_tangent_aval())
+        next(tangents_out) if nz else Zero(typeof(x).to_tangent_aval())
         for x, nz in zip(results, out_nonzero)
     ]
 
@@ -403,10 +403,10 @@ def _transpose(cts, *args, **params):
     ins, outs = params["in_specs"], params["out_specs"]
     with manual_scope(params):
         backward, nonzero = transpose_jaxpr(params["jaxpr"], linear, ct_nonzero)
-        given, wanted = pick(outs, ct_nonzero), pick(pick(ins, linear), nonzero)
+        ct_specs, ct_out_specs = pick(outs, ct_nonzero), pick(pick(ins, linear), nonzero)
         if not params["check_vma"]:
             backward = stage(
-                _divide_copied_cotangents(backward, given, wanted, params),
+                _divide_copied_cotangents(backward, ct_specs, ct_out_specs, params),
                 backward.in_avals,
                 backward.name,
             )
@@ -416,8 +416,8 @@ def _transpose(cts, *args, **params):
             backward,
             [*(x for x, _ in fixed), *pick(cts, ct_nonzero)],
             params,
-            [*(s for _, s in fixed), *given],
-            wanted,
+            [*(s for _, s in fixed), *ct_specs],
+            ct_out_specs,
         )
     )
     flags = iter(nonzero)

@@ -95,9 +95,10 @@ def unchanged_carries(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
 def restore_unchanged_carries(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
     """Return the results of a loop, with the initial value in place of each traced carry that no
     step changes."""
-    kept = unchanged_carries(jaxpr, first, len(given))
+    unchanged = unchanged_carries(jaxpr, first, len(given))
     return [
-        x if keep and isinstance(x, Tracer) else out for keep, x, out in zip(kept, given, results)
+        x if keep and isinstance(x, Tracer) else out
+        for keep, x, out in zip(unchanged, given, results)
     ]
 
 
@@ -404,7 +405,7 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
         outs, out_unknown = split(
             list(eqn.invars), list(mask), eqn.params, applier(sides[0]), applier(sides[1]), *policy
         )
-        names = {made: v for made, v in zip(outs, eqn.outvars) if type(v) is not DropVar}
+        names = {out: v for out, v in zip(outs, eqn.outvars) if type(v) is not DropVar}
         rename = lambda atoms: [a if type(a) is Literal else names.get(a, a) for a in atoms]
         renamed = [
             [e.replace(invars=rename(e.invars), outvars=rename(e.outvars)) for e in side]
@@ -449,8 +450,9 @@ def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
     is_saved = lambda a: type(a) is Var and a in saved
     return [
         v
-        for v, *made in zip(eqn.outvars, *[jaxpr.outvars for jaxpr in programs])
-        if any(map(is_saved, made)) and all(type(a) is Literal or a in available for a in made)
+        for v, *inner_vars in zip(eqn.outvars, *[jaxpr.outvars for jaxpr in programs])
+        if any(map(is_saved, inner_vars))
+        and all(type(a) is Literal or a in available for a in inner_vars)
     ]
 
 
@@ -569,13 +571,18 @@ def check_carry(
         f"A carry keeps its structure in every iteration: make {name} return it as it came.",
     )
     rows, fixes = [], []
-    for path, given, made in zip(leaf_names("carry", in_tree), in_avals, out_avals):
-        why = describe_type_mismatch(given, made) or layout_mismatch(given, made)
+    for path, in_aval, out_aval in zip(leaf_names("carry", in_tree), in_avals, out_avals):
+        why = describe_type_mismatch(in_aval, out_aval) or layout_mismatch(in_aval, out_aval)
         if why:
             rows.append(
-                (path, f"taken as {given.str_short()}", f"returned as {made.str_short()}", why)
+                (
+                    path,
+                    f"taken as {in_aval.str_short()}",
+                    f"returned as {out_aval.str_short()}",
+                    why,
+                )
             )
-            fixes.append(_carry_fix(name, path, given, made, why))
+            fixes.append(_carry_fix(name, path, in_aval, out_aval, why))
     if rows:
         said = [fix for fix in fixes if fix]
         casts = [fix for fix in said if fix.startswith("applying")]
@@ -624,9 +631,9 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
 def keep_axes(body: StagedBody, in_avals: Sequence[ShapedArray]) -> StagedBody:
     """Return a loop body whose carried results vary over the axes of the initial carry; the same
     body if a result varies over more."""
-    made = body.out_avals[: len(in_avals)]
-    if all(a.vma == b.vma for a, b in zip(in_avals, made)) or any(
-        b.vma - a.vma for a, b in zip(in_avals, made)
+    carry_avals = body.out_avals[: len(in_avals)]
+    if all(a.vma == b.vma for a, b in zip(in_avals, carry_avals)) or any(
+        b.vma - a.vma for a, b in zip(in_avals, carry_avals)
     ):
         return body
     return replace(body, jaxpr=cast_results_to_vary(body.jaxpr, tuple(a.vma for a in in_avals)))
@@ -655,13 +662,19 @@ def promote_weak(
     explicit sharding take the sharding that the body returns.
     """
     result, changed = list(values), False
-    for i, (x, given, made) in enumerate(zip(values, in_avals, out_avals)):
-        if given.weak_type and given.dtype != made.dtype:
-            dtype, _ = dtypes.join_dtypes(((given.dtype, True), (made.dtype, made.weak_type)))
-            if dtype != given.dtype:
+    for i, (x, in_aval, out_aval) in enumerate(zip(values, in_avals, out_avals)):
+        if in_aval.weak_type and in_aval.dtype != out_aval.dtype:
+            dtype, _ = dtypes.join_dtypes(
+                ((in_aval.dtype, True), (out_aval.dtype, out_aval.weak_type))
+            )
+            if dtype != in_aval.dtype:
                 result[i], changed = to_strong_type(x, dtype), True
-        if given.explicit is None and made.explicit is not None and given.shape == made.shape:
-            result[i], changed = reshard_like(result[i], made), True
+        if (
+            in_aval.explicit is None
+            and out_aval.explicit is not None
+            and in_aval.shape == out_aval.shape
+        ):
+            result[i], changed = reshard_like(result[i], out_aval), True
     return result if changed else None
 
 

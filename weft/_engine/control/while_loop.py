@@ -122,9 +122,10 @@ def _jvp(primals, tangents, **params):
         *t_carry,
         **_params(extended, both, n_cond, n_body + len(t_body)),
     )
-    given = iter(outs[len(carry) :])
+    tangents_out = iter(outs[len(carry) :])
     return outs[: len(carry)], [
-        next(given) if nz else Zero(a.to_tangent_aval()) for nz, a in zip(carry_nz, body.out_avals)
+        next(tangents_out) if nz else Zero(a.to_tangent_aval())
+        for nz, a in zip(carry_nz, body.out_avals)
     ]
 
 
@@ -198,7 +199,8 @@ def _batch_programs(
     effects, the parameters are None: see `_carry_condition`.
     """
     changed = [
-        not kept for kept in bodies.unchanged_carries(body, n_body, len(batched) - n_cond - n_body)
+        not index
+        for index in bodies.unchanged_carries(body, n_body, len(batched) - n_cond - n_body)
     ]
     cond_b, body_b, carry_b = (tuple(part) for part in bodies.split_list(batched, n_cond, n_body))
     while True:
@@ -435,12 +437,12 @@ while_p.define(
 
 def _guard(on, operands, params):
     cond, body, n_cond, n_body = _unpack(params)
-    of_cond, rest = operands[:n_cond], operands[n_cond:]
+    of_cond, body_operands = operands[:n_cond], operands[n_cond:]
     return while_p.bind(
         on,
         *of_cond,
         on,
-        *rest,
+        *body_operands,
         **_params(add_guard_input(cond), add_guard_input(body), n_cond + 1, n_body + 1),
     )
 
@@ -508,16 +510,16 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
     """Stage both functions and bind `while_p`; `api` is the function that errors name."""
     flat, structure = flatten(init, api)
     in_tree = tree.treedef_tuple([structure])
-    left = len(flat)
+    attempts_left = len(flat)
     while True:
         avals = [typeof(x) for x in flat]
         body = bodies.stage_body(body_fun, in_tree, avals, function_name(body_fun), api)
         promoted = (
             bodies.promote_weak(flat, avals, body.out_avals) if body.out_tree == structure else None
         )
-        if promoted is None or not left:
+        if promoted is None or not attempts_left:
             break
-        flat, left = promoted, left - 1
+        flat, attempts_left = promoted, attempts_left - 1
     body = bodies.keep_axes(body, avals) if body.out_tree == structure else body
     bodies.check_carry(api, body_fun, structure, avals, body.out_tree, body.out_avals)
     cond = bodies.stage_body(cond_fun, in_tree, avals, function_name(cond_fun), api)

@@ -126,8 +126,8 @@ def _with_variables(
     function: Callable[..., Any], operands: tuple[str, ...], name: str, module: dict[str, Any]
 ) -> Callable[..., Any]:
     code = function.__code__
-    rest = code.co_varnames[len(operands) :]
-    code = code.replace(co_varnames=(*operands, *rest), co_name=name, co_qualname=name)
+    variables = code.co_varnames[len(operands) :]
+    code = code.replace(co_varnames=(*operands, *variables), co_name=name, co_qualname=name)
     renamed = types.FunctionType(code, module, name, function.__defaults__, function.__closure__)
     renamed.__kwdefaults__ = function.__kwdefaults__
     return renamed

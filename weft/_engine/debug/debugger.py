@@ -142,13 +142,13 @@ def _hide_untraced(x: Any) -> Any:
 
 def _frames(frame: FrameType | None, filter_frames: bool) -> list[_DebuggerFrame]:
     """Return the frames from `frame` outwards, innermost first."""
-    found = []
+    frames = []
     while frame is not None:
         if not filter_frames or not is_internal(frame.f_code.co_filename):
             variables = (
                 {} if frame.f_code.co_name == "<module>" else frame.f_locals
             )  # variables of a module frame are globals
-            found.append(
+            frames.append(
                 _DebuggerFrame(
                     _place(frame),
                     {k: _hide_untraced(v) for k, v in variables.items()},
@@ -156,7 +156,7 @@ def _frames(frame: FrameType | None, filter_frames: bool) -> list[_DebuggerFrame
                 )
             )
         frame = frame.f_back
-    return found
+    return frames
 
 
 def _place(frame: FrameType) -> FrameLocation:
@@ -251,14 +251,14 @@ class Prompt:
 
     def command(self, line: str) -> bool:
         """Execute one line. Return False if the program continues."""
-        word, _, rest = line.partition(" ")
+        word, _, arguments = line.partition(" ")
         action = _COMMANDS.get(word)
         if not line:
             return True
-        if action is None or (rest and word not in ("p", "pp")):
+        if action is None or (arguments and word not in ("p", "pp")):
             self.evaluate(line, repr)
             return True
-        return action(self, rest) is not False
+        return action(self, arguments) is not False
 
     def evaluate(self, text: str, show: Any) -> None:
         """Print the value of an expression, or run a statement, in the current frame."""

@@ -213,20 +213,20 @@ def _size_variables(b: HloBlock, args: Sequence[HloValue]) -> dict[str, HloValue
 
     Raise NotImplementedError for a name that occurs only inside expressions.
     """
-    found: dict[str, HloValue] = {}
+    variables: dict[str, HloValue] = {}
     for x in args:
         for d, n in enumerate(x.shape):
-            if isinstance(n, SymbolicDim) and is_variable(n.expression) and str(n) not in found:
-                found[str(n)] = b.convert(
+            if isinstance(n, SymbolicDim) and is_variable(n.expression) and str(n) not in variables:
+                variables[str(n)] = b.convert(
                     b.op("get_dimension_size", x, type=array_type((), np.int32), dim=d), np.int64
                 )
-    unknown = names_in([n for x in args for n in x.shape]) - set(found)
+    unknown = names_in([n for x in args for n in x.shape]) - set(variables)
     if unknown:
         raise NotImplementedError(
             f"as_text: the symbolic sizes {', '.join(sorted(unknown))} occur only in expressions of sizes. Each one "
             "must be the size of a dim of an argument."
         )
-    return found
+    return variables
 
 
 def _composite(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:

@@ -168,8 +168,8 @@ def donation_aliases(
     type but other shardings, or shardings that are not chosen yet.
     """
     free, aliases = list(range(len(main.results))), {}
-    for i, (x, given) in enumerate(zip(main.args, donated)):
-        fits = [k for k in free if main.results[k].type is x.type] if given else []
+    for i, (x, is_donated) in enumerate(zip(main.args, donated)):
+        fits = [k for k in free if main.results[k].type is x.type] if is_donated else []
         aliased = [k for k in fits if ins[i : i + 1] == outs[k : k + 1]]
         if fits:
             aliases[i] = aliased[0] if aliased else None

@@ -427,17 +427,17 @@ class LoopsBuilder:
 
         The rest must not be negative, because division truncates.
         """
-        rest = {k: c for k, c in terms.items() if c % divisor}
+        undivided = {k: c for k, c in terms.items() if c % divisor}
         const_quotient, const_rest = divmod(const, divisor)
-        low, high = self._bounds(rest, const_rest)
+        low, high = self._bounds(undivided, const_rest)
         if low < 0:
             return None
-        multiples = {k: c // divisor for k, c in terms.items() if k not in rest}
+        multiples = {k: c // divisor for k, c in terms.items() if k not in undivided}
         if high < divisor:
-            return self._build(multiples, const_quotient), self._build(rest, const_rest)
+            return self._build(multiples, const_quotient), self._build(undivided, const_rest)
         if not multiples and not const_quotient:
             return None
-        quotient, remainder = self._divide(self._build(rest, const_rest), divisor)
+        quotient, remainder = self._divide(self._build(undivided, const_rest), divisor)
         return self.iadd(self._build(multiples, const_quotient), quotient), remainder
 
     def _divide_by_common_factor(self, terms: _Terms, const: int, divisor: int) -> _Division | None:

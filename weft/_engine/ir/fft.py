@@ -173,14 +173,14 @@ def plan_fft(kind: str, n: int) -> FftPlan:
         points, MOST_PRIME if PARTNERS.get(kind, kind) in CROSSED else None
     ):
         half = real and not halves
-        taken, given = (
+        taken, num_outputs = (
             n // 2 + 1 if half and kind == "real" else points,
             n // 2 + 1 if half and kind != "real" else points,
         )
-        chosen = convolution_radices(taken + given - 1)
+        chosen = convolution_radices(taken + num_outputs - 1)
         m = math.prod(chosen)
         return FftPlan(
-            points, _passes_of_radices(m, chosen), False, halves, Convolution(taken, m, given)
+            points, _passes_of_radices(m, chosen), False, halves, Convolution(taken, m, num_outputs)
         )
     real_first = kind in ("half", "all") and not halves
     chosen = radices(points)

@@ -599,16 +599,17 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
                 "Trailing dims must be equal, or 1 in arr.",
             )
         )
-    dims, wanted, said = (
+    dims, like_sharding, arr_sharding = (
         tuple(range(lead, len(shape))),
         typeof(like_arr).explicit,
         typeof(arr).explicit,
     )
-    if wanted is None:
+    if like_sharding is None:
         return layout.broadcast_in_dim(arr, shape, dims)
-    splits = wanted.spec_dims(len(shape))
-    if said is not None and any(
-        axes not in ((), splits[lead + d]) for d, axes in enumerate(said.spec_dims(len(have)))
+    splits = like_sharding.spec_dims(len(shape))
+    if arr_sharding is not None and any(
+        axes not in ((), splits[lead + d])
+        for d, axes in enumerate(arr_sharding.spec_dims(len(have)))
     ):
         raise ShardingTypeError(
             describe(
@@ -621,7 +622,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
             )
         )
     return layout.broadcast_in_dim(
-        arr, shape, dims, out_sharding=wanted.with_spec(spec_of_dims(splits))
+        arr, shape, dims, out_sharding=like_sharding.with_spec(spec_of_dims(splits))
     )
 
 
@@ -652,9 +653,9 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
     if not axes:
         return layout.broadcast_in_dim(src, (1, *shape), tuple(range(1, len(shape) + 1)))
     starts = slicing.concatenate([layout.reshape(x, (x.shape[0], 1)) for x in vectors], 1)
-    rest = tuple(d for d in range(len(shape)) if d not in axes)
+    other_dims = tuple(d for d in range(len(shape)) if d not in axes)
     numbers = indexing.GatherDimensionNumbers(
-        offset_dims=tuple(range(1, len(rest) + 1)),
+        offset_dims=tuple(range(1, len(other_dims) + 1)),
         collapsed_slice_dims=tuple(sorted(axes)),
         start_index_map=axes,
     )

@@ -229,7 +229,7 @@ def _result_shape(
         )
     batch, features = lhs_shape[numbers.lhs_spec[0]], rhs_shape[numbers.rhs_spec[0]]
     table = [("lhs_shape", tuple(lhs_shape)), ("rhs_shape", tuple(rhs_shape))]
-    if any(len(given) != len(image) for given in (strides, padding, lhs_dilation)):
+    if any(len(per_dim) != len(image) for per_dim in (strides, padding, lhs_dilation)):
         raise shape_error(
             name,
             f"strides and padding need one entry for each of the {len(image)} spatial dims.",

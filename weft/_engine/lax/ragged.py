@@ -159,17 +159,19 @@ def _by_rows(
     (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch, ragged)]
     batch = (*lhs_batch, *free)
-    left = _merge_roles(lhs, batch, (ragged,), lhs_contracted)
+    lhs_roles = _merge_roles(lhs, batch, (ragged,), lhs_contracted)
     right = _merge_roles(rhs, (*rhs_batch, group), rhs_contracted, columns)
     if free:
         operand_dims = (*range(len(lhs_batch)), *range(len(batch), len(batch) + 3))
         right = broadcast_in_dim(
-            right, (*left.shape[: len(batch)], *right.shape[-3:]), operand_dims
+            right, (*lhs_roles.shape[: len(batch)], *right.shape[-3:]), operand_dims
         )
     out = compute(
-        left,
+        lhs_roles,
         right,
-        *_group_bounds(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)),
+        *_group_bounds(
+            group_sizes, lhs_roles, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)
+        ),
     )
     out = reshape(out, (*out.shape[:-1], *[rhs.shape[d] for d in columns]))
     have = [*batch, ragged]
@@ -193,7 +195,7 @@ def _by_sums(
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch)]
     pairs = [(i, j) for i, j in zip(lhs_contracted, rhs_contracted) if i != ragged]
     batch = (*lhs_batch, *[i for i, _ in pairs])
-    left = _merge_roles(lhs, batch, (ragged,), free)
+    lhs_roles = _merge_roles(lhs, batch, (ragged,), free)
     right = _merge_roles(
         rhs,
         (*rhs_batch, *[j for _, j in pairs]),
@@ -201,9 +203,11 @@ def _by_sums(
         columns,
     )
     out = compute(
-        left,
+        lhs_roles,
         right,
-        *_group_bounds(group_sizes, left, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)),
+        *_group_bounds(
+            group_sizes, lhs_roles, batch, _before(lhs, ragged, lhs_contracted, lhs_batch)
+        ),
     )
     if pairs:
         out = reduce_sum(out, tuple(range(len(lhs_batch), len(batch))))

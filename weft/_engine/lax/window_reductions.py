@@ -129,13 +129,13 @@ def _of_scalars(computation: Callable, structure, api: str) -> Callable:
     """Return `computation`, a function of two trees of scalars, as a function of their leaf lists."""
 
     def combine(xs: list, ys: list) -> list:
-        flat, found = tree.tree_flatten(
+        flat, out_structure = tree.tree_flatten(
             computation(tree.tree_unflatten(structure, xs), tree.tree_unflatten(structure, ys))
         )
-        if found != structure:
+        if out_structure != structure:
             raise ValueError(
                 f"{api}: the result of the computation must have the tree structure of the operands, {structure}; "
-                f"got {found}."
+                f"got {out_structure}."
             )
         return flat
 

@@ -103,20 +103,20 @@ def _allowed(
     """Which query may attend which key; None if all may."""
     t = wnp.arange(n_queries)[:, None]
     s = wnp.arange(n_keys)[None, :]
-    found = [] if mask is None else [wnp.asarray(mask)]
+    masks = [] if mask is None else [wnp.asarray(mask)]
     if is_causal:
-        found.append(s <= t)
+        masks.append(s <= t)
     if window is not None:
         left, right = (window, window) if isinstance(window, int) else window
-        found.append((t - s <= left) & (s - t <= right))
+        masks.append((t - s <= left) & (s - t <= right))
     if query_lengths is not None:
-        found.append(t < wnp.asarray(query_lengths)[:, None, None, None])
+        masks.append(t < wnp.asarray(query_lengths)[:, None, None, None])
     if key_lengths is not None:
-        found.append(s < wnp.asarray(key_lengths)[:, None, None, None])
-    if not found:
+        masks.append(s < wnp.asarray(key_lengths)[:, None, None, None])
+    if not masks:
         return None
-    allowed = found[0]
-    for more in found[1:]:
+    allowed = masks[0]
+    for more in masks[1:]:
         allowed = allowed & more
     return allowed
 

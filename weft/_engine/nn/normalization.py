@@ -57,10 +57,10 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
     """log(mean(exp(x))) along `axis`, without overflow."""
     x = _float(x)
     if where is None:
-        kept = wnp.ones_like(x.real)
+        weights = wnp.ones_like(x.real)
     else:
-        kept = wnp.broadcast_to(where, x.shape).astype(x.real.dtype)
-    count = wnp.sum(kept, axis=axis, keepdims=keepdims)
+        weights = wnp.broadcast_to(where, x.shape).astype(x.real.dtype)
+    count = wnp.sum(weights, axis=axis, keepdims=keepdims)
     return logsumexp(x, axis=axis, keepdims=keepdims, where=where) - wnp.log(count)
 
 

@@ -69,9 +69,9 @@ def packbits(a, axis: int | None = None, bitorder: str = "big"):
     if axis is None:
         bits, axis = mp.ravel(bits), 0
     bits = mp.moveaxis(bits, axis, -1)
-    rest = -(-bits.shape[-1] // 8) * 8 - bits.shape[-1]
-    if rest:
-        bits = padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, rest)])
+    num_missing = -(-bits.shape[-1] // 8) * 8 - bits.shape[-1]
+    if num_missing:
+        bits = padding.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, num_missing)])
     packed = _compile(_combine_bits)(
         mp.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8)), weights
     )

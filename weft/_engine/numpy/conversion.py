@@ -191,12 +191,12 @@ def _is_buffer(x) -> bool:
 
 def _checked_cast(values: np.ndarray, dtype) -> np.ndarray:
     """Return the values of Python numbers in `dtype`; raise an error for values out of range."""
-    kind, given = dtype.kind, values.dtype.kind
-    if given == "c" and kind in "iuf":
+    kind, source_kind = dtype.kind, values.dtype.kind
+    if source_kind == "c" and kind in "iuf":
         raise TypeError(
             f"array: complex numbers do not become {dtype.name}. Take their real parts first."
         )
-    if kind in "iu" and given in "iufO" and values.size:
+    if kind in "iu" and source_kind in "iufO" and values.size:
         info, low, high = np.iinfo(dtype), values.min(), values.max()
         if low != low:
             raise ValueError(

@@ -236,9 +236,9 @@ def _entry_positions(i, n: int, d: int):
 def _place_group(plan: IndexPlan, adjacent: bool) -> None:
     if ("advanced",) not in plan.out_dims:
         return
-    rest = [o for o in plan.out_dims if o != ("advanced",)]
+    other_dims = [o for o in plan.out_dims if o != ("advanced",)]
     at = plan.out_dims.index(("advanced",)) if adjacent else 0
-    plan.out_dims = rest[:at] + [("group",)] + rest[at:]
+    plan.out_dims = other_dims[:at] + [("group",)] + other_dims[at:]
 
 
 def _check_masks(shape, index) -> None:

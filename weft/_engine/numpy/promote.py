@@ -215,14 +215,14 @@ def check_ranks(api: str, shapes: Sequence[tuple[int, ...]]) -> None:
         or is_own_arithmetic()
     ):
         return
-    given = " ".join(map(str, shapes))
+    shapes_text = " ".join(map(str, shapes))
     if config.numpy_rank_promotion == "raise":
         raise ValueError(
-            f"{api}: operands with shapes {given} require rank promotion, and numpy_rank_promotion='raise' forbids it. "
+            f"{api}: operands with shapes {shapes_text} require rank promotion, and numpy_rank_promotion='raise' forbids it. "
             "Give all of them the same number of dims."
         )
     warn_user(
-        f"{api}: operands with shapes {given} require rank promotion, which was done; numpy_rank_promotion='raise' forbids it.",
+        f"{api}: operands with shapes {shapes_text} require rank promotion, which was done; numpy_rank_promotion='raise' forbids it.",
         UserWarning,
     )
 
@@ -334,11 +334,11 @@ class _AdoptableTypes(dict):
             np.floating: {int, float},
             np.complexfloating: {int, float, complex},
         }
-        found = frozenset().union(
+        adoptable = frozenset().union(
             *(types for kind, types in kinds.items() if dtypes.issubdtype(dtype, kind))
         )
-        self[dtype] = found
-        return found
+        self[dtype] = adoptable
+        return adoptable
 
 
 adopted = _AdoptableTypes()

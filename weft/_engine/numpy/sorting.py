@@ -307,14 +307,14 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
 
 def unravel_index(indices, shape) -> tuple:
     """Return flat positions as positions per dim."""
-    rest, shape, out = array_of("unravel_index", indices), value(shape), []
+    flat_index, shape, out = array_of("unravel_index", indices), value(shape), []
     if isinstance(shape, Tracer) or any(
         isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else ())
     ):
         sizes = (
             shape if isinstance(shape, (tuple, list)) or shape.ndim else (shape,)
         )  # traced: only their number is known
-        shape = tuple([cast(array_of("unravel_index", n), rest.dtype) for n in sizes])
+        shape = tuple([cast(array_of("unravel_index", n), flat_index.dtype) for n in sizes])
         size = functools.reduce(uf.multiply, shape)
         last = uf.maximum(uf.subtract(size, 1), 0)
     else:
@@ -322,10 +322,12 @@ def unravel_index(indices, shape) -> tuple:
         size = math.prod(shape)
         last = max_dim(size - 1, 0)
     # positions out of bounds are clipped; negative ones count from the end
-    rest = selection.clip(selection.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, last)
+    flat_index = selection.clip(
+        selection.where(uf.less(flat_index, 0), uf.add(flat_index, size), flat_index), 0, last
+    )
     for n in reversed(shape):
-        out.append(uf.remainder(rest, n))
-        rest = uf.floor_divide(rest, n)
+        out.append(uf.remainder(flat_index, n))
+        flat_index = uf.floor_divide(flat_index, n)
     return tuple(reversed(out))
 
 

@@ -87,17 +87,17 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     )  # positions in narrow floats would be coarse
     a, q = cast(a, work), cast(q, work)
     axes = canonical_axes(axis, a.ndim, api)
-    rest = [d for d in range(a.ndim) if d not in axes]
-    lead = tuple(a.shape[d] for d in rest)
+    other_dims = [d for d in range(a.ndim) if d not in axes]
+    lead = tuple(a.shape[d] for d in other_dims)
     n = math.prod([a.shape[d] for d in axes])
-    flat = mp.reshape(mp.transpose(a, (*rest, *axes)), (*lead, n))
+    flat = mp.reshape(mp.transpose(a, (*other_dims, *axes)), (*lead, n))
     if n == 0:  # NaN, like the mean of no elements
         flat, n = creation.full((*lead, 1), np.nan, a.dtype), 1
     if weights is None:
         ordered, w = sort(flat, -1), None  # NaN last
     else:
         w = _weights(api, a, weights, axes)
-        w = mp.reshape(mp.transpose(w, (*rest, *axes)), flat.shape)
+        w = mp.reshape(mp.transpose(w, (*other_dims, *axes)), flat.shape)
         order = argsort(flat, -1)
         ordered, w = [selection.take_along_axis(x, order, -1) for x in (flat, w)]
     nan = uf.isnan(flat)

@@ -223,11 +223,11 @@ def layout(
 
     def all_factors(in_avals: Avals, out_avals: Avals, **params: Any):
         b = RuleBuilder()
-        found = factors(b, in_avals[0], out_avals[0], **params)
+        all_dims = factors(b, in_avals[0], out_avals[0], **params)
         return (
-            found
-            if isinstance(found, FactorRule)
-            else b.rule([found[0]], [found[1]], linear_ins=(0,))
+            all_dims
+            if isinstance(all_dims, FactorRule)
+            else b.rule([all_dims[0]], [all_dims[1]], linear_ins=(0,))
         )
 
     def pull(

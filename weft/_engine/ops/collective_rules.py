@@ -198,8 +198,8 @@ def all_reduce(
         axis: BatchAxis, x: Value, dim: int | None, *, axes: Axes, axis_index_groups: Groups | None
     ):
         x = reduce.bind(x, axes=(dim,)) if dim is not None else unbatched(x, axis.size)
-        rest = tuple(a for a in axes if a != axis.name)
-        return (p.bind(x, axes=rest, axis_index_groups=axis_index_groups) if rest else x), None
+        other = tuple(a for a in axes if a != axis.name)
+        return (p.bind(x, axes=other, axis_index_groups=axis_index_groups) if other else x), None
 
     def exchange(values: Sequence[NumPyArray], **params: Any):
         return [reduce.reference(np.stack(values), axes=(0,))] * len(values)
@@ -270,8 +270,8 @@ def _pvary_type(aval: ShapedArray, *, axes: Axes):
 
 
 def _pvary(axis: BatchAxis, x: Value, dim: int | None, *, axes: Axes):
-    rest = tuple(a for a in axes if a != axis.name)
-    return (pvary_p.bind(x, axes=rest) if rest else x), dim
+    other = tuple(a for a in axes if a != axis.name)
+    return (pvary_p.bind(x, axes=other) if other else x), dim
 
 
 def _pvary_transpose(ct: Value, x: UndefPrimal, *, axes: Axes):
@@ -303,8 +303,8 @@ def _pcast_type(aval: ShapedArray, *, axes: Axes, to: Any):
 
 
 def _pcast(axis: BatchAxis, x: Value, dim: int | None, *, axes: Axes, to: str):
-    rest = tuple(a for a in axes if a != axis.name)
-    return (pcast_p.bind(x, axes=rest, to=to) if rest else x), dim
+    other = tuple(a for a in axes if a != axis.name)
+    return (pcast_p.bind(x, axes=other, to=to) if other else x), dim
 
 
 def _pcast_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, to: Any):
@@ -385,13 +385,13 @@ def _gather(
     **groups: Any,
 ):
     x = batch_dim_to_front(x, dim, axis.size)
-    rest, major, minor = other_axes(axis_name, axis.name)
+    other, major, minor = other_axes(axis_name, axis.name)
     shape = typeof(x).shape[1:]
-    if rest:
+    if other:
         x = primitive.bind(
             x,
             all_gather_dimension=0,
-            axis_name=rest,
+            axis_name=other,
             axis_size=major * minor,
             tiled=False,
             **groups,
@@ -529,17 +529,17 @@ def _own_slice(
         return position_block(x, axis, axis_name, dim, True, on_rest), 0
     # every position takes its block from its own value: the diagonal of positions and blocks
     x = move_dim(x, batch_dim, 0)
-    rest, major, minor = other_axes(axis_name, axis.name)
+    other, major, minor = other_axes(axis_name, axis.name)
     labels, sizes = block_dims(typeof(x).shape[1:], dim, major, axis.size, minor, True)
-    kept = [label for label in labels if isinstance(label, int)]
+    dims = [label for label in labels if isinstance(label, int)]
     y = regroup(
         x,
         ["all", *labels],
         [axis.size, *sizes],
-        [["all"], ["own"], ["major", "minor"], *[[k] for k in kept]],
+        [["all"], ["own"], ["major", "minor"], *[[k] for k in dims]],
     )
     y = diagonal(y, axis.size)
-    return (on_rest(y, rest, major * minor) if rest else squeeze(y, (1,))), 0
+    return (on_rest(y, other, major * minor) if other else squeeze(y, (1,))), 0
 
 
 def _own_slice_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, axis_size: int, dim: int):
@@ -598,7 +598,7 @@ def _all_to_all(
     axis_index_groups: Groups | None,
 ):
     x = batch_dim_to_front(x, dim, axis.size)
-    rest, major, minor = other_axes(axis_name, axis.name)
+    other, major, minor = other_axes(axis_name, axis.name)
     labels, sizes = block_dims(typeof(x).shape[1:], split_axis, major, axis.size, minor, True)
     inner = [label for label in labels if isinstance(label, int)]
     # the block index becomes the position, and the position becomes the index of the sender
@@ -608,12 +608,12 @@ def _all_to_all(
         [axis.size, *sizes],
         [["own"], ["sender"], ["major", "minor"], *[[d] for d in inner]],
     )
-    if rest:
+    if other:
         x = all_to_all_p.bind(
             x,
             split_axis=2,
             concat_axis=2,
-            axis_name=rest,
+            axis_name=other,
             axis_size=major * minor,
             tiled=True,
             axis_index_groups=axis_index_groups,
@@ -658,11 +658,11 @@ def _ppermute_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, perm: Per
 
 
 def _ppermute(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, perm: Perm):
-    rest, major, minor = other_axes(axis_name, axis.name)
-    if dim is None and not rest and len(perm) == axis.size:
+    other, major, minor = other_axes(axis_name, axis.name)
+    if dim is None and not other and len(perm) == axis.size:
         return x, None  # all positions send and receive the same value
     x = batch_dim_to_front(x, dim, axis.size)
-    if not rest:
+    if not other:
         return permute_rows(x, perm), 0
     own: Callable[[int], int] = lambda i: i // minor % axis.size
     others: Callable[[int], int] = lambda i: i // (minor * axis.size) * minor + i % minor
@@ -674,9 +674,9 @@ def _ppermute(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, pe
         (plan,) = plans  # the moves along the other axes are the same for all pairs
         y, stays = permute_rows(x, tuple(moves)), all(s == d for s, d in plan)
         if not stays or len(plan) != major * minor:
-            y = ppermute_p.bind(y, axis_name=rest, perm=plan)
+            y = ppermute_p.bind(y, axis_name=other, perm=plan)
         return y, 0
-    return _moved_by_others(axis, x, rest, major * minor, moves), 0
+    return _moved_by_others(axis, x, other, major * minor, moves), 0
 
 
 def _moved_by_others(
@@ -729,12 +729,12 @@ def _pbroadcast_type(aval: ShapedArray, *, axis_name: Axes, source: int):
 
 
 def _pbroadcast(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, source: int):
-    rest, _, minor = other_axes(axis_name, axis.name)
+    other, _, minor = other_axes(axis_name, axis.name)
     if dim is not None:
         own = source // minor % axis.size
         x = squeeze(slice_in_dim(x, own, own + 1, axis=dim), (dim,))
     others = source // (minor * axis.size) * minor + source % minor
-    return (pbroadcast_p.bind(x, axis_name=rest, source=others) if rest else x), None
+    return (pbroadcast_p.bind(x, axis_name=other, source=others) if other else x), None
 
 
 def _pbroadcast_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, source: int):

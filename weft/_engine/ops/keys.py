@@ -99,10 +99,11 @@ def _factors(in_avals: Avals, out_avals: Avals, **_: Any):
     b = RuleBuilder()
     small, large = sorted((in_avals[0].shape, out_avals[0].shape), key=len)
     shared = b.add_factors(small)
-    rest = b.add_factors(large[len(small) :])
-    special = dict.fromkeys(rest, "replicate")
+    other_factors = b.add_factors(large[len(small) :])
+    special = dict.fromkeys(other_factors, "replicate")
     ins, outs = [
-        shared + (rest if len(a.shape) > len(small) else []) for a in (in_avals[0], out_avals[0])
+        shared + (other_factors if len(a.shape) > len(small) else [])
+        for a in (in_avals[0], out_avals[0])
     ]
     return b.rule([ins], [outs], special=special)
 

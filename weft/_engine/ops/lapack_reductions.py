@@ -78,12 +78,12 @@ def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
         *workspace_arguments(dtype, n * BLOCK),
         "y4",
     )
-    rest = max(n - 1, 1)  # results without elements need no memory
+    off_diagonal = max(n - 1, 1)  # results without elements need no memory
     packed, d, e, taus, info = call_routine(
         "sytrd hetrd",
         [matrix_transpose(x)],
         arguments,
-        [((n,), real), ((rest,), real), ((rest,), dtype), _INFO],
+        [((n,), real), ((off_diagonal,), real), ((off_diagonal,), dtype), _INFO],
     )
     last = typeof(e).ndim - 1
     e, taus = [slice_in_dim(v, 0, n - 1, 1, last) for v in (e, taus)]
@@ -219,10 +219,10 @@ def eig(
             ("work", real_of(dtype).name, 2 * n),
             "y4",
         )
-        _, w, *found, info = call_routine(
+        _, w, *eigenvectors, info = call_routine(
             "geev", [turned], arguments, [((n,), dtype), *[((n, n), dtype)] * 2, _INFO]
         )
-        vectors = [matrix_transpose(v) for v, needed in zip(found, computed) if needed]
+        vectors = [matrix_transpose(v) for v, needed in zip(eigenvectors, computed) if needed]
     else:
         arguments = (
             *jobs,
@@ -238,11 +238,13 @@ def eig(
             *workspace_arguments(dtype, n * BLOCK),
             "y5",
         )
-        _, wr, wi, *found, info = call_routine(
+        _, wr, wi, *eigenvectors, info = call_routine(
             "geev", [turned], arguments, [*[((n,), dtype)] * 2, *[((n, n), dtype)] * 2, _INFO]
         )
         w = complex_of(wr, wi)
-        vectors = [_join(matrix_transpose(v), wi) for v, needed in zip(found, computed) if needed]
+        vectors = [
+            _join(matrix_transpose(v), wi) for v, needed in zip(eigenvectors, computed) if needed
+        ]
     return nan_if_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
 
 

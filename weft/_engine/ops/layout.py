@@ -319,8 +319,8 @@ def inverse_permutation(permutation: Sequence[int]) -> tuple[int, ...]:
 
 
 def _transpose_batch(axis: BatchAxis, x: Value, dim: int, *, permutation: Ints):
-    rest = [d + (d >= dim) for d in permutation]
-    return transpose_p.bind(x, permutation=(dim, *rest)), 0
+    shifted = [d + (d >= dim) for d in permutation]
+    return transpose_p.bind(x, permutation=(dim, *shifted)), 0
 
 
 def _transpose_factors(

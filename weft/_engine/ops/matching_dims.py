@@ -102,30 +102,30 @@ class _ShapeReader:
 
     def unit_dims(self) -> dict[int, list[int]]:
         """Return the dims of size 1, by the number of elements in the dims before them."""
-        found: dict[int, list[int]] = {}
+        unit_dims: dict[int, list[int]] = {}
         offset = 1
         for dim, size in enumerate(self.shape):
             if size == 1:
-                found.setdefault(offset, []).append(dim)
+                unit_dims.setdefault(offset, []).append(dim)
             offset *= size
-        return found
+        return unit_dims
 
 
 def _take_group(b: RuleBuilder, left: _ShapeReader, right: _ShapeReader) -> list[int]:
     """Give separate factors to dims of both sides until both cover the same number of elements."""
-    made: list[int] = []
+    group: list[int] = []
 
     def consume(side: _ShapeReader) -> int:
         size = side.rest
-        made.append(b.new(size))
-        side.take(made[-1], size)
+        group.append(b.new(size))
+        side.take(group[-1], size)
         return size
 
     covered = [consume(left), consume(right)]
     while covered[0] != covered[1]:
         smaller = 0 if covered[0] < covered[1] else 1
         covered[smaller] *= consume((left, right)[smaller])
-    return made
+    return group
 
 
 def reindex(b: LoopsBuilder, index: ElementIndex, source: Ints, target: Ints) -> tuple[Any, ...]:

@@ -218,12 +218,12 @@ def _hessenberg_type(a: ShapedArray):
 def _tridiagonal_type(a: ShapedArray, *, lower: bool):
     check_matrix("tridiagonal", a, square=True)
     n, real = a.shape[-1], real_dtype(a.dtype)
-    rest = max(n - 1, 0)
+    off_diagonal = max(n - 1, 0)
     return (
         stacked_type(a, (n, n)),
         stacked_type(a, (n,), real),
-        stacked_type(a, (rest,), real),
-        stacked_type(a, (rest,)),
+        stacked_type(a, (off_diagonal,), real),
+        stacked_type(a, (off_diagonal,)),
     )
 
 
@@ -311,9 +311,13 @@ def _tridiagonal_reference(a: NumPyArray, *, lower: bool):
         (reduce,) = get_lapack_funcs(("hetrd" if np.iscomplexobj(x) else "sytrd",), (x,))
         return reduce(x, lower=int(lower))[:4]
 
-    rest = max(n - 1, 0)
+    off_diagonal = max(n - 1, 0)
     return map_matrices(
-        a, one, [(n, n), (n,), (rest,), (rest,)], [a.dtype, real, real, a.dtype], many=False
+        a,
+        one,
+        [(n, n), (n,), (off_diagonal,), (off_diagonal,)],
+        [a.dtype, real, real, a.dtype],
+        many=False,
     )
 
 

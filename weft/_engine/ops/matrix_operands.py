@@ -121,7 +121,7 @@ def map_matrices(
     """
     if many and x.size:
         try:
-            return [np.asarray(found, kind) for found, kind in zip(fn(x), kinds)]
+            return [np.asarray(part, kind) for part, kind in zip(fn(x), kinds)]
         except np.linalg.LinAlgError:
             pass  # then one by one, since other matrices may have results
     lead = x.shape[:-2]

@@ -325,15 +325,15 @@ def terms(x: Value, mesh: Any, axes: tuple[Any, ...]):
 
 def repeat_per_device(x: Value, mesh: Any, axes: tuple[Any, ...]):
     """Return `x` repeated for each device along the `axes` of `mesh`, along a new first dim."""
-    shape, made = (
+    shape, out_type = (
         typeof(x).shape,
         _terms_type(typeof(x), sharding=NamedSharding(mesh, PartitionSpec(axes))),
     )
     with allow_open_shardings():
         wide = registry["broadcast_in_dim"].bind(
-            x, shape=made.shape, broadcast_dimensions=tuple(range(1, len(shape) + 1))
+            x, shape=out_type.shape, broadcast_dimensions=tuple(range(1, len(shape) + 1))
         )
-        return reshard_like(wide, made)
+        return reshard_like(wide, out_type)
 
 
 def sum_of_terms(x: Value, axes: tuple[Any, ...]):

@@ -159,11 +159,11 @@ def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]
         return xs
     firsts = _strided_slices(xs, 0, n - 1, 2, axis)
     pairs = combine(firsts, _strided_slices(xs, 1, n, 2, axis))
-    for given, made in zip(firsts, pairs):
-        if typeof(given).shape != typeof(made).shape:
+    for operand, combined in zip(firsts, pairs):
+        if typeof(operand).shape != typeof(combined).shape:
             raise ValueError(
-                f"associative_scan: `fn` must return what has the shape of its arguments: it made {typeof(made).str_short()} "
-                f"of two {typeof(given).str_short()}."
+                f"associative_scan: `fn` must return what has the shape of its arguments: it made {typeof(combined).str_short()} "
+                f"of two {typeof(operand).str_short()}."
             )
     odd = prefixes(pairs, combine, axis)
     first = _strided_slices(xs, 0, 1, 1, axis)

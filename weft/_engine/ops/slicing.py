@@ -533,9 +533,11 @@ def _pad_lower(
 @concatenate_p.def_type
 def _concatenate_type(*operands: ShapedArray, dimension: int):
     first = operands[0]
-    rest: Callable[[ShapedArray], Ints] = lambda a: a.shape[:dimension] + a.shape[dimension + 1 :]
+    other_sizes: Callable[[ShapedArray], Ints] = lambda a: (
+        a.shape[:dimension] + a.shape[dimension + 1 :]
+    )
     for a in operands:
-        if a.ndim != first.ndim or a.dtype != first.dtype or rest(a) != rest(first):
+        if a.ndim != first.ndim or a.dtype != first.dtype or other_sizes(a) != other_sizes(first):
             table = [(f"operand {i}", b.str_short()) for i, b in enumerate(operands)]
             raise ShapeError(
                 describe(
@@ -547,7 +549,7 @@ def _concatenate_type(*operands: ShapedArray, dimension: int):
                 )
             )
     total = sum(a.shape[dimension] for a in operands)
-    return shaped_like(first, insert(rest(first), dimension, total), *operands[1:])
+    return shaped_like(first, insert(other_sizes(first), dimension, total), *operands[1:])
 
 
 @concatenate_p.def_reference

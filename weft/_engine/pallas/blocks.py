@@ -172,19 +172,21 @@ def _stage_index_map(
     where = f"Index map function {place(index_map)} for {origin}"
 
     def run(*xs: Any) -> list:
-        given = index_map(*xs[:grid], *map(Ref.make, xs[grid:]))
-        found = list(given) if isinstance(given, (tuple, list)) else [given]
-        if len(found) != len(dims):
+        indices = index_map(*xs[:grid], *map(Ref.make, xs[grid:]))
+        flat_indices = list(indices) if isinstance(indices, (tuple, list)) else [indices]
+        if len(flat_indices) != len(dims):
             raise ValueError(
                 describe(
                     "pallas_call",
                     f"{where} must return {len(dims)} values to match block_shape={dims}. Currently "
-                    f"returning {len(found)} values.",
+                    f"returning {len(flat_indices)} values.",
                     (),
                     user_frame(),
                 )
             )
-        return [_number(x, dim, f"{where}", i) for i, (x, dim) in enumerate(zip(found, dims))]
+        return [
+            _number(x, dim, f"{where}", i) for i, (x, dim) in enumerate(zip(flat_indices, dims))
+        ]
 
     jaxpr = stage(run, avals, function_name(index_map))
     if jaxpr.consts:

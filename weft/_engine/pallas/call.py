@@ -228,20 +228,20 @@ def _check_aliases(
 
 def _held_arrays(fun: Any) -> list:
     """Return arrays in the closure, the globals or the `partial` arguments of a function."""
-    found: list = []
+    values: list = []
     while isinstance(fun, functools.partial):
-        found += [*fun.args, *fun.keywords.values()]
+        values += [*fun.args, *fun.keywords.values()]
         fun = fun.func
     fun = getattr(fun, "__wrapped__", fun)
     code = getattr(fun, "__code__", None)
     for cell in getattr(fun, "__closure__", None) or ():
         try:
-            found.append(cell.cell_contents)
+            values.append(cell.cell_contents)
         except ValueError:  # not bound yet
             continue
     if code is not None:
-        found += [fun.__globals__[name] for name in code.co_names if name in fun.__globals__]
-    return [x for x in found if hasattr(x, "shape") and hasattr(x, "dtype")]
+        values += [fun.__globals__[name] for name in code.co_names if name in fun.__globals__]
+    return [x for x in values if hasattr(x, "shape") and hasattr(x, "dtype")]
 
 
 def _check_constants(fun: Callable, jaxpr: Jaxpr) -> None:
@@ -306,9 +306,11 @@ def _trace(
         more = tree.tree_unflatten(scratch_tree, parts[3])
         sizes = [size if isinstance(size, int) else xs[n + i] for i, size in enumerate(spec.grid)]
         named = [(name, size) for name, size in zip(spec.grid_names, spec.grid) if name is not None]
-        given = (*args, *((results,) if single_out else results))
+        kernel_args = (*args, *((results,) if single_out else results))
         with in_grid(xs[:n], sizes, blank), extend_axis_env(named) if named else nullcontext():
-            returned = fun(*given, **more) if isinstance(more, dict) else fun(*given, *more)
+            returned = (
+                fun(*kernel_args, **more) if isinstance(more, dict) else fun(*kernel_args, *more)
+            )
         if returned is not None:
             raise ValueError(
                 describe(

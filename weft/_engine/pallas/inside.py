@@ -67,17 +67,17 @@ def _of_grid(api: str, axis: int, part: int) -> Any:
                 "It can be called only in a kernel that pallas_call runs.",
             )
         )
-    found = _grids.stack[-1][part]
-    if not 0 <= axis < len(found):
+    grid_part = _grids.stack[-1][part]
+    if not 0 <= axis < len(grid_part):
         raise ValueError(
             describe(
                 api,
-                f"axis {axis} is not an axis of the grid, which has {len(found)}.",
+                f"axis {axis} is not an axis of the grid, which has {len(grid_part)}.",
                 (),
                 user_frame(),
             )
         )
-    return found[axis]
+    return grid_part[axis]
 
 
 @api_boundary
@@ -295,10 +295,10 @@ def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Any:
     >>> weft.experimental.pallas.empty((2,), "int8").tolist()
     [-128, -128]
     """
-    made = wnp.asarray(
+    blank = wnp.asarray(
         blank_value(ShapedArray((shape,) if isinstance(shape, int) else tuple(shape), dtype))
     )
-    return made if out_sharding is None else device_put(made, out_sharding)
+    return blank if out_sharding is None else device_put(blank, out_sharding)
 
 
 def empty_like(x: Any) -> Any:

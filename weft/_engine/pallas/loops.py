@@ -134,9 +134,9 @@ def _view_block(m: BlockMapping, x: Any) -> Any:
 
 def _write_block(m: BlockMapping, x: Any, block: Any, starts: Sequence[Any]) -> Any:
     """Return `x` with the block at `starts` replaced."""
-    kept = [len(m.lead) + d for d, dim in enumerate(m.dims) if not isinstance(dim, Squeezed)]
-    if len(kept) != len(m.sizes):
-        block = broadcast_in_dim(block, m.sizes, tuple(kept))
+    kept_dims = [len(m.lead) + d for d, dim in enumerate(m.dims) if not isinstance(dim, Squeezed)]
+    if len(kept_dims) != len(m.sizes):
+        block = broadcast_in_dim(block, m.sizes, tuple(kept_dims))
     return (
         block
         if m.sizes == typeof(x).shape
@@ -208,10 +208,10 @@ def _bind_known(eqn: Eqn, args: list) -> Sequence:
     ):
         avals = [a.aval for a in eqn.invars]
         if not any(dtypes.is_extended(a.dtype) for a in avals):
-            found = primitive.reference(
+            computed = primitive.reference(
                 *[np.asarray(x, a.dtype) for x, a in zip(args, avals)], **params
             )
-            return [np.asarray(found, eqn.outvars[0].aval.dtype)[()]]
+            return [np.asarray(computed, eqn.outvars[0].aval.dtype)[()]]
     outs = primitive.bind(*args, **params)
     return outs if primitive.multiple_results else [outs]
 
@@ -225,8 +225,8 @@ def _scratch(kernel: BlockKernel) -> list:
 def _find_written_operands(kernel: BlockKernel) -> tuple[list[bool], list[bool]]:
     """Return which prefetched scalars and which inputs the kernel writes."""
     lead = 2 * (len(kernel.grid) - kernel.mapped)
-    given = kernel.body.invars[lead : lead + kernel.scalars + len(kernel.ins)]
-    changed = [out is not var for var, out in zip(given, kernel.body.outvars)]
+    operand_vars = kernel.body.invars[lead : lead + kernel.scalars + len(kernel.ins)]
+    changed = [out is not var for var, out in zip(operand_vars, kernel.body.outvars)]
     return changed[: kernel.scalars], changed[kernel.scalars :]
 
 
@@ -311,11 +311,13 @@ def _independent(kernel: BlockKernel) -> _GridPlan | None:
             for i, (m, dims) in enumerate(zip(kernel.outs, axes))
         ):
             own.append(axis)
-    rest = tuple([axis for axis in range(len(kernel.grid)) if axis not in own])
-    if not own or not _is_scratch_private(kernel, own, rest):
+    other_axes = tuple([axis for axis in range(len(kernel.grid)) if axis not in own])
+    if not own or not _is_scratch_private(kernel, own, other_axes):
         return None
     return _GridPlan(
-        tuple(own), rest, tuple([tuple([d if d in own else None for d in dims]) for dims in axes])
+        tuple(own),
+        other_axes,
+        tuple([tuple([d if d in own else None for d in dims]) for dims in axes]),
     )
 
 

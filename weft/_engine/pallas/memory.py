@@ -153,12 +153,12 @@ def load(
     else:
         elements = at.value
     elements = wnp.broadcast_to(elements, at.shape)
-    rest = (
+    fill = (
         blank_value(typeof(elements))
         if other is None
         else wnp.broadcast_to(wnp.asarray(other, elements.dtype), at.shape)
     )
-    return wnp.where(at.inside(mask), elements, rest)
+    return wnp.where(at.inside(mask), elements, fill)
 
 
 def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], Any] | None) -> Any:

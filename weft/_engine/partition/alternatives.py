@@ -42,7 +42,7 @@ def search_alternatives(
     found: Any, target_specs: Propagation, partitioned: Callable[[Choices], Any]
 ) -> Any:
     """Return `found` or a better partitioned program; `partitioned` returns the program for some choices, or None."""
-    left = min(TRIES, EQUATIONS // max(len(found.placed_eqns), 1))
+    tries_left = min(TRIES, EQUATIONS // max(len(found.placed_eqns), 1))
     choices = Choices()
     tried: set[tuple[str, Var, Spec]] = set()
     improving = True
@@ -51,10 +51,10 @@ def search_alternatives(
         for choice in _suggestions(found, target_specs):
             if choice in tried:
                 continue
-            if not left:
+            if not tries_left:
                 return found
             tried.add(choice)
-            left -= 1
+            tries_left -= 1
             other = partitioned(choices.with_choice(*choice))
             if (
                 other is not None

@@ -82,17 +82,17 @@ def combine_reductions(
 def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
     """Return groups of at least two reductions that can be combined."""
     later = later_collectives(eqns, index)
-    found: dict[tuple[Any, ...], list[Eqn]] = {}
+    groups: dict[tuple[Any, ...], list[Eqn]] = {}
     for eqn in eqns:
         known = (
             eqn in index and isinstance(eqn.primitive, CollectiveOp) and type(eqn.invars[0]) is Var
         )
         if known and spec_of(eqn.primitive).completes:
             aval = eqn.invars[0].aval
-            found.setdefault(
+            groups.setdefault(
                 (eqn.primitive, eqn.params["axes"], aval.dtype, later[eqn]), []
             ).append(eqn)
-    return [part for group in found.values() for part in _within_size(group) if len(part) > 1]
+    return [part for group in groups.values() for part in _within_size(group) if len(part) > 1]
 
 
 def later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn, int]:

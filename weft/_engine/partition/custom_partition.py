@@ -121,7 +121,7 @@ def _run(
     )
     outer.manual, outer.depth = outside, outer.depth - 1
     outer.trace.source, outer.eqn = eqn.source, eqn
-    found: list[LocalValue] = []
+    local_values: list[LocalValue] = []
     for i, (value, place, var) in enumerate(zip(results, outs, eqn.outvars)):
         promised = outer.local_aval(var.aval, place)
         if value.aval.shape != promised.shape or value.aval.dtype != promised.dtype:
@@ -140,5 +140,5 @@ def _run(
         local = outer.materialize(
             value, whole(value.aval), "leaves", f"the partition of {rule.name} gives it"
         )
-        found.append(LocalValue(var.aval, place, local))
-    return found
+        local_values.append(LocalValue(var.aval, place, local))
+    return local_values

@@ -99,13 +99,13 @@ def combine(jaxpr: Jaxpr) -> Jaxpr:
         if role_of(eqn) == "exchange" and eqn.params["kind"] == "all_reduce"
     }
     later = later_collectives(jaxpr.eqns, index)
-    found: dict[tuple[Any, ...], list[Eqn]] = {}
+    groups: dict[tuple[Any, ...], list[Eqn]] = {}
     for eqn in index:
         x, p = eqn.invars[0], eqn.params
         if type(x) is Var and x.aval.nbytes <= MOST_COMBINED_BYTES:
-            found.setdefault((x.aval.dtype, p["op"], p["groups"], later[eqn]), []).append(eqn)
+            groups.setdefault((x.aval.dtype, p["op"], p["groups"], later[eqn]), []).append(eqn)
     wide: dict[Eqn, Eqn] = {}
-    for some in found.values():
+    for some in groups.values():
         if len(some) > 1:
             combined_eqn = some[0].replace(
                 primitive=_together_p,
@@ -441,11 +441,11 @@ def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list
 
     Exchanges whose groups have one rank are omitted, because nothing is sent.
     """
-    found: list[ExchangeRecord] = []
+    records: list[ExchangeRecord] = []
     for eqn in jaxpr.eqns:
         if role_of(eqn) == "exchange":
             p = eqn.params
-            found.append(
+            records.append(
                 ExchangeRecord(
                     p["kind"],
                     p["op"],
@@ -463,8 +463,8 @@ def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list
             counted = eqn.primitive.counted
             times, unknown = eqn.params["length"] if counted else 1, open_ended or not counted
         for _, inner in subjaxprs(eqn.params):
-            found += exchanges_of(inner, count * times, unknown)
-    return found
+            records += exchanges_of(inner, count * times, unknown)
+    return records
 
 
 def link_bytes(
@@ -476,10 +476,10 @@ def link_bytes(
     >>> link_bytes([record], lambda rank: rank // 2)
     {(0, 1): 48, (1, 0): 48}
     """
-    found: dict[tuple[Any, Any], int] = {}
+    nbytes_by_ends: dict[tuple[Any, Any], int] = {}
     for one in records:
         for sender, receiver, nbytes in one.between():
             ends = host_of(sender), host_of(receiver)
             if ends[0] != ends[1]:
-                found[ends] = found.get(ends, 0) + nbytes
-    return found
+                nbytes_by_ends[ends] = nbytes_by_ends.get(ends, 0) + nbytes
+    return nbytes_by_ends

@@ -133,6 +133,6 @@ def mask_padding(x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
     aval = typeof(x)
     local = aval.shape[dim]
     index = collectives.axis_index(axes)
-    left = arithmetic.sub(np.int32(size), mul(index, np.int32(local)))
-    inside = comparison.lt(layout.broadcasted_iota(np.int32, aval.shape, dim), left)
+    valid_size = arithmetic.sub(np.int32(size), mul(index, np.int32(local)))
+    inside = comparison.lt(layout.broadcasted_iota(np.int32, aval.shape, dim), valid_size)
     return comparison.select_n(inside, layout.full(aval.shape, fill, aval.dtype), x)

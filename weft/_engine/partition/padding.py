@@ -39,12 +39,12 @@ def evenly_split(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> 
     >>> evenly_split((12, 8), (("x", "y"), ()), {"x": 4, "y": 2})
     (('x',), ())
     """
-    found: list[DimSpec] = []
+    even_dims: list[DimSpec] = []
     for size, axes in zip(shape, dims):
         while not is_even(size, axes, sizes):
             axes = axes[:-1]
-        found.append(axes)
-    return tuple(found)
+        even_dims.append(axes)
+    return tuple(even_dims)
 
 
 def tolerates_padding(eqn: Eqn, rule: FactorRule, f: int) -> bool:

@@ -114,10 +114,10 @@ class PartitionResult:
     @property
     def counts(self) -> dict[str, int]:
         """Return the number of collectives by kind."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for r in self.records:
-            found[r.kind] = found.get(r.kind, 0) + r.count
-        return found
+            counts[r.kind] = counts.get(r.kind, 0) + r.count
+        return counts
 
 
 def partition(
@@ -321,11 +321,11 @@ class _Attempts:
         )
         ins = tuple(target_specs.spec(v) for v in program.invars)
         asked = zip(request.out_specs, program.outvars)
-        kept = program.outvars if request.keeps_targets else target_specs.explicit
+        kept_vars = program.outvars if request.keeps_targets else target_specs.explicit
         result_specs = tuple(
-            target_specs.spec(v) if s is None and v in kept else s for s, v in asked
+            target_specs.spec(v) if s is None and v in kept_vars else s for s, v in asked
         )
-        local, outs, made = partition_program(
+        local, outs, out_places = partition_program(
             program,
             target_specs,
             [Placement(s) for s in ins],
@@ -337,20 +337,20 @@ class _Attempts:
             FormSchedule(early, request.dropped),
             self.strategies,
         )
-        self.cuts.update(made.finer_axes)
-        self.repeatable.extend(made.repeatable)
-        records = tuple(r for r in made.records if r is not None)
+        self.cuts.update(out_places.finer_axes)
+        self.repeatable.extend(out_places.repeatable)
+        records = tuple(r for r in out_places.records if r is not None)
         return PartitionResult(
             local,
             ins,
             tuple(outs),
             records,
             request.mesh,
-            layout_callbacks=tuple(made.layout_callbacks),
+            layout_callbacks=tuple(out_places.layout_callbacks),
             program=program,
-            placed_eqns=tuple(made.placed_eqns),
-            programs=tuple(made.programs),
-            work=sum(made.work),
+            placed_eqns=tuple(out_places.placed_eqns),
+            programs=tuple(out_places.programs),
+            work=sum(out_places.work),
         )
 
     def with_choices(self, choices: Choices, target_weight: float) -> PartitionResult | None:
@@ -568,10 +568,14 @@ def partition_for(
     committed = _committed_shardings(in_specs, assignment)
     asked = None if method.mesh is None else NamedSharding(method.mesh, PartitionSpec())
     all_given = (asked, *committed, *out_shardings, *constraint_shardings(jaxpr))
-    given = [s for s in all_given if s is not None]
-    mesh = common_mesh(given) if given else Mesh(np.array(assignment, object), ("d0",))
+    given_shardings = [s for s in all_given if s is not None]
+    mesh = (
+        common_mesh(given_shardings)
+        if given_shardings
+        else Mesh(np.array(assignment, object), ("d0",))
+    )
     requested, foreign = _requested_results(jaxpr, out_shardings, mesh)
-    known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
+    known = [s for s in dict.fromkeys(given_shardings) if s.memory_kind == "device"]
     has_types = any(aval.explicit is not None for aval in jaxpr.in_avals)
     untyped_mesh = _mesh_of_untyped_results(mesh, known, in_context)
     in_wanted = _specs_on(mesh, committed, jaxpr.invars)
@@ -614,11 +618,11 @@ def _requested_results(
     """Return the specs of results, and the shardings that the axes of the mesh cannot express; such results are computed whole."""
     specs = _specs_on(mesh, shardings, jaxpr.outvars)
     foreign = [s if spec is None else None for s, spec in zip(shardings, specs)]
-    wanted: list[Spec | None] = [
+    out_specs: list[Spec | None] = [
         spec if s is None else ((),) * a.aval.ndim
         for s, spec, a in zip(foreign, specs, jaxpr.outvars)
     ]
-    return wanted, foreign
+    return out_specs, foreign
 
 
 class _UserShardings:

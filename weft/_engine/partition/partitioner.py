@@ -379,9 +379,9 @@ class Partitioner:
         for d, mine in enumerate(dims):
             if missing & set(mine):
                 local = local_equations.own_block(local, d, mine, shape[d])
-        rest = tuple(a for a in self.sizes if a in missing - place.axes)
+        extra = tuple(a for a in self.sizes if a in missing - place.axes)
         target = Placement(tuple(() if missing & set(mine) else mine for mine in dims), axes)
-        value.forms[target] = local_equations.as_partial_sum(local, rest) if rest else local
+        value.forms[target] = local_equations.as_partial_sum(local, extra) if extra else local
         return target
 
     def cut_by(self, size: int, axes: tuple[Any, ...], missing: frozenset[Any]) -> tuple[Any, ...]:

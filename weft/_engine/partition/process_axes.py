@@ -142,7 +142,7 @@ def process_axes(
         parts[name] = tuple(
             AxisPart(label, size, is_process) for label, (size, is_process) in zip(labels, joined)
         )
-    flat = [part for found in parts.values() for part in found]
+    flat = [part for axis_parts in parts.values() for part in axis_parts]
     grid = owners.reshape([part.size for part in flat])
     ranks = grid[tuple(slice(None) if part.is_process else 0 for part in flat)].ravel()
     if len(set(ranks.tolist())) != ranks.size:
@@ -166,13 +166,13 @@ def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
     n = len(rows)
     primes = prime_factors(n)
     for order in distinct_orders(primes):
-        found: list[tuple[int, bool]] = []
+        digits: list[tuple[int, bool]] = []
         stride = n
         for size in order:
             stride //= size
             blocks = rows.reshape(-1, size, stride, rows.shape[1])
-            found.append((size, bool((blocks != blocks[:, :1]).any())))
-        yield found or [(1, False)]
+            digits.append((size, bool((blocks != blocks[:, :1]).any())))
+        yield digits or [(1, False)]
 
 
 def _join(digits: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
@@ -290,7 +290,7 @@ class _AxisPartTrace(InnerTrace):
 
     def _gather(self, x: Any, spec: Spec) -> tuple[Any, Spec]:
         """Gather an operand along the dims that process parts split; return it and the local parts that split other dims."""
-        kept: list[DimSpec] = []
+        dims: list[DimSpec] = []
         for d, axes in enumerate(spec, typeof(x).ndim - len(spec)):
             names = self.axes.names(axes)
             if any(part.is_process for axis in axes for part in self.axes.parts[axis]):
@@ -303,8 +303,8 @@ class _AxisPartTrace(InnerTrace):
                     axis_index_groups=None,
                 )
                 names = ()
-            kept.append(names)
-        return x, tuple(kept)
+            dims.append(names)
+        return x, tuple(dims)
 
     def _collective(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         key = "axes" if "axes" in params else "axis_name"
@@ -329,8 +329,8 @@ class _AxisPartTrace(InnerTrace):
             for chosen in itertools.combinations(range(len(names)), k):
                 if math.prod(shape[i] for i in chosen) != len(groups[0]):
                     continue
-                rest = [i for i in range(len(names)) if i not in chosen]
-                rows = grid.transpose([*rest, *chosen]).reshape(-1, len(groups[0]))
+                others = [i for i in range(len(names)) if i not in chosen]
+                rows = grid.transpose([*others, *chosen]).reshape(-1, len(groups[0]))
                 if {tuple(map(int, row)) for row in rows} == set(groups):
                     return tuple(names[i] for i in chosen) or None
         return None

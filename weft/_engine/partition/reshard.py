@@ -204,9 +204,9 @@ def _parts(
     for dims in (source.dims, target.dims):
         for size, axes in zip(shape, dims):
             for k in range(axes.index(axis) if axis in axes else len(axes) + 1):
-                left, uneven = divmod(size, math.prod([sizes[a] for a in axes[:k]]))
+                part_size, uneven = divmod(size, math.prod([sizes[a] for a in axes[:k]]))
                 if not uneven:
-                    fits.add(math.gcd(n, left))
+                    fits.add(math.gcd(n, part_size))
     ends = [
         end
         for end in itertools.accumulate(prime_factors(n), operator.mul)
@@ -404,21 +404,23 @@ class _SearchSpace:
         yield from self._permutations(place)
 
     def _sums(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
-        rest = place.partial - self.target.partial
-        if not rest:
+        unwanted_partial = place.partial - self.target.partial
+        if not unwanted_partial:
             return
-        ordered = tuple(a for a in self.sizes if a in rest)
+        ordered = tuple(a for a in self.sizes if a in unwanted_partial)
         for group in dict.fromkeys((ordered, *((a,) for a in ordered))):
             yield self.step("psum", place, group), Placement(place.dims, place.partial - set(group))
         for a in ordered:
             for d in range(len(self.shape)):
                 if a in self.target.axes:
                     yield from self._reduce_scatter_steps(place, d, (a,))
-        for d, wanted in enumerate(self.target.dims):
+        for d, target_axes in enumerate(self.target.dims):
             begin = len(place.dims[d])
-            end = begin + sum(1 for _ in itertools.takewhile(rest.__contains__, wanted[begin:]))
-            if wanted[:begin] == place.dims[d] and end > begin + 1:
-                yield from self._reduce_scatter_steps(place, d, wanted[begin:end])
+            end = begin + sum(
+                1 for _ in itertools.takewhile(unwanted_partial.__contains__, target_axes[begin:])
+            )
+            if target_axes[:begin] == place.dims[d] and end > begin + 1:
+                yield from self._reduce_scatter_steps(place, d, target_axes[begin:end])
 
     def _reduce_scatter_steps(
         self, place: Placement, d: int, axes: tuple[Any, ...]
@@ -439,14 +441,17 @@ class _SearchSpace:
                         self.step("own_slice", place, (a,), dim=d),
                         place.with_dim(d, (*place.dims[d], a)),
                     )
-        for d, wanted in enumerate(self.target.dims):
+        for d, target_axes in enumerate(self.target.dims):
             if (
                 not place.dims[d]
-                and len(wanted) > 1
-                and not used & set(wanted)
-                and not is_even(self.shape[d], wanted, self.sizes)
+                and len(target_axes) > 1
+                and not used & set(target_axes)
+                and not is_even(self.shape[d], target_axes, self.sizes)
             ):
-                yield self.step("own_slice", place, wanted, dim=d), place.with_dim(d, wanted)
+                yield (
+                    self.step("own_slice", place, target_axes, dim=d),
+                    place.with_dim(d, target_axes),
+                )
 
     def _gathers(self, place: Placement) -> Iterator[tuple[ReshardStep, Placement]]:
         for d, axes in enumerate(place.dims):
@@ -484,8 +489,8 @@ class _SearchSpace:
             [(axes, n // k) for axes, k in prefixes if n % k == 0]
             for n, prefixes in zip(counts, self.prefixes)
         ]
-        for wanted in itertools.product(*options):
-            dims = self._extend_axes(place.dims, wanted)
+        for new_dims in itertools.product(*options):
+            dims = self._extend_axes(place.dims, new_dims)
             if dims is not None and dims != place.dims:
                 yield (
                     ReshardStep(

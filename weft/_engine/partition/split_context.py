@@ -117,13 +117,13 @@ class SplitContext:
                     rule.outs[0], specs.spec(eqn.outvars[0]), rule, specs.sizes
                 )[0]
                 if target.get(group[0]) == halo.axes:
-                    found = (
+                    halos = (
                         partitioner.context(eqn, rule, dict.fromkeys(group, halo.axes)).halos()
                         or ()
                     )
                     windows += [
                         other.window
-                        for other in found
+                        for other in halos
                         if eqn.invars[other.operand] is var
                         and other.dim == halo.dim
                         and other.window.advance == halo.window.advance
@@ -137,12 +137,12 @@ class SplitContext:
 
     def keep_rows(self, x: Any, halo: Halo, window: Window, wide: Any) -> tuple[Window, Any]:
         """Cache fetched rows for other equations."""
-        found = (window, wide)
+        bounds = (window, wide)
         self._partitioner.fetched_rows[id(x), halo.dim, halo.axes] = (
             x,
-            found,
+            bounds,
         )  # the entry keeps `x` alive, so that its id is not reused
-        return found
+        return bounds
 
     def masked(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
         """Return this device's block `x` of a dim of `size` elements, with `fill` in its padding."""

@@ -99,7 +99,7 @@ class Candidates:
 
     def even(self, axes: FactorAxes) -> FactorAxes:
         """Return `axes` without axes that would split a factor unevenly if the op does not tolerate padding."""
-        kept: FactorAxes = {}
+        even_axes: FactorAxes = {}
         for f, mine in axes.items():
             while (
                 mine
@@ -108,8 +108,8 @@ class Candidates:
             ):
                 mine = mine[:-1]
             if mine:
-                kept[f] = mine
-        return kept
+                even_axes[f] = mine
+        return even_axes
 
     def relocate(self, axes: FactorAxes) -> Iterator[FactorAxes]:
         """Yield `axes` with axes of dims that cannot stay split, or need rows of other devices, moved to a dim of the results."""
@@ -160,7 +160,10 @@ class Candidates:
         """Yield `axes` with the leader of `group` split like itself or a follower, and with it the followers with split operands, or all."""
         leader, *followers = group
         present = {
-            f: mine for found in self.operand_axes for f, mine in found.items() if f in followers
+            f: mine
+            for operand in self.operand_axes
+            for f, mine in operand.items()
+            if f in followers
         }
         others = {f: mine for f, mine in axes.items() if f not in group}
         used = {a for mine in others.values() for a in mine}

@@ -150,9 +150,9 @@ def target_name(kind: str, devices: int, per_node: int) -> str:
         inside = min(devices, per_node)
         return f"{kind}:{-(-devices // inside)}x{inside}"
     sides = [1] * targets.TPU_KINDS[kind].dims
-    rest = devices
-    while rest > 1:
-        factor = next(d for d in range(2, rest + 1) if rest % d == 0)
+    devices_left = devices
+    while devices_left > 1:
+        factor = next(d for d in range(2, devices_left + 1) if devices_left % d == 0)
         sides[sides.index(min(sides))] *= factor
-        rest //= factor
+        devices_left //= factor
     return f"{kind}:{'x'.join(map(str, sorted(sides)))}"

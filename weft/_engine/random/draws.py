@@ -561,10 +561,12 @@ def _above(maxval, limit: int):
 def _clipped_int(v, dtype):
     info = np.iinfo(dtype)
     if isinstance(v, (int, np.integer)):
-        given = np.iinfo(dtypes.default_int_dtype())
-        if isinstance(v, int) and not min(given.min, info.min) <= v <= max(given.max, info.max + 1):
+        limits = np.iinfo(dtypes.default_int_dtype())
+        if isinstance(v, int) and not min(limits.min, info.min) <= v <= max(
+            limits.max, info.max + 1
+        ):
             raise OverflowError(
-                f"randint: the bound {v} does not fit in {given.dtype.name}, nor in {np.dtype(dtype).name}."
+                f"randint: the bound {v} does not fit in {limits.dtype.name}, nor in {np.dtype(dtype).name}."
             )
         return np.asarray(min(max(int(v), int(info.min)), int(info.max)), dtype)
     v = concrete(v)

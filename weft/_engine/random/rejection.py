@@ -59,9 +59,9 @@ def _cube_root_normal(key, c):
 
     def again(state):
         k, _, _ = state
-        rest, sub = _split_one(k, 2)
+        next_key, sub = _split_one(k, 2)
         x = _normal(sub, (), c.dtype)
-        return rest, x, ew.add(1, ew.mul(x, c))
+        return next_key, x, ew.add(1, ew.mul(x, c))
 
     zero = ew.mul(c, 0)
     return while_loop(lambda state: ew.le(state[2], 0), again, (key, zero, ew.sub(zero, 1)))[1:]
@@ -80,9 +80,14 @@ def _gamma_above_one(key, a):
         )
 
     def again(state):
-        rest, of_x, of_u = _split_one(state[0], 3)
+        next_key, of_x, of_u = _split_one(state[0], 3)
         x, v = _cube_root_normal(of_x, c)
-        return rest, ew.square(x), ew.mul(ew.square(v), v), _uniform(of_u, (), c.dtype, 0.0, 1.0)
+        return (
+            next_key,
+            ew.square(x),
+            ew.mul(ew.square(v), v),
+            _uniform(of_u, (), c.dtype, 0.0, 1.0),
+        )
 
     zero = ew.mul(c, 0)
     v = while_loop(refused, again, (key, zero, ew.add(zero, 1), ew.add(zero, 2)))[2]
@@ -95,8 +100,8 @@ def _gamma_one(key, a, log_space: bool):
     For a parameter below 1 it is a sample for a + 1 times a power of a uniform.
     """
     large = ew.ge(a, 1)
-    rest, sub = _split_one(key, 2)
-    d, v = _gamma_above_one(rest, ew.select_n(large, ew.add(a, 1), a))
+    next_key, sub = _split_one(key, 2)
+    d, v = _gamma_above_one(next_key, ew.select_n(large, ew.add(a, 1), a))
     log_u = ew.neg(exponential(sub, (), a.dtype))
     boost = ew.select_n(ew.bitwise_or(large, ew.eq(log_u, 0)), ew.div(log_u, a), ew.mul(a, 0))
     if log_space:
@@ -256,9 +261,9 @@ def _transformed_try(key, like):
 
     They are u in [-1/2, 1/2), v in [0, 1), and the distance of u from the ends.
     """
-    rest, of_u, of_v = _split_one(key, 3)
+    next_key, of_u, of_v = _split_one(key, 3)
     u = ew.sub(_uniform(of_u, like.shape, like.dtype, 0.0, 1.0), 0.5)
-    return rest, u, _uniform(of_v, like.shape, like.dtype, 0.0, 1.0), ew.sub(0.5, ew.abs(u))
+    return next_key, u, _uniform(of_v, like.shape, like.dtype, 0.0, 1.0), ew.sub(0.5, ew.abs(u))
 
 
 def _counts_dtype(dtype, api: str):
@@ -287,9 +292,13 @@ def _poisson_product(raw, rate):
 
     def again(state):
         k, count, log_product = state
-        rest, sub = _split_one(k, 2)
+        next_key, sub = _split_one(k, 2)
         count = ew.select_n(ew.gt(log_product, ew.neg(rate)), count, ew.add(count, 1))
-        return rest, count, ew.add(log_product, ew.log(_uniform(sub, rate.shape, _F32, 0.0, 1.0)))
+        return (
+            next_key,
+            count,
+            ew.add(log_product, ew.log(_uniform(sub, rate.shape, _F32, 0.0, 1.0))),
+        )
 
     zero = ew.mul(rate, 0)
     start = (raw, ew.convert_element_type(zero, np.dtype(np.int32)), zero)
@@ -307,15 +316,15 @@ def _poisson_rejection(raw, rate):
     log_rate = ew.log(rate)
 
     def again(state):
-        k, found, done = state
-        rest, u, v, edge = _transformed_try(k, rate)
+        k, accepted, done = state
+        next_key, u, v, edge = _transformed_try(k, rate)
         n = ew.floor(ew.add(ew.add(ew.mul(ew.add(ew.div(ew.mul(a, 2), edge), b), u), rate), 0.43))
         fit = ew.log(ew.div(ew.mul(v, inverse_alpha), ew.add(ew.div(a, ew.square(edge)), b)))
         density = ew.sub(ew.sub(ew.mul(n, log_rate), rate), ew.lgamma(ew.add(n, 1)))
         outside = ew.bitwise_or(ew.lt(n, 0), ew.bitwise_and(ew.lt(edge, 0.013), ew.gt(v, edge)))
         inside = ew.bitwise_and(ew.ge(edge, 0.07), ew.le(v, top))
         taken = ew.bitwise_or(inside, ew.bitwise_and(ew.bitwise_not(outside), ew.le(fit, density)))
-        return rest, ew.select_n(taken, found, n), ew.bitwise_or(done, taken)
+        return next_key, ew.select_n(taken, accepted, n), ew.bitwise_or(done, taken)
 
     start = (raw, ew.sub(ew.mul(rate, 0), 1), ew.lt(rate, 0))
     return while_loop(lambda state: _any(ew.bitwise_not(state[2])), again, start)[1]
@@ -368,10 +377,10 @@ def _binomial_waiting(raw, n, p):
 
     def again(state):
         k, count, trials = state
-        sub, rest = _split_one(k, 2)
+        sub, next_key = _split_one(k, 2)
         count = ew.select_n(ew.le(trials, n), count, ew.add(count, 1))
         wait = ew.ceil(ew.div(ew.log(_uniform(sub, n.shape, n.dtype, 0.0, 1.0)), log_miss))
-        return rest, count, ew.add(trials, wait)
+        return next_key, count, ew.add(trials, wait)
 
     zero = ew.mul(p, 0)
     return ew.sub(
@@ -409,14 +418,14 @@ def _binomial_rejection(raw, n, p):
         return total
 
     def again(state):
-        key, found, done = state
-        rest, u, v, edge = _transformed_try(key, n)
+        key, accepted, done = state
+        next_key, u, v, edge = _transformed_try(key, n)
         k = ew.floor(ew.add(ew.mul(ew.add(ew.div(ew.mul(a, 2), edge), b), u), center))
         inside = ew.bitwise_and(ew.ge(edge, 0.07), ew.le(v, top))
         outside = ew.bitwise_or(ew.lt(k, 0), ew.gt(k, n))
         fit = ew.log(ew.div(ew.mul(v, alpha), ew.add(ew.div(a, ew.square(edge)), b)))
         taken = ew.bitwise_or(inside, ew.bitwise_and(ew.bitwise_not(outside), ew.le(fit, bound(k))))
-        return rest, ew.select_n(taken, found, k), ew.bitwise_or(done, taken)
+        return next_key, ew.select_n(taken, accepted, k), ew.bitwise_or(done, taken)
 
     start = (raw, ew.sub(ew.mul(p, 0), 1), ew.lt(p, -1))
     return while_loop(lambda state: _any(ew.bitwise_not(state[2])), again, start)[1]
@@ -470,8 +479,8 @@ def multinomial(key, n, p, *, shape=None, dtype=None, unroll: int | bool = 1):
                 f"multinomial: the last dim of shape must equal the last dim of p, {p.shape[-1]}, got {outcomes}."
             )
     n, p = broadcast_to_shape(n, tuple(shape)), broadcast_to_shape(p, (*shape, p.shape[-1]))
-    left = wnp.flip(wnp.cumsum(wnp.flip(p, -1), -1), -1)
-    share = wnp.moveaxis(wnp.divide(p, wnp.where(wnp.equal(left, 0), 1, left)), -1, 0)
+    tail_sums = wnp.flip(wnp.cumsum(wnp.flip(p, -1), -1), -1)
+    share = wnp.moveaxis(wnp.divide(p, wnp.where(wnp.equal(tail_sums, 0), 1, tail_sums)), -1, 0)
 
     def one(remaining, drawn):
         sub, chance = drawn

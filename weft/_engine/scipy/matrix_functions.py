@@ -257,14 +257,14 @@ def qr_multiply(
         )
     vector = c.ndim == 1
     matrix = c if not vector else c[:, None] if mode == "left" else c[None, :]
-    needed, given = (
+    needed, num_rows = (
         (min(a.shape[-2:]), matrix.shape[-2]) if mode == "left" else (a.shape[-2], matrix.shape[-1])
     )
-    if needed != given:
+    if needed != num_rows:
         product = "Q @ c" if mode == "left" else "c @ Q"
         raise ValueError(
             f"qr_multiply: Array shapes are not compatible for {product}: a has shape {tuple(a.shape)}, so "
-            f"{needed} {'rows' if mode == 'left' else 'columns'} of c are expected, but it has {given}."
+            f"{needed} {'rows' if mode == 'left' else 'columns'} of c are expected, but it has {num_rows}."
         )
     q, *rest = la.qr(a, pivoting=pivoting, full_matrices=False)
     q = uf.conjugate(q) if conjugate else q

@@ -363,23 +363,23 @@ def prune(limit: int | None = None) -> int:
 
 def _limit() -> int:
 
-    given: int = config.compilation_cache_max_size
-    return given if given >= 0 else _DEFAULT_LIMIT
+    max_size: int = config.compilation_cache_max_size
+    return max_size if max_size >= 0 else _DEFAULT_LIMIT
 
 
 def _prune(folder: str, limit: int) -> int:
-    found, total, deleted = [], 0, 0
+    entries, total, deleted = [], 0, 0
     with os.scandir(folder) as files:
         for file in files:
             try:
                 facts = file.stat()
             except OSError:
                 continue  # another process was faster
-            found.append((facts.st_mtime, facts.st_blocks * 512, file.path))
+            entries.append((facts.st_mtime, facts.st_blocks * 512, file.path))
             total += facts.st_blocks * 512
     if total <= limit:
         return 0
-    for _, size, place in sorted(found):
+    for _, size, place in sorted(entries):
         if total - deleted <= limit * 3 // 4:
             break
         try:

@@ -104,16 +104,16 @@ def load_small() -> None:
         return
     import ml_dtypes
 
-    found = {
+    small_types = {
         kind: tuple(
             [np.dtype(getattr(ml_dtypes, name)) for name in names if hasattr(ml_dtypes, name)]
         )
         for kind, names in _SMALL.items()
     }
-    for kind, small in found.items():
+    for kind, small in small_types.items():
         kinds.update(dict.fromkeys(small, kind))
         dtypes_by_name.update({dtype.name: dtype for dtype in small})
-    ordered = {kind: (*small, *map(np.dtype, _PLAIN[kind])) for kind, small in found.items()}
+    ordered = {kind: (*small, *map(np.dtype, _PLAIN[kind])) for kind, small in small_types.items()}
     globals().update(
         unsigned_dtypes=ordered["u"],
         signed_dtypes=ordered["i"],
@@ -226,8 +226,8 @@ def as_dtype(dtype: DTypeLike, what: str = "`dtype`") -> DType:
     if isinstance(dtype, (np.dtype, ExtendedDType)):
         return dtype
     if isinstance(dtype, str):
-        if (found := dtypes_by_name[dtype]) is not None:
-            return found
+        if (named := dtypes_by_name[dtype]) is not None:
+            return named
     if type(dtype) is type and dtype in python_scalar_dtypes:
         return python_scalar_dtypes[dtype]
     if dtype is None:
@@ -352,8 +352,8 @@ def _scalar_subclass_dtype(x: Any) -> np.dtype:
             return python_scalar_dtypes[base]
     if isinstance(x, (list, tuple)):
         with suppress(ValueError):  # parts of different shapes
-            if not (found := np.asarray(x).dtype).hasobject:
-                return found
+            if not (inferred := np.asarray(x).dtype).hasobject:
+                return inferred
     convert = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
     if convert is not None:
         return dtype_of(convert())

@@ -55,20 +55,22 @@ def call(routine: str, arguments: Sequence[Any], arrays: Mapping[str, np.ndarray
         name: array.astype(integer) if array.dtype == np.int32 else array
         for name, array in arrays.items()
     }
-    given = []
+    buffers = []
     for argument in arguments:
         if isinstance(argument, tuple) and len(argument) == 2:
-            given.append(wide[argument[0]].ravel()[argument[1] :])
+            buffers.append(wide[argument[0]].ravel()[argument[1] :])
         elif isinstance(argument, tuple):
-            given.append(np.empty(argument[2], integer if argument[1] == "int32" else argument[1]))
+            buffers.append(
+                np.empty(argument[2], integer if argument[1] == "int32" else argument[1])
+            )
         elif isinstance(argument, str):
-            given.append(
+            buffers.append(
                 np.frombuffer(argument.encode(), "u1") if len(argument) == 1 else wide[argument]
             )
         else:
-            given.append(np.array(argument, integer if isinstance(argument, int) else number))
-    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(given))(address(routine))(
-        *[array.ctypes.data for array in given]
+            buffers.append(np.array(argument, integer if isinstance(argument, int) else number))
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(buffers))(address(routine))(
+        *[array.ctypes.data for array in buffers]
     )
     for name, array in arrays.items():
         if wide[name] is not array:

@@ -106,7 +106,7 @@ def loader(
 
     def load(name: str | None) -> Iterator[ModuleType]:
         modules = (
-            [found.name for found in pkgutil.iter_modules(path)]
+            [submodule.name for submodule in pkgutil.iter_modules(path)]
             if name is None
             else [listed[name]]
             if name in listed

@@ -128,17 +128,17 @@ MODEL: MachineModel = cast(MachineModel, _DetectedMachine())
 
 def measured() -> MachineModel:
     """Return the model of this machine, with cache sizes from the system if it reports them."""
-    folder, found = "/sys/devices/system/cpu/cpu0/cache", {}
+    folder, sizes = "/sys/devices/system/cpu/cpu0/cache", {}
     try:
         for index in os.listdir(folder):
             level, kind, size = [
                 _line(f"{folder}/{index}/{fact}") for fact in ("level", "type", "size")
             ]
             if kind in ("Data", "Unified") and level in "123" and size.endswith("K"):
-                found[f"l{level}_bytes"] = int(size[:-1]) << 10
+                sizes[f"l{level}_bytes"] = int(size[:-1]) << 10
     except OSError:
         pass
-    return replace(machine_model(), **found)
+    return replace(machine_model(), **sizes)
 
 
 def _line(path: str) -> str:

@@ -31,7 +31,7 @@ def distinct_orders(factors: Sequence[int]) -> Iterator[tuple[int, ...]]:
     if not factors:
         yield ()
     for first in sorted({*factors}):
-        rest = list(factors)
-        rest.remove(first)
-        for order in distinct_orders(rest):
+        remaining = list(factors)
+        remaining.remove(first)
+        for order in distinct_orders(remaining):
             yield first, *order

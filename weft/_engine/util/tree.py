@@ -314,13 +314,13 @@ def tree_transpose(
 
 def _fits(treedef: PyTreeDef, expected: PyTreeDef) -> bool:
     """Return whether structures are equal, ignoring the children of nodes of registered types."""
-    found, wanted = treedef.node_data(), expected.node_data()
-    if found is None or wanted is None or found[0] is not wanted[0]:
-        return found is wanted
-    if not is_standard(found[0]):
+    node, expected_node = treedef.node_data(), expected.node_data()
+    if node is None or expected_node is None or node[0] is not expected_node[0]:
+        return node is expected_node
+    if not is_standard(node[0]):
         return treedef.num_leaves == expected.num_leaves
     parts, others = treedef.children(), expected.children()
-    return found == wanted and len(parts) == len(others) and all(map(_fits, parts, others))
+    return node == expected_node and len(parts) == len(others) and all(map(_fits, parts, others))
 
 
 # ---- prefixes

@@ -380,26 +380,28 @@ def _linear_call(
 
     def forward(*xs):
         _, primals = tree.tree_unflatten(kept_tree, xs[:n])
-        given = tree.tree_unflatten(prim.in_tree, raise_values(in_types, xs[n:]))
+        tangents_in = tree.tree_unflatten(prim.in_tree, raise_values(in_types, xs[n:]))
         if prim._has("jvp"):
             return lower_values(
                 name,
                 out_types,
-                flat_tangents(prim, prim.jvp(primals, given)[1], "the tangent of jvp"),
+                flat_tangents(prim, prim.jvp(primals, tangents_in)[1], "the tangent of jvp"),
             )
-        _, found = _check_fwd_result(
+        _, residuals = _check_fwd_result(
             prim, prim.lin(tree.tree_map(lambda _: True, primals), *primals), "lin"
         )
         return lower_values(
             name,
             out_types,
-            flat_tangents(prim, prim.linearized(found, *given), "the result of linearized"),
+            flat_tangents(
+                prim, prim.linearized(residuals, *tangents_in), "the result of linearized"
+            ),
         )
 
     bwd.__name__ = name
     out_avals = tuple([lo for a in out_types for lo in a.lo_ty()])
     if not is_forward:
-        found = custom_lin_p.bind(
+        linear_outs = custom_lin_p.bind(
             *saved, *tangents, bwd=bwd, num_res=n, out_avals=out_avals, name=name
         )
     else:
@@ -408,10 +410,10 @@ def _linear_call(
         )
         lead = len(consts)
         shifted = lambda res, cts: bwd(res[lead:], cts)
-        found = hi_linearized_p.bind(
+        linear_outs = hi_linearized_p.bind(
             *consts, *saved, *tangents, jaxpr=jaxpr, bwd=shifted, num_res=lead + n, name=name
         )
-    return _typed_tangents(out_types, out_avals, found)
+    return _typed_tangents(out_types, out_avals, linear_outs)
 
 
 def _typed_tangents(types: list, avals: tuple, tangents: Sequence) -> list:
@@ -468,9 +470,11 @@ def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim,
             if zero
             else raise_values([a.to_tangent_aval()], list(map(instantiate, arrays)))
         )
-    results, found = _apply_jvp(prim, raise_values(ins, primals[num_consts:]), in_tangents)
+    results, result_tangents = _apply_jvp(
+        prim, raise_values(ins, primals[num_consts:]), in_tangents
+    )
     out_tangents = []
-    for a, t in zip(outs, found):
+    for a, t in zip(outs, result_tangents):
         tangent = a.to_tangent_aval()
         out_tangents += [
             Zero(x) if type(t) is Zero or x.dtype == dtypes.float0 else y
@@ -494,10 +498,10 @@ def _call_batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, num_c
 
 @call_hi_primitive_p.def_transpose
 def _call_transpose(cts: Sequence, *args, jaxpr, num_consts, prim, name):
-    arrays, given = iter(args[num_consts:]), []
+    arrays, operands = iter(args[num_consts:]), []
     for a in prim.in_avals_flat:
         parts = [next(arrays) for _ in a.lo_ty()]
-        given += (
+        operands += (
             [ValAccum(a.to_tangent_aval())]
             if any(map(is_undef, parts))
             else raise_values([a], parts)
@@ -505,13 +509,13 @@ def _call_transpose(cts: Sequence, *args, jaxpr, num_consts, prim, name):
     outs = [a.to_tangent_aval() for a in prim.out_avals_flat]
     prim.transpose(
         tree.tree_unflatten(prim.out_tree, raise_values(outs, list(map(instantiate, cts)))),
-        *tree.tree_unflatten(prim.in_tree, given),
+        *tree.tree_unflatten(prim.in_tree, operands),
     )
-    found = [
+    cotangents = [
         _cotangents(name, x) if type(x) is ValAccum else [None] * len(a.lo_ty())
-        for a, x in zip(prim.in_avals_flat, given)
+        for a, x in zip(prim.in_avals_flat, operands)
     ]
-    return [None] * num_consts + [ct for cts in found for ct in cts]
+    return [None] * num_consts + [ct for cts in cotangents for ct in cts]
 
 
 @hi_linearized_p.def_transpose

@@ -32,12 +32,12 @@ def encode_vlq(value: int) -> bytes:
     >>> encode_vlq(0), encode_vlq(-1), encode_vlq(16)
     (b'A', b'D', b'gB')
     """
-    rest = abs(value) << 1 | (value < 0)
+    bits = abs(value) << 1 | (value < 0)
     digits = bytearray()
     while True:
-        rest, low = rest >> _BITS, rest & (_MORE - 1)
-        digits.append(_DIGITS[low | _MORE if rest else low])
-        if not rest:
+        bits, low = bits >> _BITS, bits & (_MORE - 1)
+        digits.append(_DIGITS[low | _MORE if bits else low])
+        if not bits:
             return bytes(digits)
 
 

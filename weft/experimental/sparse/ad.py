@@ -62,11 +62,11 @@ def _replace(mat: Any, data: Any) -> Any:
 
 def _rewrap(name: str, found: Any, leaves: list, treedef: Any, single: bool, has_aux: bool) -> Any:
     def wrap(derivatives: list) -> Any:
-        made = [
+        new_leaves = [
             _with_leading(leaf, each) if is_sparse(leaf) else each
             for leaf, each in zip(leaves, derivatives)
         ]
-        back = tree.tree_unflatten(treedef, made)
+        back = tree.tree_unflatten(treedef, new_leaves)
         return back[0] if single else tuple(back)
 
     if name == "value_and_grad":

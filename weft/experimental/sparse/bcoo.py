@@ -212,8 +212,8 @@ def _check(mat: BCOO) -> None:
         and data.shape[n_batch + 1 :] == dense
         and data.shape[n_batch] == indices.shape[-2]
     )
-    for given in (data.shape[:n_batch], indices.shape[:n_batch]):
-        fits &= all(one in (1, size) for one, size in zip(given, batch))
+    for lead_shape in (data.shape[:n_batch], indices.shape[:n_batch]):
+        fits &= all(one in (1, size) for one, size in zip(lead_shape, batch))
     if not fits:
         raise ValueError(
             f"BCOO: data of shape {data.shape} and indices of shape {indices.shape} do not mean an array of shape {shape}."

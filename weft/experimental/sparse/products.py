@@ -93,24 +93,24 @@ def _sparse_dense(lhs: BCOO, rhs: Any, dimension_numbers: Any, preferred: Any) -
         "bcoo_dot_general", dimension_numbers, lhs.shape, rhs.shape
     )
     letters = iter(string.ascii_letters)
-    left = [next(letters) for _ in range(lhs.ndim)]
+    lhs_letters = [next(letters) for _ in range(lhs.ndim)]
     right = [next(letters) for _ in range(rhs.ndim)]
     for i, j in (*zip(contract_l, contract_r), *zip(batch_l, batch_r)):
-        right[j] = left[i]
-    batch = [left[d] for d in batch_l]
+        right[j] = lhs_letters[i]
+    batch = [lhs_letters[d] for d in batch_l]
     out = (
         batch
-        + [l for d, l in enumerate(left) if d not in contract_l + batch_l]
+        + [l for d, l in enumerate(lhs_letters) if d not in contract_l + batch_l]
         + [l for d, l in enumerate(right) if d not in contract_r + batch_r]
     )
-    sizes = {**dict(zip(left, lhs.shape)), **dict(zip(right, rhs.shape))}
+    sizes = {**dict(zip(lhs_letters, lhs.shape)), **dict(zip(right, rhs.shape))}
     dtype = wnp.result_type(lhs.dtype, rhs.dtype) if preferred is None else preferred
     data, indices = broadcast_batch_dims(lhs)
     return _batches(
         data.astype(dtype),
         indices,
         rhs.astype(dtype),
-        left,
+        lhs_letters,
         right,
         out,
         lhs.n_batch,
@@ -426,11 +426,11 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
 
     wide_l, wide_r = _to_batches(lhs, shape[:n_batch]), _to_batches(rhs, shape[:n_batch])
     data, indices = map_batch_dims(one, n_batch)(*wide_l, *wide_r)
-    found = BCOO((data, indices), shape=shape)
+    bcoo = BCOO((data, indices), shape=shape)
     if not sparse:
-        return found
+        return bcoo
     bound = min(math.prod(sparse), _most_pairs(lhs, rhs))
-    return bcoo_sum_duplicates(found, nse=bound)
+    return bcoo_sum_duplicates(bcoo, nse=bound)
 
 
 def _most_pairs(lhs: BCOO, rhs: BCOO) -> int:

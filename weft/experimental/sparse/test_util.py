@@ -376,10 +376,10 @@ class SparseTestCase(_Base):
         dense = lambda *leaves: dense_fun(*_made_dense(tree.tree_unflatten(structure, leaves)))
         sparse = lambda *leaves: _made_dense(sparse_fun(*tree.tree_unflatten(structure, leaves)))
         for mode in modes:
-            expected, found = (
+            expected, actual = (
                 transforms[mode](fun, argnums=chosen)(*leaves) for fun in (dense, sparse)
             )
-            self.assertAllClose(expected, found, atol=atol, rtol=rtol)
+            self.assertAllClose(expected, actual, atol=atol, rtol=rtol)
 
     def _random_bdims(self, *args: int) -> list[int]:
         """Draw a random position for a new dim, for each number of dims."""

@@ -577,8 +577,8 @@ def _while(
     body_nconsts: int,
     **_: Any,
 ) -> list:
-    of_cond, rest = operands[:cond_nconsts], operands[cond_nconsts:]
-    of_body, carry = rest[:body_nconsts], list(rest[body_nconsts:])
+    of_cond, body_operands = operands[:cond_nconsts], operands[cond_nconsts:]
+    of_body, carry = body_operands[:body_nconsts], list(body_operands[body_nconsts:])
     return lax.while_loop(
         lambda carry: _run(cond_jaxpr, [*of_cond, *carry])[0],
         lambda carry: _match_carries("while_loop", carry, _run(body_jaxpr, [*of_body, *carry])),
@@ -597,8 +597,8 @@ def _scan(
     unroll: Any,
     **_: Any,
 ) -> list:
-    consts, rest = operands[:num_consts], list(operands[num_consts:])
-    carry, rows = rest[:num_carry], rest[num_carry:]
+    consts, carry_and_xs = operands[:num_consts], list(operands[num_consts:])
+    carry, rows = carry_and_xs[:num_carry], carry_and_xs[num_carry:]
 
     def step(carry: list, row: list) -> tuple[list, list]:
         outs = _run(jaxpr, [*consts, *carry, *row])

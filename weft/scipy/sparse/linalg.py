@@ -89,10 +89,10 @@ def _solve(
     b = _map(lambda v: concrete(inexact(name, v)), b)
     x0 = _map(wnp.zeros_like, b) if x0 is None else _map(lambda v: concrete(inexact(name, v)), x0)
     leaves, structure = tree.tree_flatten(b)
-    guess, given = tree.tree_flatten(x0)
-    if len(leaves) != len(guess) or structure != given:
+    guess, guess_structure = tree.tree_flatten(x0)
+    if len(leaves) != len(guess) or structure != guess_structure:
         raise ValueError(
-            f"{name}: x0 and b must have matching tree structure: {given} vs {structure}."
+            f"{name}: x0 and b must have matching tree structure: {guess_structure} vs {structure}."
         )
     if [tuple(v.shape) for v in leaves] != [tuple(v.shape) for v in guess]:
         raise ValueError(

@@ -96,9 +96,10 @@ def _falls(low, high):
 
 def _from_zero(z, a, b, where, safe):
     """Return (z, a, b), mirrored if they are negative, so that the density decreases; `safe` elsewhere."""
-    left = b < 0
+    is_left = b < 0
     return [
-        wnp.where(where, wnp.where(left, -x, y), s) for x, y, s in zip((z, b, a), (z, a, b), safe)
+        wnp.where(where, wnp.where(is_left, -x, y), s)
+        for x, y, s in zip((z, b, a), (z, a, b), safe)
     ]
 
 
@@ -119,19 +120,19 @@ def _cdf(z, a, b, of_log=False):
     """Return the distribution function between `a` and `b`, or its logarithm, from the smaller of the probabilities below and above z."""
     inside, outside = (z > a) & (z < b), wnp.where(z <= a, 0.0, wnp.where(z >= b, 1.0, math.nan))
     z, a, b = (wnp.where(inside, x, safe) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
-    far, left = _is_far(a, b), b < 0
+    far, is_left = _is_far(a, b), b < 0
     y, low, high = _from_zero(z, a, b, far, (2.0, 1.0, 3.0))
     total = log_one_less_exp(_falls(low, high))
     first = log_one_less_exp(_falls(low, y)) - total
     last = log_one_less_exp(_falls(y, high)) - (y - low) * (y / 2 + low / 2) - total
     z, a, b = (wnp.where(far, safe, x) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
-    below = wnp.where(far, wnp.exp(wnp.where(left, last, first)), _below(z, a, b))
-    above = wnp.where(far, wnp.exp(wnp.where(left, first, last)), _below(-z, -b, -a))
+    below = wnp.where(far, wnp.exp(wnp.where(is_left, last, first)), _below(z, a, b))
+    above = wnp.where(far, wnp.exp(wnp.where(is_left, first, last)), _below(-z, -b, -a))
     small = below < 0.5
     above = wnp.where(small, 0.25, above)
     if not of_log:
         return wnp.where(inside, wnp.where(small, below, 1 - above), outside)
-    log = wnp.where(far, wnp.where(left, last, first), _log_below(z, a, b))
+    log = wnp.where(far, wnp.where(is_left, last, first), _log_below(z, a, b))
     return wnp.where(inside, wnp.where(small, log, wnp.log1p(-above)), wnp.log(outside))
 
 

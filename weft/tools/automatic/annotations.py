@@ -63,12 +63,12 @@ def fewest_annotations(
     """Return the annotations, and the program that the ordinary partitioner makes with them."""
     groups = _groups(decision)
     chosen: dict[Var, Spec] = {}
-    found: list[Annotation] = []
+    annotations: list[Annotation] = []
     current = _with_layouts(decision, mesh, chosen)
     goal = within * decision.price
-    while price_of(current, decision.prices) > goal and len(found) < MOST:
+    while price_of(current, decision.prices) > goal and len(annotations) < MOST:
         best: tuple[float, PartitionResult, Annotation] | None = None
-        for annotation in _candidates(current, groups, decision, set(found)):
+        for annotation in _candidates(current, groups, decision, set(annotations)):
             result = _with_layouts(decision, mesh, {**chosen, **groups[annotation]})
             price = price_of(result, decision.prices)
             if best is None or price < best[0]:
@@ -77,8 +77,8 @@ def fewest_annotations(
             break
         _, current, annotation = best
         chosen.update(groups[annotation])
-        found.append(annotation)
-    return found, current
+        annotations.append(annotation)
+    return annotations, current
 
 
 def _with_layouts(decision: Decision, mesh: Mesh, layouts: Mapping[Var, Spec]) -> PartitionResult:

@@ -22,12 +22,12 @@ _SHARED = (bool, int, float, complex, str)
 
 def names_of_call(leaves: Sequence[Any], names: Sequence[str]) -> list[str]:
     """Return names of the leaves for the outermost wrapper on the stack that has them; those in `names` for others."""
-    found = list(names)
+    leaf_names = list(names)
     for names_by_id in _wrapper_calls(inspect.currentframe()):
         for i, leaf in enumerate(leaves):
             if not isinstance(leaf, _SHARED):
-                found[i] = names_by_id.get(id(leaf), found[i])
-    return found
+                leaf_names[i] = names_by_id.get(id(leaf), leaf_names[i])
+    return leaf_names
 
 
 def _wrapper_calls(frame: FrameType | None) -> Iterator[Mapping[int, str]]:

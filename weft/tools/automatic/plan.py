@@ -155,13 +155,13 @@ class ShardingPlan:
 
     def why(self, key_path: str) -> str:
         """Return why an argument has its layout, in a sentence; `params['w']` and the key path `[0]['w']` are the same one."""
-        found = [i for i, v in enumerate(self.inputs) if key_path in (v.name, v.path)]
-        if not found:
+        positions = [i for i, v in enumerate(self.inputs) if key_path in (v.name, v.path)]
+        if not positions:
             known = ", ".join(v.name for v in self.inputs[:8])
             raise KeyError(
                 f"plan.why: no argument has the key path {key_path!r}. Key paths are {known}, ..."
             )
-        return self._reason(found[0])
+        return self._reason(positions[0])
 
     def _reason(self, number: int) -> str:
         decision = self._need_decision("why")
@@ -178,8 +178,8 @@ class ShardingPlan:
         costs = {"plan": self.cost, "ordinary partitioner": self.ordinary}
         for name, specs in known_layouts(decision, mesh).items():
             costs[name] = cost_of_inputs(decision, mesh, specs)
-        for name, given in shardings.items():
-            costs[name] = cost_of_inputs(decision, mesh, self._specs(given, name))
+        for name, sharding in shardings.items():
+            costs[name] = cost_of_inputs(decision, mesh, self._specs(sharding, name))
         return Comparison(costs)
 
     def _specs(self, given: Any, name: str) -> list[Spec | None]:
@@ -217,25 +217,25 @@ class ShardingPlan:
         """
         decision = self._need_decision("price_of_memory")
         assert self.search is not None  # plans with a decision have it
-        found = [(self.peak, self.cost.price)]
+        curve = [(self.peak, self.cost.price)]
         for _ in range(points):
-            limit = MemoryLimit(LESS_MEMORY * found[-1][0], measured_peak, storage_of)
+            limit = MemoryLimit(LESS_MEMORY * curve[-1][0], measured_peak, storage_of)
             ties = tuple(decision.given.ties.items())
             seconds = min(self.search.seconds, MOST_SECONDS)
             search = replace(self.search, limit=limit, report=None, ties=ties, seconds=seconds)
-            given = decision.given
+            given_specs = decision.given
             request = PartitionRequest(
-                decision.program, self.layout_plan.mesh, given.in_specs, given.out_specs
+                decision.program, self.layout_plan.mesh, given_specs.in_specs, given_specs.out_specs
             )
             try:
                 other = search.decide(request)
             except ShardingError:
                 break
             cost = cost_of(other, other.result)
-            while len(found) > 1 and found[-1][1] >= cost.price:
-                found.pop()
-            found.append((cost.peak, cost.price))
-        return found
+            while len(curve) > 1 and curve[-1][1] >= cost.price:
+                curve.pop()
+            curve.append((cost.peak, cost.price))
+        return curve
 
     def _need_decision(self, method: str) -> Decision:
         if self.decision is None:

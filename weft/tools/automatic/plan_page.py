@@ -79,8 +79,8 @@ def _intermediates(report: PlanReport, ids: Sequence[int], reasons: int) -> list
     for group in groups:
         operations = f"made by {', '.join(group.operations[:6])}"
         rows.append(_row(group, draw, [operations, *_notes(report, group, explained)]))
-    if left := len(report.intermediates) - len(groups):
-        rows.append(heading_row(f"and {left} smaller groups"))
+    if num_hidden := len(report.intermediates) - len(groups):
+        rows.append(heading_row(f"and {num_hidden} smaller groups"))
     return rows
 
 

@@ -42,8 +42,8 @@ def plan_picture(report: PlanReport) -> str:
             rows.heading(name, "soft")
         for g in members[:MOST_GROUPS]:
             rows.value(g.name + g.others, g.type, g.shape, g.placement, g.layout)
-        if left := len(members[MOST_GROUPS:]):
-            rows.heading(f"and {left} more groups", "soft")
+        if num_hidden := len(members[MOST_GROUPS:]):
+            rows.heading(f"and {num_hidden} more groups", "soft")
     if same := sum(g.count for g in report.results) - sum(g.count for g in others):
         rows.heading(f"{same} results are sharded as the arguments of their types", "soft")
     return picture(title, (rows.width, rows.y + MARGIN - SPACE / 2), rows.elements)

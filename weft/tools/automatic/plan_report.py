@@ -110,8 +110,8 @@ class PlanReport:
         for eqn, var, place, count in _placed_values(self.decision):
             key = str(eqn.source or ""), var.aval.str_short(), place
             groups.setdefault(key, []).append((eqn, var, count))
-        found = [_intermediate_group(key, members) for key, members in groups.items()]
-        return sorted(found, key=lambda group: -group.elements)
+        summaries = [_intermediate_group(key, members) for key, members in groups.items()]
+        return sorted(summaries, key=lambda group: -group.elements)
 
     def reason(self, group: ValueGroup) -> str:
         """Return why a group of arguments or intermediate values has its layout; each takes a search."""

@@ -54,8 +54,8 @@ def _intermediates(report: PlanReport) -> str:
         lines.append(f"  {group.type} {group.layout}{group.others}")
         lines.append(f"      at {_shorten(group.name)}")
     if len(groups) > MOST_INTERMEDIATES:
-        rest = groups[MOST_INTERMEDIATES:]
-        lines.append(f"  and {len(rest)} smaller groups")
+        hidden = groups[MOST_INTERMEDIATES:]
+        lines.append(f"  and {len(hidden)} smaller groups")
     return "\n".join(lines)
 
 
@@ -70,8 +70,8 @@ def _collectives(report: PlanReport) -> str:
     lines = [f"Collectives ({sum(r.count for r in records)}):"]
     lines += [f"  {_collective(r)}" for r in records[:MOST_COLLECTIVES]]
     if len(records) > MOST_COLLECTIVES:
-        rest = records[MOST_COLLECTIVES:]
-        lines.append(f"  and {len(rest)} more, {spell_bytes(sum(r.bytes for r in rest))}")
+        hidden = records[MOST_COLLECTIVES:]
+        lines.append(f"  and {len(hidden)} more, {spell_bytes(sum(r.bytes for r in hidden))}")
     return "\n".join(lines)
 
 

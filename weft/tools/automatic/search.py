@@ -126,8 +126,8 @@ def plan_function(function: PlannedFunction, options: SearchOptions) -> Sharding
     search = options.search(carried=carried, report=decisions.append)
     args = tree.tree_map(lambda x: _without_explicit_type(x, search.mesh), function.args)
     auto = AUTO(search.mesh)
-    given = [_given_sharding(x, search.mesh) or auto for x in tree.tree_leaves(args)]
-    in_shardings = tree.tree_unflatten(tree.tree_structure(args), given)
+    shardings = [_given_sharding(x, search.mesh) or auto for x in tree.tree_leaves(args)]
+    in_shardings = tree.tree_unflatten(tree.tree_structure(args), shardings)
     numbers = function.donate_argnums
     jitted = jit(
         function.function, in_shardings=in_shardings, out_shardings=auto, donate_argnums=numbers
@@ -137,7 +137,7 @@ def plan_function(function: PlannedFunction, options: SearchOptions) -> Sharding
     _, local = pipeline.lower(request)
     (decision,) = decisions
     structures = tree.tree_structure(args), lowered.out_tree
-    ins = local.ins[len(local.ins) - len(given) :]
+    ins = local.ins[len(local.ins) - len(shardings) :]
     names = function.names or _names(function.function, structures[0])
     return ShardingPlan(
         options.mesh,

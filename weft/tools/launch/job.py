@@ -159,8 +159,8 @@ def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signal
             output.say(f"{_count(size, 'process')} left, fewer than --min {options.least}")
             return status
         restarts -= 1
-        left = _count(restarts, "more restart")
-        output.say(f"starting again with {_count(size, 'process')}; {left}")
+        restarts_left = _count(restarts, "more restart")
+        output.say(f"starting again with {_count(size, 'process')}; {restarts_left}")
 
 
 class LocalPool:

@@ -136,8 +136,8 @@ class SshHost(RemoteHost):
 
     def _lose(self, reason: str) -> None:
         if not self.lost:
-            said = self._said.strip().splitlines()
-            super()._lose(reason + (f" ({said[-1]})" if said else ""))
+            error_lines = self._said.strip().splitlines()
+            super()._lose(reason + (f" ({error_lines[-1]})" if error_lines else ""))
             self._kill_ssh()
 
     def _close_outgoing(self) -> None:

@@ -118,8 +118,11 @@ class PjrtProgram(ReportedProgram):
         self._backend = backend
         self._client = loaded.client
         self._native = loaded.client.library.native
-        devices, kept = facts.num_devices, {*range(facts.num_args)} - dict(facts.donations).keys()
-        self._call = prepare_call(loaded, devices, facts.num_args, sorted(kept))
+        devices, undonated = (
+            facts.num_devices,
+            {*range(facts.num_args)} - dict(facts.donations).keys(),
+        )
+        self._call = prepare_call(loaded, devices, facts.num_args, sorted(undonated))
         # XLA's CPU client runs the replicas of one program on as many threads as there are devices:
         # if two programs run at once, their collectives wait for each other's threads
         is_threaded = devices > 1 and self._client.platform_name == "cpu"

@@ -311,10 +311,10 @@ class Expressions(Emission):
             real_type = REAL_OF[buf.type]
             halves = []
             rests = (None, None) if other is None else leaves(other)
-            for offset, rest in enumerate(rests):
+            for offset, index_rest in enumerate(rests):
                 at = self._index_arithmetic("add", [self._double_index(index), constant(offset)])
                 at = at or self.operate("add", [self._double_index(index), constant(offset)], "i64")
-                halves.append(self._load(expr.buf, real_type, 2 * buf.size, at, guard, rest))
+                halves.append(self._load(expr.buf, real_type, 2 * buf.size, at, guard, index_rest))
             return ComplexPair(buf.type, *halves)
         return self._load(expr.buf, buf.type, buf.size, index, guard, other)
 

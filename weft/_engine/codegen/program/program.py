@@ -348,13 +348,13 @@ class _ProgramRoutines:
     def all_routines(self) -> list[_Routine]:
         """Return all routines, matmuls first, because they take longest to compile."""
         matmuls = []
-        for symbol, wanted in self.matmuls.items():
+        for symbol, matmul in self.matmuls.items():
             from weft._engine.codegen.gemm import gemm
 
             draft = (
-                self.draft_ok and symbol not in self.large and gemm.is_slow_to_make(symbol, wanted)
+                self.draft_ok and symbol not in self.large and gemm.is_slow_to_make(symbol, matmul)
             )
-            matmuls.append(_Routine(symbol, gemm, wanted, draft))
+            matmuls.append(_Routine(symbol, gemm, matmul, draft))
         return matmuls + [
             _Routine(symbol, routines, None, rough)
             for symbol, (routines, rough) in self.others.items()

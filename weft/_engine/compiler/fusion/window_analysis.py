@@ -39,18 +39,18 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
         dims.setdefault(end, set()).update(padded)
         around.update({atom: end for atom in operands if whole.setdefault(atom, atom) is atom})
     first: dict[Var, Var] = {}
-    made: dict[Var, int] = {}
+    sizes: dict[Var, int] = {}
     most: dict[Var, int] = {}
     for end, count in counts.items():
         outer = around.get(end)
         size, top = count * (2 if -1 in dims[end] else 1), end
         if outer is not None:
-            size, top = size * made[outer], first[outer]
+            size, top = size * sizes[outer], first[outer]
             if not dims[end].isdisjoint(dims[outer]):
                 size += WIDEST_WINDOW
             dims[end] |= dims[outer]
-        made[end], first[end] = size, top
-        most[top] = max(most.get(top, 0), made[end])
+        sizes[end], first[end] = size, top
+        most[top] = max(most.get(top, 0), sizes[end])
     return {var: most[first[end]] for var, end in whole.items() if end in first}
 
 

@@ -44,10 +44,12 @@ class EpilogueLowering(GroupLowering):
         """Return the index of each dim of `shape`, computed from the flat position in the result."""
         b, dot = self.b, self.dot
         flat = b.iadd(b.imul(self.row, dot.c_strides[0]), b.imul(self.col, dot.c_strides[1]))
-        rest = self.element
+        batch_index = self.element
         for place, (extent, _, _, stride) in reversed(list(enumerate(dot.batch))):
-            flat = b.iadd(flat, b.imul(rest if place == 0 else b.irem(rest, extent), stride))
-            rest = b.idiv(rest, extent) if place else rest
+            flat = b.iadd(
+                flat, b.imul(batch_index if place == 0 else b.irem(batch_index, extent), stride)
+            )
+            batch_index = b.idiv(batch_index, extent) if place else batch_index
         return [
             b.irem(b.idiv(flat, stride), n) if n > 1 else b.const(0, "i64")
             for n, stride in zip(shape, row_major(shape))

@@ -107,7 +107,7 @@ def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel
     task = b.index("t", _TABLE_TASKS, 0)
     begin, table = b.imul(task, share), b.imul(task, copies * apart)
     start = b.iadd(begin, b.imul(b.index("block", -(-share // SCATTER_BLOCK), 1), SCATTER_BLOCK))
-    left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), SCATTER_BLOCK)
+    num_updates = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), SCATTER_BLOCK)
     k = b.index("k", SCATTER_BLOCK, 2)
     place, inside = s.place(index(b.iadd(start, k)), read_indices)
     mine = s.owns(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
@@ -121,11 +121,11 @@ def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel
             b.iadd(b.iadd(table, copy * apart), place), read_updates(index(b.iadd(start, at))), None
         )[0]
 
-    iterations = b.idiv(left, _TABLE_UNROLLED)
+    iterations = b.idiv(num_updates, _TABLE_UNROLLED)
     whole = b.imul(iterations, _TABLE_UNROLLED)
     at = b.imul(b.index("batch", SCATTER_BLOCK // _TABLE_UNROLLED, 2), _TABLE_UNROLLED)
     body: list[Stmt] = [
-        For("k", left, (find,), LoopKind.VECTOR),
+        For("k", num_updates, (find,), LoopKind.VECTOR),
         For(
             "batch",
             iterations,
@@ -136,7 +136,7 @@ def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel
         body.append(
             For(
                 "rest",
-                b.isub(left, whole),
+                b.isub(num_updates, whole),
                 (update(b.iadd(whole, b.index("rest", _TABLE_UNROLLED, 2)), 0),),
             )
         )

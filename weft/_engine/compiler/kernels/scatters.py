@@ -158,11 +158,11 @@ def sequential_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsK
             continue
         n: int | Expr = shape[d]
         if names[:1] == ["t"] and d == inner[-1]:
-            left = b.isub(lanes, start)
+            lanes_left = b.isub(lanes, start)
             n = (
                 _SCATTER_TASK_COLUMNS
                 if lanes % _SCATTER_TASK_COLUMNS == 0
-                else b.imin(left, _SCATTER_TASK_COLUMNS)
+                else b.imin(lanes_left, _SCATTER_TASK_COLUMNS)
             )
             index[d] = b.iadd(start, b.index(f"i{d}", _SCATTER_TASK_COLUMNS, len(names)))
         else:
@@ -292,8 +292,11 @@ def _loop_over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
         emit.open(level)
     last, start = s.shape[s.inner[-1]] if s.inner else 1, 0
     while start < last:
-        left = last - start
-        size = left // _SCATTER_WHOLE_COLUMNS * _SCATTER_WHOLE_COLUMNS or 1 << left.bit_length() - 1
+        columns_left = last - start
+        size = (
+            columns_left // _SCATTER_WHOLE_COLUMNS * _SCATTER_WHOLE_COLUMNS
+            or 1 << columns_left.bit_length() - 1
+        )
         if s.inner:
             columns[s.inner[-1]] = b.iadd(b.index(f"from{start}", size, len(s.inner)), start)
         store, side_by_side = update(columns)

@@ -198,10 +198,13 @@ class LoopNest:
                 row = b.imul(t, per)
         if per > 1:
             r = b.index("r", per, Level.ROW)
-            left = b.isub(total, row)
+            rows_left = b.isub(total, row)
             loops.append(
                 LoopLevel(
-                    Level.ROW, "r", per if total % per == 0 else b.imin(left, per), LoopKind.SERIAL
+                    Level.ROW,
+                    "r",
+                    per if total % per == 0 else b.imin(rows_left, per),
+                    LoopKind.SERIAL,
                 )
             )
             row = b.iadd(row, r)

@@ -431,7 +431,7 @@ class _LoopNestBuilder(LoopNest):
             math.prod(extents),
         )
         first: dict[int, int] = {}
-        kept: dict[int, Expr] = {}
+        spilled: dict[int, Expr] = {}
         for p, one in enumerate(passes):
             replaced: dict[int, Expr] = {}
             reach = reachable(one.roots)
@@ -443,16 +443,16 @@ class _LoopNestBuilder(LoopNest):
                     and x.op in HEAVY
                     and x.type in FLOATS
                     and size * ITEMSIZE[x.type] <= _SPILL_BYTES
-                    and len(self.scratch) < 4 + len(kept)
+                    and len(self.scratch) < 4 + len(spilled)
                 ):
-                    if id(x) not in kept:
-                        if len(kept) >= 4 or self.emit.level(x) < Level.COLUMN:
+                    if id(x) not in spilled:
+                        if len(spilled) >= 4 or self.emit.level(x) < Level.COLUMN:
                             continue
-                        name = f"s{len(kept)}"
+                        name = f"s{len(spilled)}"
                         self.scratch.append(Buf(name, x.type, size))
-                        kept[id(x)] = b.load(name, at, x.type)
+                        spilled[id(x)] = b.load(name, at, x.type)
                         passes[first[id(x)]].spills.append((name, at, x))
-                    replaced[id(x)] = kept[id(x)]
+                    replaced[id(x)] = spilled[id(x)]
             if replaced:
                 rewrite = Replacement(b, replaced)
                 one.roots = [rewrite(r) for r in one.roots]

@@ -233,10 +233,10 @@ class OuterReduction:
         # several rows share the loads and stores of the accumulators if their code is short
         short = self.nest.cost([r.value for r in reductions]) <= _REDUCTION_UNROLLED_COST
         side = 1 if not reductions else _REDUCTION_UNROLLED_ROWS if short else 2
-        blocks, rest = divmod(extent, side)
+        blocks, leftover = divmod(extent, side)
         for var, count, start, together in (
             (f"c{side}", blocks, 0, side),
-            (f"d{side}", rest, blocks * side, 1),
+            (f"d{side}", leftover, blocks * side, 1),
         ):
             if count:
                 first = b.iadd(b.imul(b.index(var, count, _ROWS), together), start)
@@ -405,7 +405,7 @@ class OuterReduction:
     ) -> tuple[Expr, Expr]:
         """Return the extreme value and its position after some further rows: a better value or the first NaN replaces it."""
         b, j = self.b, self.b.index("j")
-        best, found = (
+        best, position = (
             b.load(self.kept[r.name], j, values[0].type),
             b.load(self.kept[place.name], j, places[0].type),
         )
@@ -414,5 +414,5 @@ class OuterReduction:
             if value.type in FLOATS:
                 known = b.op("eq", best, best)
                 better = b.logical_or(better, b.logical_and(b.op("ne", value, value), known))
-            best, found = b.select(better, value, best), b.select(better, at, found)
-        return best, found
+            best, position = b.select(better, value, best), b.select(better, at, position)
+        return best, position

@@ -35,7 +35,7 @@ def prefetch_irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tupl
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None or vector.column or not nest.next_row:
         return []
-    own, found = {id(low.vars[d]) for d in vector.dims}, {}
+    own, prefetches = {id(low.vars[d]) for d in vector.dims}, {}
     for load, access in nest.analysis.loads:
         steps = {id(d): nest.step(access, d) for d in nest.dims if nest.step(access, d)}
         if (
@@ -55,16 +55,16 @@ def prefetch_irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tupl
             first = flat_index(
                 b, [nest.next_row[dim] for dim in steps], steps.values(), access.form[1]
             )
-            found[load.buf, id(first)] = (
+            prefetches[load.buf, id(first)] = (
                 load.buf,
                 b.iadd(first, b.imul(where[id(vector)], -(-span // vector.extent))),
             )
-    return list(found.values())
+    return list(prefetches.values())
 
 
 def prefetch_gather(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """Return prefetches of the elements that a gather of contiguous elements reads some rows later, by indices in memory."""
-    found: dict[tuple, tuple[str, Expr]] = {}
+    prefetches: dict[tuple, tuple[str, Expr]] = {}
     if nest.vector is None or nest.rows_later is None:
         return []
     own = {id(nest.low.vars[d]) for d in nest.vector.dims}
@@ -82,8 +82,8 @@ def prefetch_gather(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, E
             later = Substitution(
                 nest.low.builder, nest.b, nest.mapping({**where, **nest.rows_later(rows)})
             )
-            found[load.buf, id(load.index)] = load.buf, later(load.index)
-    return list(found.values())
+            prefetches[load.buf, id(load.index)] = load.buf, later(load.index)
+    return list(prefetches.values())
 
 
 def prefetch_streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
@@ -111,7 +111,7 @@ def prefetch_streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str
             windows.setdefault((load.buf, *sorted(access.terms.items())), []).append(
                 (access.form[1], access.weight)
             )
-    found = []
+    prefetches = []
     alone = (
         len(windows) == 1
         and not nest.staged
@@ -122,7 +122,7 @@ def prefetch_streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str
         span = (furthest - min(places)[0]) * weight
         if span <= _PREFETCH_WINDOW and (span or alone):
             at = [substitute(low.builder.base(key)) for key, _ in terms]
-            found.append(
+            prefetches.append(
                 (
                     buf,
                     flat_index(
@@ -133,7 +133,7 @@ def prefetch_streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str
                     ),
                 )
             )
-    return found
+    return prefetches
 
 
 def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr]) -> None:
@@ -163,18 +163,18 @@ def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr
 def prefetch_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
     """Return prefetches, some cache lines ahead, of operands that are only reduced to extremes. An extreme takes three instructions
     where a sum takes one, and more instructions per line leave fewer lines in flight."""
-    found: dict[tuple, tuple[str, Expr]] = {}
+    prefetches: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.analysis.loads:
         if (
             access.plain
             and nest.vector_step(access) == 1
             and nest.sizes[load.buf] >= PREFETCH_GATHER_FROM_BYTES
         ):
-            found[load.buf, id(load.index)] = (
+            prefetches[load.buf, id(load.index)] = (
                 load.buf,
                 nest.b.iadd(substitute(load.index), _PREFETCH_DISTANCE // access.weight),
             )
-    return list(found.values())
+    return list(prefetches.values())
 
 
 def contiguous_prefetches(

@@ -169,10 +169,10 @@ class TransposeTiling:
         order, counts = [*order, dim], [*counts, -(-dim.extent // run)]
         loops, row, _ = nest.share(math.prod(counts), 1, nest.tasks())
         nest.split(row, order, counts, where)
-        first, left = self._part(where[id(dim)], run, dim.extent)
+        first, width = self._part(where[id(dim)], run, dim.extent)
         start, extent = self._part(where[id(vector)], tall, vector.extent)
         c, h = b.index("c", -(-run // cols), _TILES), b.index("h", self.high, _GROUPS)
-        self.base = b.iadd(first, self._place(c, cols, left, self.even))
+        self.base = b.iadd(first, self._place(c, cols, width, self.even))
         self.start = (
             start
             if self.skewed
@@ -181,7 +181,7 @@ class TransposeTiling:
         self.first, self.along = self.start, group
         nest.split(b.iadd(self.base, b.index("u", cols, _LINES)), self.line, self.counts, where)
         loops += [
-            LoopLevel(_TILES, "c", self._parts(left, cols), LoopKind.SERIAL),
+            LoopLevel(_TILES, "c", self._parts(width, cols), LoopKind.SERIAL),
             LoopLevel(
                 _GROUPS,
                 "h",

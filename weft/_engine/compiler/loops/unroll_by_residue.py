@@ -79,7 +79,7 @@ def _versions(
 
 def _find_divisors(low: LoweredGroup) -> dict[int, int]:
     """Return the common multiple of the divisors of each index whose remainders are compared, by id of Index."""
-    found: dict[int, int] = {}
+    divisors: dict[int, int] = {}
     for x in reachable([x for out in low.outputs for x in out.exprs]):
         if type(x) is ScalarOp and x.op == "eq":
             division = next(
@@ -93,8 +93,8 @@ def _find_divisors(low: LoweredGroup) -> dict[int, int]:
             if division is not None:
                 form = low.builder.affine(division[0])
                 for key in form[0] if form is not None else ():
-                    found[key] = math.lcm(found.get(key, 1), division[1])
-    return found
+                    divisors[key] = math.lcm(divisors.get(key, 1), division[1])
+    return divisors
 
 
 def _may_follow(low: LoweredGroup, d: int, count: int) -> bool:
@@ -137,7 +137,7 @@ def _unroll(low: LoweredGroup, counts: dict[int, int], adjacent: tuple[int, ...]
     places = {
         d: [b.iadd(b.imul(fresh[d], count), k) for k in range(count)] for d, count in counts.items()
     }
-    left: dict[int, list[Expr]] = {
+    leftover: dict[int, list[Expr]] = {
         d: [b.const(k, "i64") for k in range(shape[d] * count, low.shape[d])]
         for d, count in counts.items()
     }
@@ -145,8 +145,8 @@ def _unroll(low: LoweredGroup, counts: dict[int, int], adjacent: tuple[int, ...]
         dict(zip(adjacent, column)) for column in itertools.product(*[places[d] for d in adjacent])
     ]
     remainders = []
-    for ends in _choices_of_ends([d for d in counts if d not in adjacent], left):
-        choice = {d: left[d] if end else places[d] for d, end in ends.items()}
+    for ends in _choices_of_ends([d for d in counts if d not in adjacent], leftover):
+        choice = {d: leftover[d] if end else places[d] for d, end in ends.items()}
         when = b.logical_and(
             *[b.icmp("eq", fresh[d], shape[d] - 1) for d, end in ends.items() if end]
         )
@@ -154,7 +154,7 @@ def _unroll(low: LoweredGroup, counts: dict[int, int], adjacent: tuple[int, ...]
         remainders += [
             Remainder(_outputs(low, b, fresh, choice, [{d: x}]), when, True)
             for d in adjacent
-            for x in left[d]
+            for x in leftover[d]
         ]
     return replace(
         low,

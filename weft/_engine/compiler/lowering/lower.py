@@ -330,9 +330,9 @@ class GroupLowering:
     def _accumulate(self, op: str, init: Expr, value: Expr, axes: tuple[int, ...]) -> Expr:
         factors: list[tuple[str, tuple]] = []
         if op == "add" and value.type in FLOATS:
-            rest, outside = self._factor_out(value, {id(self.vars[d]) for d in axes})
-            if self.level(rest) < self.level(value):
-                value, factors = rest, outside
+            term, outside = self._factor_out(value, {id(self.vars[d]) for d in axes})
+            if self.level(term) < self.level(value):
+                value, factors = term, outside
         name = f"a{len(self.reductions)}"
         self.reductions.append(LoweredReduction(name, op, init, value, self.level(value), axes))
         total = self.b.ref(name, value.type)
@@ -348,21 +348,21 @@ class GroupLowering:
         if type(x) is not ScalarOp:
             return x, []
         if x.op == "neg":
-            rest, factors = self._factor_out(x.args[0], columns)
-            return rest, [*factors, ("neg", ())]
+            remaining, factors = self._factor_out(x.args[0], columns)
+            return remaining, [*factors, ("neg", ())]
         if x.op not in ("mul", "div"):
             return x, []
         one, other = x.args
         if x.op == "mul" and not self._varies(one, columns):
             one, other = other, one
         if not self._varies(other, columns):
-            rest, factors = self._factor_out(one, columns)
-            return rest, [*factors, (x.op, (other,))]
+            remaining, factors = self._factor_out(one, columns)
+            return remaining, [*factors, (x.op, (other,))]
         if x.op == "div" or self.level(one) == self.level(other):
             return x, []
         low, high = sorted((one, other), key=self.level)
-        rest, factors = self._factor_out(high, columns)
-        return (self.b.op("mul", low, rest), factors) if factors else (x, [])
+        remaining, factors = self._factor_out(high, columns)
+        return (self.b.op("mul", low, remaining), factors) if factors else (x, [])
 
     def _varies(self, x: Expr, columns: set[int]) -> bool:
         """Return whether the value depends on the index variables `columns`."""

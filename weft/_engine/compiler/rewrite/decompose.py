@@ -477,8 +477,8 @@ def _split_reduction(eqn: Eqn):
     bind, half = eqn.primitive.bind, type_name(dtype) in HALVES
     runs = _group_adjacent_dims(shape, axes)
     if len(runs) > 1 and not half:
-        rest = tuple(a for a in axes if a not in runs[-1])
-        return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
+        other_axes = tuple(a for a in axes if a not in runs[-1])
+        return lambda x: [bind(bind(x, axes=runs[-1]), axes=other_axes)]
     outer, split = _outer_part(shape, axes, _choose_part_count(shape, axes))
     return _in_two_steps(eqn, outer, split) if outer or split > 1 else None
 
@@ -492,20 +492,24 @@ def _in_two_steps(eqn: Eqn, kept: tuple[int, ...], split: int):
     def two_steps(x):
         wide = _convert(x, np.dtype(np.float32)) if half else x
         outer, inner = kept, tuple(a for a in axes if a not in kept)
-        rest = None
+        remainder = None
         if split > 1:
             d = inner[0]
-            wide, rest = _split_equal_parts(wide, d, split)
-            rest = bind(rest, axes=inner[1:]) if rest is not None and inner[1:] else rest
+            wide, remainder = _split_equal_parts(wide, d, split)
+            remainder = (
+                bind(remainder, axes=inner[1:])
+                if remainder is not None and inner[1:]
+                else remainder
+            )
             folded = (*shape[:d], split, shape[d] // split, *shape[d + 1 :])
             wide = registry["reshape"].bind(wide, new_sizes=folded)
             outer, inner = (*kept, d), tuple(a + 1 for a in inner)
         if inner:
             wide = bind(wide, axes=inner)
-        if rest is not None:
+        if remainder is not None:
             from weft._engine.ops.slicing import concatenate
 
-            wide = concatenate([wide, rest], outer[-1])
+            wide = concatenate([wide, remainder], outer[-1])
         return [_convert(bind(wide, axes=outer), dtype)]
 
     return two_steps
@@ -528,8 +532,8 @@ def _split_equal_parts(x, d: int, parts: int):
         return x, None
     from weft._engine.ops.slicing import slice_in_dim
 
-    rest = slice_in_dim(x, whole, n, axis=d)
-    return slice_in_dim(x, 0, whole, axis=d), rest
+    remainder = slice_in_dim(x, whole, n, axis=d)
+    return slice_in_dim(x, 0, whole, axis=d), remainder
 
 
 def _group_adjacent_dims(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -547,16 +551,16 @@ def _outer_part(
     shape: tuple[int, ...], axes: tuple[int, ...], want: int
 ) -> tuple[tuple[int, ...], int]:
     """Return the leading reduced dims that the first step keeps, and the number of parts of the next dim."""
-    have, kept = 1, []
+    have, outer_axes = 1, []
     for a in axes:
         if have * 4 > want:
-            return tuple(kept), 1
-        if have * shape[a] <= 4 * want and len(kept) + 1 < len(axes):
+            return tuple(outer_axes), 1
+        if have * shape[a] <= 4 * want and len(outer_axes) + 1 < len(axes):
             have *= shape[a]
-            kept.append(a)
+            outer_axes.append(a)
         else:
-            return tuple(kept), _parts(shape[a], want // have)
-    return tuple(kept), 1
+            return tuple(outer_axes), _parts(shape[a], want // have)
+    return tuple(outer_axes), 1
 
 
 def _parts(n: int, want: int) -> int:

@@ -261,19 +261,19 @@ def _split_dims_into_runs(
     runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]
 ) -> list[list[tuple[int, int]]] | None:
     """Divide runs among the dims of a shape; return None if a boundary of a dim does not divide a run evenly."""
-    left, dims = list(reversed(runs)), []
+    remaining_runs, dims = list(reversed(runs)), []
     for n in shape:
-        mine, rest = [], n
-        while rest > 1:
-            extent, step = left.pop()
-            part = math.gcd(extent, rest)
-            if part == 1 or part not in (extent, rest):
+        mine, size_left = [], n
+        while size_left > 1:
+            extent, step = remaining_runs.pop()
+            part = math.gcd(extent, size_left)
+            if part == 1 or part not in (extent, size_left):
                 return None
             if part < extent:
-                left.append((extent // part, step))
+                remaining_runs.append((extent // part, step))
                 step *= extent // part
             mine.append((part, step))
-            rest //= part
+            size_left //= part
         dims.append(mine)
     return dims
 
@@ -553,11 +553,11 @@ def _refine_runs(
     a: list[tuple[int, int]], b: list[tuple[int, int]]
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
     """Refine two splits of a dim into runs to the same extents; return None if that is impossible."""
-    left, cut = (list(a), list(b)), ([], [])
-    while all(left):
-        extents = [runs[-1][0] for runs in left]
+    remaining, cut = (list(a), list(b)), ([], [])
+    while all(remaining):
+        extents = [runs[-1][0] for runs in remaining]
         n = min(extents)
-        for runs, done in zip(left, cut):
+        for runs, done in zip(remaining, cut):
             extent, step = runs.pop()
             if extent % n:
                 return None

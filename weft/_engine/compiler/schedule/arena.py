@@ -172,10 +172,10 @@ class _Gaps:
         at = min(fits)[1]
         start, end = self.starts[at], self.ends[at]
         begin = -(-start // align) * align
-        left = [(a, b) for a, b in ((start, begin), (begin + nbytes, end)) if a < b]
+        gaps = [(a, b) for a, b in ((start, begin), (begin + nbytes, end)) if a < b]
         self.starts[at : at + 1], self.ends[at : at + 1] = (
-            [a for a, _ in left],
-            [b for _, b in left],
+            [a for a, _ in gaps],
+            [b for _, b in gaps],
         )
         return begin
 

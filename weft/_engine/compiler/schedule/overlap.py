@@ -50,7 +50,7 @@ class _OverlapScheduler:
         exchanges = {i: e for i, e in enumerate(self.items) if self.starts[i] and type(e) is Eqn}
         self.gathered = _bytes_gathered(graph, exchanges)
         self.reduced = {i: n for i, n in _bytes_reduced(exchanges).items() if self.needs[i]}
-        self.first_reader = [min(found, default=len(self.items)) for found in self.readers]
+        self.first_reader = [min(readers, default=len(self.items)) for readers in self.readers]
         #: how many items that are no exchanges come before each item
         self.before = [*itertools.accumulate((not start for start in self.starts), initial=0)]
         self.computed = 0  # of these items so far

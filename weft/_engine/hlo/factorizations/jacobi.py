@@ -168,11 +168,11 @@ def _round(m: int, worst: Any, left: Any, right: Any) -> tuple:
     tangent = where(turned, select(lt(ratio, 0), neg(tangent), tangent), 0)
     c = reciprocal(sqrt(add(mul(tangent, tangent), 1)))
     sine = mul(c, tangent)
-    rest = mul(sine, div(sine, add(c, 1)))  # 1 - c
+    one_minus_c = mul(sine, div(sine, add(c, 1)))  # 1 - c
     s = mul(like(sine, product), div(product, like(safe, product)))
     spread = lambda x: as_rows(like(x, left), typeof(left).shape)
-    turned_left = sub(left, add(mul(spread(conjugate(s)), right), mul(spread(rest), left)))
-    turned_right = add(right, sub(mul(spread(s), left), mul(spread(rest), right)))
+    turned_left = sub(left, add(mul(spread(conjugate(s)), right), mul(spread(one_minus_c), left)))
+    turned_right = add(right, sub(mul(spread(s), left), mul(spread(one_minus_c), right)))
     return worst, *_next_partners(turned_left, turned_right)
 
 

@@ -154,8 +154,8 @@ def _reflector(x: Any, at: Any) -> tuple:
     scale = like(where(eq(largest, 0), 1, largest), x)
     x = div(x, broadcast_to_matrix(scale, shape))
     pivot = reduce_sum(where(eq(places, at), x, 0), (last,))
-    rest = where(gt(places, at), x, 0)
-    tail = reduce_sum(squares(rest), (last,))
+    below = where(gt(places, at), x, 0)
+    tail = reduce_sum(squares(below), (last,))
     length = sqrt(add(tail, squares(pivot)))
     new_pivot = where(lt(real_part(pivot), 0), length, neg(length))
     needless = eq(tail, 0)
@@ -164,7 +164,7 @@ def _reflector(x: Any, at: Any) -> tuple:
     new_pivot = like(new_pivot, x)
     tau = where(needless, 0, div(sub(new_pivot, pivot), where(needless, 1, new_pivot)))
     divisor = where(needless, 1, sub(pivot, new_pivot))
-    v = where(eq(places, at), 1, div(rest, broadcast_to_matrix(divisor, shape)))
+    v = where(eq(places, at), 1, div(below, broadcast_to_matrix(divisor, shape)))
     return v, tau, mul(where(needless, pivot, new_pivot), scale)
 
 

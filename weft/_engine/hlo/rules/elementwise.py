@@ -260,12 +260,12 @@ def _operand_reader(build: LoopsBuilder, i: int, aval: Any) -> Callable[..., Exp
 
 def _operations(exprs: Sequence[Expr]) -> Any:
     """Yield the distinct operations in expressions."""
-    seen, rest = set(), list(exprs)
-    while rest:
-        expr = rest.pop()
+    seen, pending = set(), list(exprs)
+    while pending:
+        expr = pending.pop()
         if isinstance(expr, ScalarOp) and id(expr) not in seen:
             seen.add(id(expr))
-            rest += expr.args
+            pending += expr.args
             yield expr
 
 

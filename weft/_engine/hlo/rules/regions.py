@@ -382,9 +382,9 @@ def _permute(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
 @_collective("collective-broadcast")
 def _broadcast(b: HloBlock, eqn: Eqn, x: HloValue) -> HloValue:
     """Write a broadcast from the first device of each group."""
-    source, found = eqn.params["source"], participant_groups(eqn, b.context.mesh.shape_tuple)
+    source, groups = eqn.params["source"], participant_groups(eqn, b.context.mesh.shape_tuple)
     return _communicate(
-        b, eqn, x, x.shape, tuple([(g[source], *g[:source], *g[source + 1 :]) for g in found])
+        b, eqn, x, x.shape, tuple([(g[source], *g[:source], *g[source + 1 :]) for g in groups])
     )
 
 

@@ -737,13 +737,13 @@ def _constraint(p: _StablehloPrinter, op: HloOp) -> str:
 @_form("sdy.manual_computation")
 def _manual(p: _StablehloPrinter, op: HloOp) -> str:
     (body,) = op.regions
-    before, given = p.args, ", ".join(p.arguments(body.args))
+    before, argument_text = p.args, ", ".join(p.arguments(body.args))
     lines = p.region(body, "sdy.return")
     p.args = before
     return "\n".join(
         [
             f"sdy.manual_computation({p.refs(op.operands)}) in_shardings={_list(op.attrs['in_shardings'])} "
-            f"out_shardings={_list(op.attrs['out_shardings'])} manual_axes={axes_text(op.attrs['axes'])} ({given}) {{",
+            f"out_shardings={_list(op.attrs['out_shardings'])} manual_axes={axes_text(op.attrs['axes'])} ({argument_text}) {{",
             *lines,
             f"{p.indent}}}{p.format_signature(op)}",
         ]

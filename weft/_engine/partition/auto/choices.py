@@ -116,12 +116,12 @@ class ChoiceLister:
         is_shared = node.kind is Kind.EQUATION or node.kind is Kind.PRODUCTS
         sums = tuple(partials.get(read.var) for read in node.reads)
         key = (node.key, held.together, tuple(held.uses.items()), sums)
-        found = self._listed.get(key) if is_shared else None
-        if found is None:
-            found = self._list(node, held, partials)
+        choices = self._listed.get(key) if is_shared else None
+        if choices is None:
+            choices = self._list(node, held, partials)
             if is_shared:
-                self._listed[key] = found
-        return found
+                self._listed[key] = choices
+        return choices
 
     def _list(
         self,
@@ -133,20 +133,20 @@ class ChoiceLister:
         with extend_axis_env(list(self.sizes.items())), set_trace(self.partitioner.trace):
             match node.kind:
                 case Kind.INPUT | Kind.OUTPUT:
-                    found = self._boundary(node, held)
+                    choices = self._boundary(node, held)
                 case Kind.LINK:
-                    found = self._link(node, held)
+                    choices = self._link(node, held)
                 case Kind.FIXED:
-                    found = [self._fixed_choice(node)]
+                    choices = [self._fixed_choice(node)]
                 case Kind.MAP:
-                    found = self._map(node, held)
+                    choices = self._map(node, held)
                 case Kind.PRODUCTS:
-                    found = self._products(node, held)
+                    choices = self._products(node, held)
                 case Kind.EQUATION if isinstance(node.eqns[0].primitive, ConstraintOp):
-                    found = self._constraint(node, held)
+                    choices = self._constraint(node, held)
                 case Kind.EQUATION:
-                    found = self._equation(node, held, partials)
-        return _cheapest_of_equal(found)
+                    choices = self._equation(node, held, partials)
+        return _cheapest_of_equal(choices)
 
     # --- values ---
 
@@ -185,12 +185,12 @@ class ChoiceLister:
         )
 
     def _link(self, node: Node, held: HeldAxes) -> list[Choice]:
-        found: list[Choice] = []
+        choices: list[Choice] = []
         for spec, uses in self._layouts(node.shape, held, even=True):
             places = {v: Placement(((),) * lead + spec) for v, lead in node.leads.items()}
             reads = tuple(places[read.var] for read in node.reads)
-            found.append(Choice(0.0, 0.0, reads, tuple(places[v] for v in node.makes), uses))
-        return found
+            choices.append(Choice(0.0, 0.0, reads, tuple(places[v] for v in node.makes), uses))
+        return choices
 
     def _fixed_choice(self, node: Node) -> Choice:
         """Return the choice of an equation that is computed as it is: a `shard_map`, a callback, an unknown operation."""
@@ -213,30 +213,30 @@ class ChoiceLister:
     def _constraint(self, node: Node, held: HeldAxes) -> list[Choice]:
         """Return the layouts that agree with a constraint; dims that it leaves open are free."""
         asked = self.constraint_spec(node.eqns[0])
-        given = {a for axes in asked for a in axes or ()}
-        found: list[Choice] = []
+        constrained_axes = {a for axes in asked for a in axes or ()}
+        choices: list[Choice] = []
         for spec, uses in self._layouts(node.shape, HeldAxes({}), even=False):
             agrees = all(want is None or want == axes for want, axes in zip(asked, spec))
-            follows = all(a in given or use == held.uses.get(a, use) for a, use in uses)
+            follows = all(a in constrained_axes or use == held.uses.get(a, use) for a, use in uses)
             if agrees and follows:
-                found.append(self._replicated_choice(node, Placement(spec), uses))
-        if found:
-            return found
+                choices.append(self._replicated_choice(node, Placement(spec), uses))
+        if choices:
+            return choices
         return [self._same_everywhere(node, tuple(axes or () for axes in asked))]
 
     def _map(self, node: Node, held: HeldAxes) -> list[Choice]:
         """Return the layouts of elementwise equations of one shape."""
         nbytes = sum(a.aval.nbytes for eqn in node.eqns for a in (*eqn.invars, *eqn.outvars))
         rate = self.prices.model.local_bytes_per_byte
-        found: list[Choice] = []
+        choices: list[Choice] = []
         for spec, uses in self._layouts(node.shape, held, even=False):
             share = math.prod(local_shape(node.shape, spec, self.sizes)) / math.prod(node.shape)
             price = nbytes * share / rate * node.count
             place, scalar = Placement(spec), Placement(())
             reads = tuple(place if read.var.aval.ndim else scalar for read in node.reads)
             makes = tuple(place if v.aval.ndim else scalar for v in node.makes)
-            found.append(Choice(price, price, reads, makes, uses))
-        return found
+            choices.append(Choice(price, price, reads, makes, uses))
+        return choices
 
     # --- equations ---
 
@@ -248,12 +248,12 @@ class ChoiceLister:
     ) -> list[Choice]:
         (eqn,) = node.eqns
         rule = self.propagation.rule(eqn)
-        found: list[Choice] = []
+        choices: list[Choice] = []
         for axes, deferred in self._splits(eqn, rule, held, partials):
             priced = self._price(eqn, rule, axes, deferred)
             if priced is not None:
-                found.append(_choice_of([priced], node.count, self._uses(axes, deferred)))
-        return found or [self._whole(node, rule)]
+                choices.append(_choice_of([priced], node.count, self._uses(axes, deferred)))
+        return choices or [self._whole(node, rule)]
 
     def _whole(self, node: Node, rule: FactorRule | None) -> Choice:
         """Return the computation on all devices alike."""
@@ -295,12 +295,14 @@ class ChoiceLister:
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[frozenset[Any]]:
         """Return the sets of axes over which sums may pass through an equation, in an order that no hash decides."""
-        found = {frozenset[Any]()}
+        deferrals = {frozenset[Any]()}
         if rule.linear_ins:
             for a in eqn.invars:
                 if isinstance(a, Var):
-                    found |= partials.get(a, frozenset())
-        fits = [s for s in found if all((a in s) == passes for a, (_, passes) in held.uses.items())]
+                    deferrals |= partials.get(a, frozenset())
+        fits = [
+            s for s in deferrals if all((a in s) == passes for a, (_, passes) in held.uses.items())
+        ]
         return sorted(fits, key=lambda axes: sorted(map(str, axes)))
 
     def _splittable(self, eqn: Eqn, rule: FactorRule) -> list[int]:
@@ -407,7 +409,7 @@ class ChoiceLister:
         ]
         choices: list[Choice] = []
         for key, (_, uses) in splits[0].items():
-            members = [found[key][0] for found in splits if key in found]
+            members = [split[key][0] for split in splits if key in split]
             if len(members) == len(splits):
                 choices.append(_choice_of(members, node.count, uses))
         return choices
@@ -420,13 +422,13 @@ class ChoiceLister:
         factor_of: dict[Any, int] = {number: f for f, number in shared.items()}
         uses = {a: (factor_of.get(number), False) for a, (number, _) in held.uses.items()}
         own = replace(held, uses=uses)
-        found: dict[Hashable, tuple[_EquationChoice, tuple[tuple[Any, AxisUse], ...]]] = {}
+        splits: dict[Hashable, tuple[_EquationChoice, tuple[tuple[Any, AxisUse], ...]]] = {}
         for axes, deferred in self._splits(eqn, rule, own, {}):
             priced = self._price(eqn, rule, axes, deferred)
             if priced is not None:
                 numbered = {shared[f]: mine for f, mine in axes.items()}
-                found[tuple(sorted(numbered.items()))] = priced, self._uses(numbered, deferred)
-        return found
+                splits[tuple(sorted(numbered.items()))] = priced, self._uses(numbered, deferred)
+        return splits
 
 
 def _choice_of(
@@ -475,10 +477,10 @@ def partial_sets(
     nodes: Iterable[Node], choices: Mapping[Node, Sequence[Choice]]
 ) -> dict[Var, frozenset[frozenset[Any]]]:
     """Return for each variable the sets of axes over which some choice makes it a sum."""
-    found: dict[Var, set[frozenset[Any]]] = defaultdict(set)
+    partial: dict[Var, set[frozenset[Any]]] = defaultdict(set)
     for node in nodes:
         for choice in choices[node]:
             for var, place in zip(node.makes, choice.makes):
                 if place.partial:
-                    found[var].add(place.partial)
-    return {var: frozenset(sets) for var, sets in found.items()}
+                    partial[var].add(place.partial)
+    return {var: frozenset(sets) for var, sets in partial.items()}

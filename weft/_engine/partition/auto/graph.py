@@ -234,12 +234,12 @@ class DecisionGraph:
         programs = [jaxpr for _, jaxpr in subjaxprs(eqn.params)]
         inside = [v for jaxpr in programs for v in jaxpr.invars]
         operands = {a for a in eqn.invars if type(a) is not Literal}
-        made = {*inside, *eqn.outvars}
+        region_vars = {*inside, *eqn.outvars}
         reads = dict.fromkeys(operands, count)
         self.equations[self._time] = eqn
         links = [
-            _link_node(group, made, reads, runs, self._time)
-            for group in _joined_links(region_links(eqn), made)
+            _link_node(group, region_vars, reads, runs, self._time)
+            for group in _joined_links(region_links(eqn), region_vars)
         ]
         nodes += [node for node in links if node.leads]
         linked = {v for node in links for v in node.makes}
@@ -275,8 +275,8 @@ class DecisionGraph:
         for node in nodes:
             if node in maps:
                 merged[groups.find(node)].append(node)
-        kept = [node for node in nodes if node not in maps]
-        return kept + [_map_node(members) for members in merged.values()]
+        other_nodes = [node for node in nodes if node not in maps]
+        return other_nodes + [_map_node(members) for members in merged.values()]
 
     def _is_map(self, node: Node) -> bool:
         """Whether a node can be one with others of its shape."""
@@ -318,16 +318,16 @@ class DecisionGraph:
         """
         dims = self._equal_dims(nodes)
         groups: dict[Hashable, list[tuple[Node, dict[int, Hashable]]]] = defaultdict(list)
-        kept: list[Node] = []
+        merged: list[Node] = []
         for node in nodes:
             colors = self._factor_colors(node, dims)
             if colors is None:
-                kept.append(node)
+                merged.append(node)
             else:
                 groups[frozenset(colors.values()), node.count].append((node, colors))
         for members in groups.values():
-            kept.append(members[0][0] if len(members) == 1 else _products_node(members))
-        return kept
+            merged.append(members[0][0] if len(members) == 1 else _products_node(members))
+        return merged
 
     def _equal_dims(self, nodes: Iterable[Node]) -> UnionFind:
         """The dims of variables that are one dim of the computation: those with a common factor, and linked or tied ones."""

@@ -122,7 +122,7 @@ class IntegerProgram:
 
     def _equal_values(self) -> list[list[tuple[Node, int, Var]]]:
         """Return the sets of values, each with its maker, whose moves share variables."""
-        found: dict[Hashable, list[tuple[Node, int, Var]]] = defaultdict(list)
+        positions: dict[Hashable, list[tuple[Node, int, Var]]] = defaultdict(list)
         for node in self.graph.nodes:
             for i, var in enumerate(node.makes):
                 readers = self.graph.readers.get(var)
@@ -134,8 +134,8 @@ class IntegerProgram:
                         var.aval.shape,
                         var.aval.dtype.itemsize,
                     )
-                    found[key].append((node, i, var))
-        return list(found.values())
+                    positions[key].append((node, i, var))
+        return list(positions.values())
 
     def _reader(self, node: Node, read: int) -> tuple[int, int]:
         return self.class_of[node], -1 if node.is_map else read
@@ -163,7 +163,7 @@ class IntegerProgram:
     def _add_moves(self, members: list[tuple[Node, int, Var]]) -> None:
         """Add the moves of equal values from the layouts that they are made in to those that readers need."""
         node, i, var = members[0]
-        made = self._columns_by_placement(node, [c.makes[i] for c in self.choices[node]])
+        columns = self._columns_by_placement(node, [c.makes[i] for c in self.choices[node]])
         needs = self._needs(var)
         count = sum(
             max(reader.reads[r].count for reader, r in self.graph.readers[v]) for _, _, v in members
@@ -173,21 +173,21 @@ class IntegerProgram:
         share = self.prices.shares.of(v for _, _, v in members)
         costs = {
             (p, q): self.prices.move(p, q, shape, item, share) * count
-            for p in made
+            for p in columns
             for q in forms
             if q.partial <= p.partial
         }
         first = len(self.costs)
         used: list[Form] = []  # none if all layouts are the same
-        if any(costs.values()) or len(costs) < len(made) * len(forms):
+        if any(costs.values()) or len(costs) < len(columns) * len(forms):
             if len(needs) == 1:
-                used = self._add_marginals(made, next(iter(needs.values())), costs)
+                used = self._add_marginals(columns, next(iter(needs.values())), costs)
             else:
-                used = self._add_forms(made, self._reader_groups(var, needs), costs, count)
+                used = self._add_forms(columns, self._reader_groups(var, needs), costs, count)
         values = [v for _, _, v in members]
         if used and self.prices.overlap:
             self._note_hideable(range(first, len(self.costs)), values)
-        self._forms.append(ValueForms(values, made, used, len(needs) == 1))
+        self._forms.append(ValueForms(values, columns, used, len(needs) == 1))
 
     def _note_hideable(self, columns: Iterable[int], variables: Sequence[Var]) -> None:
         """Note the part of the costs of moves of `variables` that work can hide."""
@@ -237,10 +237,10 @@ class IntegerProgram:
         self, node: Node, places: Sequence[Placement]
     ) -> dict[Placement, list[int]]:
         first = self.first_column[self.class_of[node]]
-        found: dict[Placement, list[int]] = defaultdict(list)
+        columns_by_place: dict[Placement, list[int]] = defaultdict(list)
         for i, place in enumerate(places):
-            found[place].append(first + i)
-        return found
+            columns_by_place[place].append(first + i)
+        return columns_by_place
 
     def _add_marginals(
         self,
@@ -285,8 +285,8 @@ class IntegerProgram:
             arriving = self._add_arrivals(made, exists, costs)
             self._add_slices(exists, arriving, count)
             used += [Form(c, p, q, span) for q, arrivals in arriving.items() for c, p in arrivals]
-            kept = self._add_kept(earlier, exists, arriving)
-            used += [Form(column, q, q, Span.BETWEEN) for column, q in kept]
+            kept_forms = self._add_kept(earlier, exists, arriving)
+            used += [Form(column, q, q, Span.BETWEEN) for column, q in kept_forms]
             for q, column in exists.items():
                 self._row([*((c, 1.0) for c, _ in arriving[q]), (column, -1.0)], 0.0, 0.0)
             earlier = exists
@@ -321,14 +321,14 @@ class IntegerProgram:
         self, earlier: Mapping[Placement, int], exists: Mapping[Placement, int], arriving: Arrivals
     ) -> list[tuple[int, Placement]]:
         """Add a variable per form that is kept from earlier readers."""
-        kept: list[tuple[int, Placement]] = []
+        kept_forms: list[tuple[int, Placement]] = []
         for q in exists:
             if q in earlier:
                 column = self._column(0.0)
                 arriving[q].append((column, q))
                 self._row([(column, 1.0), (earlier[q], -1.0)], -np.inf, 0.0)
-                kept.append((column, q))
-        return kept
+                kept_forms.append((column, q))
+        return kept_forms
 
     def _add_slices(self, exists: Mapping[Placement, int], arriving: Arrivals, count: int) -> None:
         """Add the forms that are slices of another form, which costs next to nothing."""
@@ -381,7 +381,7 @@ class IntegerProgram:
     def held(self) -> MemoryRows:
         """What each variable of the program says is held, and when."""
         assert self.memory is not None  # else nothing asks for it
-        found = [held for forms in self._forms for held in self.memory.held_by_forms(forms)]
+        held_bytes = [held for forms in self._forms for held in self.memory.held_by_forms(forms)]
         for node in self.graph.nodes:
             is_result = node.kind is Kind.OUTPUT
             if node.kind is Kind.INPUT or is_result:
@@ -390,12 +390,12 @@ class IntegerProgram:
                     (c.reads if is_result else c.makes)[0]: first + i
                     for i, c in enumerate(self.choices[node])
                 }
-                found += self.memory.held_by_boundary(node, columns)
-        return MemoryRows(found, self.memory.end, len(self.costs))
+                held_bytes += self.memory.held_by_boundary(node, columns)
+        return MemoryRows(held_bytes, self.memory.end, len(self.costs))
 
     def _find_dropped_forms(self, x: FloatArray) -> dict[Eqn, list[tuple[Var, Spec]]]:
         """Return the forms that are made twice, after the last equation that reads them early."""
-        found: dict[Eqn, list[tuple[Var, Spec]]] = {}
+        dropped: dict[Eqn, list[tuple[Var, Spec]]] = {}
         for forms in self._forms:
             for form in forms.forms:
                 is_moved = form.span is Span.LATE and form.source != form.place
@@ -404,12 +404,12 @@ class IntegerProgram:
                 for var in forms.values:
                     eqn = self.graph.last_early_reader(var)
                     if eqn is not None:
-                        found.setdefault(eqn, []).append((var, form.place.dims))
-        return found
+                        dropped.setdefault(eqn, []).append((var, form.place.dims))
+        return dropped
 
 
 def _is_slice(fine: Placement, coarse: Placement) -> bool:
     """Whether a device has its block under `fine` as a part of its block under `coarse`."""
     return fine.partial == coarse.partial and all(
-        mine[: len(given)] == given for mine, given in zip(fine.dims, coarse.dims)
+        mine[: len(whole)] == whole for mine, whole in zip(fine.dims, coarse.dims)
     )

@@ -40,12 +40,12 @@ def known_specs(
     rows = [_split_first(v, axes, sizes, dims=1) for v in program.invars]
     split = [_split_first(v, axes, sizes) for v in program.invars]
     batch = [whole[i] if i in state else spec for i, spec in enumerate(rows)]
-    found: dict[str, Sequence[Spec]] = {"replicated": whole, "data parallel": batch}
+    layouts: dict[str, Sequence[Spec]] = {"replicated": whole, "data parallel": batch}
     if state:
         optimizer = optimizer_state(program, state)
-        found["ZeRO-1"] = [split[i] if i in optimizer else s for i, s in enumerate(batch)]
-        found["FSDP"] = [split[i] if i in state else s for i, s in enumerate(batch)]
-    return found
+        layouts["ZeRO-1"] = [split[i] if i in optimizer else s for i, s in enumerate(batch)]
+        layouts["FSDP"] = [split[i] if i in state else s for i, s in enumerate(batch)]
+    return layouts
 
 
 def optimizer_state(program: Jaxpr, state: Collection[int]) -> list[int]:
@@ -126,8 +126,8 @@ class _StateLadder:
         for out, argument in self.given.ties.items():
             if argument in updated:
                 updates = self._updates(self.program.outvars[out], self.program.invars[argument])
-                given = self.given.in_specs[argument]
-                spec = self.split[argument] if given is None else given
+                given_spec = self.given.in_specs[argument]
+                spec = self.split[argument] if given_spec is None else given_spec
                 values.update(dict.fromkeys(updates, spec))
         again: dict[Eqn, list[tuple[Var, Spec]]] = {}
         for i in dropped:
@@ -143,13 +143,15 @@ class _StateLadder:
     def _ins(self, split: Sequence[int]) -> tuple[Spec, ...]:
         open_specs = [self.split[i] if i in split else s for i, s in enumerate(self.batch)]
         return tuple(
-            spec if given is None else given for spec, given in zip(open_specs, self.given.in_specs)
+            spec if given_spec is None else given_spec
+            for spec, given_spec in zip(open_specs, self.given.in_specs)
         )
 
     def _outs(self, ins: Sequence[Spec]) -> tuple[Spec | None, ...]:
         ties = self.given.ties
         return tuple(
-            ins[ties[i]] if i in ties else given for i, given in enumerate(self.given.out_specs)
+            ins[ties[i]] if i in ties else given_spec
+            for i, given_spec in enumerate(self.given.out_specs)
         )
 
     def _updates(self, result: Any, argument: Var) -> Iterator[Var]:

@@ -78,12 +78,12 @@ class _LimitedProgram:
             return None
         best: Optimum | None = None
         for _ in range(ROUNDS):
-            found = self._solved(self.problem.whole)
-            if found is None:
+            values = self._solved(self.problem.whole)
+            if values is None:
                 break
-            if best is None or self._rank(found) < self._rank(best):
-                best = found
-            if not self._add_rows(found) or time.monotonic() > self.deadline:
+            if best is None or self._rank(values) < self._rank(best):
+                best = values
+            if not self._add_rows(values) or time.monotonic() > self.deadline:
                 break
         if best is None:
             return None

@@ -103,23 +103,23 @@ class Optimizer:
     def solutions(self, seconds: float, gap: float) -> list[Solution]:
         """Return the layouts after each round of each start, and those of all axes at once where there are few choices."""
         deadline = time.monotonic() + seconds
-        found = self.solutions_by_axis(seconds, gap)
+        solutions = self.solutions_by_axis(seconds, gap)
         if len(self.axes) > 1 and time.monotonic() < deadline:
             joint = self.solve_jointly(deadline - time.monotonic(), gap, MOST_JOINT)
             if joint is not None:
-                found.append(joint)
-        return found
+                solutions.append(joint)
+        return solutions
 
     def solutions_by_axis(self, seconds: float, gap: float) -> list[Solution]:
         """Return the layouts after each round of each start, without repetitions."""
         deadline = time.monotonic() + seconds
-        found: list[Solution] = []
+        solutions: list[Solution] = []
         for start in self._starts():
-            for solution in self._group_by_group(start, deadline, gap, not found):
+            for solution in self._group_by_group(start, deadline, gap, not solutions):
                 forms = solution.layouts, solution.dropped
-                if all(forms != (known.layouts, known.dropped) for known in found):
-                    found.append(solution)
-        return found
+                if all(forms != (known.layouts, known.dropped) for known in solutions):
+                    solutions.append(solution)
+        return solutions
 
     def solve_jointly(self, seconds: float, gap: float, most: float = math.inf) -> Solution | None:
         """Return the best layouts over all axes at once; None if there are more than `most` choices."""
@@ -129,13 +129,13 @@ class Optimizer:
     def alternative(self, solution: Solution, node: Node, seconds: float = 10.0) -> Solution | None:
         """Return the best solution with another layout of `node`, in which at most one axis is used otherwise elsewhere."""
         deadline, chosen = time.monotonic() + seconds, solution.chosen
-        found: list[Solution] = []
+        solutions: list[Solution] = []
         for axis in self.axes:
             held = {n: HeldAxes({a: u for a, u in c.uses if a != axis}) for n, c in chosen.items()}
             other = self._step(held, deadline, IMPROVEMENT, without=(node, chosen[node]))
             if other is not None:
-                found.append(other)
-        return min(found, key=lambda one: one.price, default=None)
+                solutions.append(other)
+        return min(solutions, key=lambda one: one.price, default=None)
 
     def _starts(self) -> list[list[AxisGroup]]:
         """Return the orders of the first round: all axes as one, and one axis at a time."""
@@ -214,11 +214,11 @@ class Optimizer:
                 return None
         preference = {n: [self._preference(n, c) for c in choices[n]] for n in self.graph.inputs}
         program = IntegerProgram(self.graph, choices, self.prices, preference, self.memory_model)
-        left = max(deadline - time.monotonic(), 1.0)
+        seconds_left = max(deadline - time.monotonic(), 1.0)
         if self.memory is None:
-            outcome = program.solve(left, gap)
+            outcome = program.solve(seconds_left, gap)
         else:
-            outcome = program.solve_within(self.memory, left)
+            outcome = program.solve_within(self.memory, seconds_left)
         if outcome is None:
             return None
         extra = sum(self._preference(n, outcome.chosen[n]) for n in self.graph.inputs)

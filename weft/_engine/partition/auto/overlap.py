@@ -37,11 +37,11 @@ def _hideable(
     _add(reach.after, carried_outs, _CARRIED)
     reach.add_before(program)
     reach.add_after(program)
-    found = reach.hideable()
+    hideable = reach.hideable()
     for eqn in _equations(program):
         if isinstance(eqn.primitive, LoopLike):
-            found |= _hideable_in_loop(eqn, eqn.primitive)
-    return found
+            hideable |= _hideable_in_loop(eqn, eqn.primitive)
+    return hideable
 
 
 def _hideable_in_loop(eqn: Eqn, loop: LoopLike) -> frozenset[Var]:
@@ -97,12 +97,12 @@ class _Reach:
     def hideable(self) -> frozenset[Var]:
         """Return the variables with no product on one side, and some product on neither."""
         products = sum(self._bits.values())
-        found = set[Var]()
+        hideable = set[Var]()
         for v in {**self.before, **self.after}:
             before, after = self.before.get(v, 0), self.after.get(v, 0)
             if not (before and after) and products & ~(before | after):
-                found.add(v)
-        return frozenset(found)
+                hideable.add(v)
+        return frozenset(hideable)
 
     def _bit(self, eqn: Eqn) -> int:
         if not isinstance(eqn.primitive, (ProductOp, RegionOp, CustomOp)):

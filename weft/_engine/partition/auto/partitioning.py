@@ -130,10 +130,10 @@ class LayoutSearch:
         in_specs, out_specs = request.in_specs, request.out_specs
         prices = prices_on(dict(mesh.shape), self.machine, self.cost)
         ties = _consistent_ties(program, in_specs, out_specs, self._all_ties(len(in_specs)))
-        given = GivenSpecs(in_specs, out_specs, ties)
+        given_specs = GivenSpecs(in_specs, out_specs, ties)
         cost = prices.model
         ordinary = partition(program, mesh, in_specs, out_specs, cost, request.keeps_targets)
-        optimizer, solution, planned = self._solve(mesh, given, prices, ordinary, program)
+        optimizer, solution, planned = self._solve(mesh, given_specs, prices, ordinary, program)
         ins, outs = solution.in_specs, solution.out_specs
         candidates = {  # of equally good ones, the first
             ORDINARY: ordinary,
@@ -148,7 +148,7 @@ class LayoutSearch:
         method = min(allowed, key=lambda name: round(price_of(candidates[name], prices)))
         return Decision(
             program,
-            given,
+            given_specs,
             candidates[method],
             candidates[ORDINARY],
             optimizer,
@@ -159,9 +159,9 @@ class LayoutSearch:
 
     def _all_ties(self, arguments: int) -> list[tuple[int, int]]:
         """Return the pairs of carried state, then those of donated arguments for other results and arguments."""
-        found = [(out, arguments + number) for out, number in self.carried]
-        outs, taken = {out for out, _ in found}, {number for _, number in found}
-        return found + [(out, i) for out, i in self.ties if out not in outs and i not in taken]
+        ties = [(out, arguments + number) for out, number in self.carried]
+        outs, taken = {out for out, _ in ties}, {number for _, number in ties}
+        return ties + [(out, i) for out, i in self.ties if out not in outs and i not in taken]
 
     def _solve(
         self,
@@ -177,22 +177,22 @@ class LayoutSearch:
         solves again as if all were combined, and with what the partitioner combined of that.
         """
         deadline = time.monotonic() + self.seconds
-        found: list[Realized] = []
+        realizations: list[Realized] = []
         optimizer = Optimizer(program, prices, given, constraint_reader(mesh))
         for rounds in range(COMBINING_ROUNDS, 0, -1):
-            is_first = not found
-            left = max(deadline - time.monotonic(), 0.0) / rounds
-            solutions = optimizer.solutions(left, self.gap)
+            is_first = not realizations
+            seconds_left = max(deadline - time.monotonic(), 0.0) / rounds
+            solutions = optimizer.solutions(seconds_left, self.gap)
             realized = [realize(program, mesh, s, prices) for s in solutions]
             realized.sort(key=price_of_realized)
-            found.append(best := realized[0])
+            realizations.append(best := realized[0])
             matters = is_first and latency_of(best.result, prices) > ACCURACY * best.price
             is_off = not is_first and abs(best.solution.price - best.price) > ACCURACY * best.price
             if time.monotonic() > deadline or not (matters or is_off):
                 break
             results = [] if is_first else [one.result for one in reversed(realized)]
             optimizer.set_shares(reduction_shares(results, 0.0))
-        best = min(found, key=price_of_realized)
+        best = min(realizations, key=price_of_realized)
         limit = self.limit
         if limit is not None and not limit.fits(best.result, given.ties):
             optimizer.set_shares(reduction_shares([best.result], 1.0))
@@ -249,12 +249,12 @@ class LayoutPlan:
 
 def layout_plan(decision: Decision, mesh: Mesh) -> LayoutPlan:
     """Return the plan that makes the program of a decision again."""
-    solution, given = decision.solution, decision.given
+    solution, given_specs = decision.solution, decision.given
     layouts: tuple[tuple[int, Spec], ...] = ()
     dropped: tuple[tuple[int, int, Spec], ...] = ()
     ins, outs = solution.in_specs, solution.out_specs
     if decision.method == ORDINARY:
-        ins, outs = given.in_specs, given.out_specs
+        ins, outs = given_specs.in_specs, given_specs.out_specs
     if decision.method == LAYOUTS:
         numbers = {v: i for i, v in enumerate(variables_of(decision.program))}
         layouts = tuple(sorted((numbers[v], spec) for v, spec in solution.layouts.items()))
@@ -298,12 +298,12 @@ def _consistent_ties(
     ties: Iterable[tuple[int, int]],
 ) -> dict[int, int]:
     """Return the ties between values of one shape whose given layouts do not differ."""
-    found: dict[int, int] = {}
+    consistent: dict[int, int] = {}
     for out, argument in ties:
         atom, var = program.outvars[out], program.invars[argument]
-        given = out_specs[out]
+        out_spec = out_specs[out]
         if type(atom) is Literal or atom.aval.shape != var.aval.shape:
             continue
-        if given is None or given == in_specs[argument]:
-            found[out] = argument
-    return found
+        if out_spec is None or out_spec == in_specs[argument]:
+            consistent[out] = argument
+    return consistent

@@ -137,13 +137,13 @@ class MeshPrices:
             return self
         links: dict[Any, AxisLink] = {}
         own = iter(self.sizes.items())
-        left, link = 1, AxisLink()
+        size_left, link = 1, AxisLink()
         for part, n in sizes.items():
-            if left == 1:
-                axis, left = next(own)
+            if size_left == 1:
+                axis, size_left = next(own)
                 link = self.links[axis]
             links[part] = link
-            left //= n
+            size_left //= n
         return MeshPrices(sizes, self.model, replace(self.mesh_links, of_axes=links), self.shares)
 
     def of_records(self, records: Iterable[CollectiveRecord]) -> float:

@@ -104,8 +104,8 @@ class MemorySearch:
     def _solve(self, target: float, deadline: float) -> list[_Candidate]:
         """Add programs that are estimated to hold at most `target` and cost less than all that fit."""
         self.optimizer.limit_memory(MemoryGoal(target, self._cheapest()), self.storage)
-        left = max(deadline - time.monotonic(), 0.0)
-        solutions = self.optimizer.solutions_by_axis(left, self.gap)
+        seconds_left = max(deadline - time.monotonic(), 0.0)
+        solutions = self.optimizer.solutions_by_axis(seconds_left, self.gap)
         return [self._add(self._realized(s)) for s in solutions]
 
     def _realized(self, solution: Solution) -> Realized:

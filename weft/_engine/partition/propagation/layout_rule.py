@@ -71,7 +71,7 @@ def specs(
             [("shardings", shardings), (f"{what}s", structure)],
             eqn,
         ) from None
-    found: list[Spec] = []
+    out_specs: list[Spec] = []
     for i, (sharding, aval) in enumerate(zip(flat, avals)):
         spec = ((),) * aval.ndim if sharding is None else to_spec(sharding, mesh, aval.ndim)
         if spec is None or evenly_split(aval.shape, spec, sizes) != spec:
@@ -81,8 +81,8 @@ def specs(
                 [(what, aval.str_short(), sharding), ("mesh", mesh)],
                 eqn,
             )
-        found.append(spec)
-    return found
+        out_specs.append(spec)
+    return out_specs
 
 
 class InferTransfer:

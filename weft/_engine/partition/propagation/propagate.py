@@ -438,8 +438,8 @@ class _FactorTransfer:
         layouts = [tuple(state.dims.get(a, ())) for a in self.variables]
         settled_by = state.reach or state.carried
         key = (state.last_round, *layouts, *[settled_by.get(a) for a in self.variables])
-        found = self.facts.found.get(key)
-        if found is None:
+        cached = self.facts.found.get(key)
+        if cached is None:
             agreed, carried = self.agree(state)
             specs = (
                 [
@@ -449,13 +449,13 @@ class _FactorTransfer:
                 if agreed
                 else []
             )
-            found = (
+            cached = (
                 [(i, spec) for i, (spec, dims) in enumerate(zip(specs, layouts)) if spec != dims],
                 carried,
             )
-            self.facts.found[key] = found
-        for i, spec in found[0]:
-            state.extend(self.variables[i], spec, found[1])
+            self.facts.found[key] = cached
+        for i, spec in cached[0]:
+            state.extend(self.variables[i], spec, cached[1])
         if state.last_round:
             for operand, from_dim, result, dim in self.facts.parts:
                 source, target = self.eqn.invars[operand], self.eqn.outvars[result]
@@ -469,18 +469,18 @@ class _FactorTransfer:
         taken: set[Any] = set()
         agreed: FactorAxes = {}
         for f, (_, axes, _) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
-            kept: list[Any] = []
+            own_axes: list[Any] = []
             joint = any(f in dim for dim in self.facts.joint)
             for a in axes:
                 state.conflicts |= a in taken
                 if a in taken or (
-                    joint and not is_even(self.rule.sizes[f], (*kept, a), state.sizes)
+                    joint and not is_even(self.rule.sizes[f], (*own_axes, a), state.sizes)
                 ):
                     break
-                kept.append(a)
-            if kept:
-                agreed[f] = tuple(kept)
-                taken.update(kept)
+                own_axes.append(a)
+            if own_axes:
+                agreed[f] = tuple(own_axes)
+                taken.update(own_axes)
         return agreed, max((best[f][2] for f in agreed), default=0)
 
     def best(self, state: Propagation) -> dict[int, tuple[tuple[Any, ...], DimSpec, int]]:
@@ -492,11 +492,11 @@ class _FactorTransfer:
             waits = facts.broadcasts and not state.last_round and atom in self.eqn.invars
             if dims is None or not any(dims) or waits:
                 continue
-            found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
+            axes, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
             state.cuts |= cuts
-            for f in found.keys() - facts.closed:
+            for f in axes.keys() - facts.closed:
                 rank = f in facts.in_result, state.conflict_rank(atom, factors, f)
-                candidate = rank, found[f], state.carried[atom]
+                candidate = rank, axes[f], state.carried[atom]
                 best[f] = _better(state, best[f], candidate) if f in best else candidate
         return best
 
@@ -573,10 +573,10 @@ class _ShardMapTransfer:
 
     def __call__(self, state: Propagation) -> None:
         for outer, inner, dims in self.links:
-            rest = tuple(
+            outer_axes = tuple(
                 free_axes(mine, have, self.manual) for mine, have in zip(dims, state.spec(outer))
             )
-            state.extend(inner, rest, state.carried.get(outer, 0))
+            state.extend(inner, outer_axes, state.carried.get(outer, 0))
             whole = tuple((*mine, *free) for mine, free in zip(dims, state.spec(inner)))
             state.extend(outer, whole, state.carried.get(inner, 0))
 
@@ -587,9 +587,9 @@ def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence[Any]) -> DimSpec:
     >>> free_axes(("i",), ("i", "a"), "ij"), free_axes((), ("a", "j"), "ij")
     (('a',), ('a',))
     """
-    rest = have[len(mine) :] if _extends(have, mine) else ()
-    free = next((k for k, a in enumerate(rest) if a in manual), len(rest))
-    return rest[:free]
+    extra = have[len(mine) :] if _extends(have, mine) else ()
+    free = next((k for k, a in enumerate(extra) if a in manual), len(extra))
+    return extra[:free]
 
 
 # --- loops, branches and barriers -------------------------------------------------------------------------------------

@@ -76,10 +76,10 @@ class _DimClasses:
         total: dict[Dim, int] = {}
         variables = dict.fromkeys(var for var, _ in list(self.parents))
         classes = {var: [self.find((var, d)) for d in range(var.aval.ndim)] for var in variables}
-        for var, found in classes.items():
-            for representative in set(found):
+        for var, var_classes in classes.items():
+            for representative in set(var_classes):
                 total[representative] = total.get(representative, 0) + var.aval.nbytes
         return {
-            var: tuple(total[representative] for representative in found)
-            for var, found in classes.items()
+            var: tuple(total[representative] for representative in var_classes)
+            for var, var_classes in classes.items()
         }

@@ -103,14 +103,14 @@ def transfers_of(
     >>> [(transfer.source, transfer.at, transfer.count, transfer.target) for transfer in rounds[0]]
     [(1, 0, 1, 0), (2, 0, 1, 1), (3, 0, 1, 2)]
     """
-    kept: list[HaloTransfer] = []
+    needed: list[HaloTransfer] = []
     rounds: list[list[HaloTransfer]] = []
     senders: list[set[int]] = []
     receivers: list[set[int]] = []
     for transfer in _transfers(window, n, size, -(-size // n)):
         source, target = transfer.source, transfer.target
         if source == target:
-            kept.append(transfer)
+            needed.append(transfer)
             continue
         k = 0
         while k < len(rounds) and (source in senders[k] or target in receivers[k]):
@@ -122,7 +122,7 @@ def transfers_of(
         rounds[k].append(transfer)
         senders[k].add(source)
         receivers[k].add(target)
-    return tuple(kept), tuple(map(tuple, rounds))
+    return tuple(needed), tuple(map(tuple, rounds))
 
 
 @lru_cache(maxsize=256)

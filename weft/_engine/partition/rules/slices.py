@@ -266,7 +266,7 @@ def _arg_reduction(primitive: Primitive, extremum: Callable[..., Any], largest: 
         local = typeof(x).shape[axis]
         worst = (reduce.lowest if largest else reduce.highest)(typeof(x).dtype)
         x = ctx.masked(x, axis, over, ctx.extent(0, axis), worst)
-        found = primitive.bind(x, axes=axes, index_dtype=index_dtype)
+        local_index = primitive.bind(x, axes=axes, index_dtype=index_dtype)
         value = extremum(x, axes)
         best = ctx.pmax(value, over) if largest else ctx.pmin(value, over)
         wins = comparison.eq(value, best)
@@ -275,8 +275,10 @@ def _arg_reduction(primitive: Primitive, extremum: Callable[..., Any], largest: 
         ):  # a NaN is an extremum, and unequal to itself
             wins = bitwise.bitwise_or(wins, comparison.ne(value, value))
         start = casting.convert_element_type(ctx.start(over, local), index_dtype)
-        position = arithmetic.add(found, layout.broadcast_in_dim(start, typeof(found).shape, ()))
-        never = layout.full(typeof(found).shape, np.iinfo(index_dtype).max, index_dtype)
+        position = arithmetic.add(
+            local_index, layout.broadcast_in_dim(start, typeof(local_index).shape, ())
+        )
+        never = layout.full(typeof(local_index).shape, np.iinfo(index_dtype).max, index_dtype)
         return ctx.pmin(comparison.select_n(wins, never, position), over)
 
 

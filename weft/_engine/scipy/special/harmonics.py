@@ -66,13 +66,13 @@ def _recurred_bessel(z, v: int, n_iter: int):
 
     def down(carry, k):
         """Step from J_k and J_{k+1} to J_{k-1}; scale all down together before they overflow."""
-        f, above, total, kept = carry
+        f, above, total, rows = carry
         below = k * inverse * f - above
         order = k - 1
         total = total + wnp.where(order == 0, below, wnp.where(order % 2 == 0, 2 * below, 0))
-        kept = [wnp.where(order == i, below, row) for i, row in enumerate(kept)]
+        rows = [wnp.where(order == i, below, row) for i, row in enumerate(rows)]
         scale = wnp.where(wnp.abs(below) > large, 1 / large, 1)
-        return (below * scale, f * scale, total * scale, [row * scale for row in kept]), None
+        return (below * scale, f * scale, total * scale, [row * scale for row in rows]), None
 
     start = wnp.full_like(z, 1 / large)
     nothing = wnp.zeros_like(z)
@@ -81,9 +81,9 @@ def _recurred_bessel(z, v: int, n_iter: int):
     *above, _ = lax.scan(
         down, (start, nothing, 2 * start if even else nothing, []), orders[: -v - 1]
     )[0]
-    _, _, total, kept = lax.scan(down, (*above, [nothing] * (v + 1)), orders[-v - 1 :])[0]
+    _, _, total, rows = lax.scan(down, (*above, [nothing] * (v + 1)), orders[-v - 1 :])[0]
     return wnp.stack(
-        [wnp.where(small, first, row / total) for first, row in zip(_small_bessel(z, v), kept)]
+        [wnp.where(small, first, row / total) for first, row in zip(_small_bessel(z, v), rows)]
     )
 
 

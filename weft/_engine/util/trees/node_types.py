@@ -171,12 +171,12 @@ def _sequence_flattener(kind: type) -> Flattener:
 
 def _flatten_dict(value: dict[Any, Any], leaves: list[Any]) -> Spec:
     rules, specs = flatteners, []
-    given = tuple(value)
-    keys, items = _key_orders.get(given) or _key_order(given)
+    unsorted = tuple(value)
+    keys, items = _key_orders.get(unsorted) or _key_order(unsorted)
     values = items(value)
-    if len(given) > _WIDE and _are_leaves(values):
+    if len(unsorted) > _WIDE and _are_leaves(values):
         leaves += values
-        return dict, keys, (None,) * len(given)
+        return dict, keys, (None,) * len(unsorted)
     for x in values:
         try:
             rule = rules[type(x)]
@@ -308,8 +308,8 @@ _key_entries: dict[tuple[str, ...], list[Any]] = {}
 
 
 def _split_dict(value: dict[Any, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    given = tuple(value)
-    keys, items = _key_orders.get(given) or _key_order(given)
+    unsorted = tuple(value)
+    keys, items = _key_orders.get(unsorted) or _key_order(unsorted)
     return tuple(items(value)), keys
 
 

@@ -71,7 +71,7 @@ def _copy() -> list[str]:
 
 def _transpose() -> list[str]:
     """Transpose squares of 8 lines by 8 elements; incomplete squares element by element."""
-    lines, left, src, dst, step3, prefetched = "%r12", "%r13", "%r10", "%r11", "%rbx", "%r14"
+    lines, lines_left, src, dst, step3, prefetched = "%r12", "%r13", "%r10", "%r11", "%rbx", "%r14"
     rows = [f"%ymm{i}" for i in range(8)]
     there = lambda base, step, step3: [
         f"({base})",
@@ -114,14 +114,14 @@ def _transpose() -> list[str]:
     return assembler_support.function("transpose_lines", [
         f"testq {_LENGTH}, {_LENGTH}", "je .Ltranspose_lines_end",
         ".Lturn_lines:", f"testq {_LINES}, {_LINES}", "je .Ltranspose_lines_end",
-        *at_most_8(_LINES, lines), f"movq {_SRC}, {src}", f"movq {_DST}, {dst}", f"movq {_LENGTH}, {left}",
-        ".Lturn_square:", f"cmpq $8, {left}", "jb .Lturn_column", f"cmpq $8, {lines}", "jb .Lturn_column",
-        *load, *fetch, *square, *store, f"addq $32, {src}", f"leaq ({dst},{_DST_STEP},8), {dst}", f"subq $8, {left}", "jne .Lturn_square",
+        *at_most_8(_LINES, lines), f"movq {_SRC}, {src}", f"movq {_DST}, {dst}", f"movq {_LENGTH}, {lines_left}",
+        ".Lturn_square:", f"cmpq $8, {lines_left}", "jb .Lturn_column", f"cmpq $8, {lines}", "jb .Lturn_column",
+        *load, *fetch, *square, *store, f"addq $32, {src}", f"leaq ({dst},{_DST_STEP},8), {dst}", f"subq $8, {lines_left}", "jne .Lturn_square",
         "jmp .Lturn_next",
         ".Lturn_column:", f"movq {src}, {prefetched}", "xorl %eax, %eax",
         ".Lturn_element:", f"movl ({prefetched}), %ebx", f"movl %ebx, ({dst},%rax,4)", f"addq {_SRC_STEP}, {prefetched}", "incq %rax",
         f"cmpq {lines}, %rax", "jb .Lturn_element",
-        f"addq $4, {src}", f"addq {_DST_STEP}, {dst}", f"decq {left}", "jne .Lturn_square",
+        f"addq $4, {src}", f"addq {_DST_STEP}, {dst}", f"decq {lines_left}", "jne .Lturn_square",
         ".Lturn_next:", f"leaq ({_SRC},{_SRC_STEP},8), {_SRC}", f"addq $32, {_DST}", f"subq {lines}, {_LINES}", "jmp .Lturn_lines",
     ], ("%rbx", "%r12", "%r13", "%r14"))  # fmt: skip
 

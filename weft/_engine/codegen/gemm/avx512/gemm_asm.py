@@ -177,8 +177,10 @@ class Avx512RegisterKernel:
             for v in range(self.vectors):
                 # (B of joined elements and of quads is always packed and padded.)
                 padded = self.recipe.joined or self.recipe.quads
-                left = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not padded else ""
-                out.append(f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{left}")
+                edge_mask = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not padded else ""
+                out.append(
+                    f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{edge_mask}"
+                )
             out.append(f"addq {_BS}, {_B}")
             for r in range(self.rows):
                 x = f"{self.register}{_OF_A}"

@@ -64,11 +64,11 @@ def finish(recipe: GemmTypes) -> str:
         if change is _BF16
         for line in (f"movl ${value}, %eax", f"vpbroadcastd %eax, %zmm{register}")
     ]
-    kept = ("%rbx", "%r12", "%r13", "%r14", "%r15")
+    saved_registers = ("%rbx", "%r12", "%r13", "%r14", "%r15")
     return as_module([
-        ".p2align 4", ".globl finish", ".type finish,@function", "finish:", *[f"pushq {r}" for r in kept],
+        ".p2align 4", ".globl finish", ".type finish,@function", "finish:", *[f"pushq {r}" for r in saved_registers],
         f"testq {rows}, {rows}", "je .Lfinish_end", f"testq {cols}, {cols}", "je .Lfinish_end",
-        f"movq {8 * (1 + len(kept))}(%rsp), %r14", *constants,
+        f"movq {8 * (1 + len(saved_registers))}(%rsp), %r14", *constants,
         f"movl ${recipe.lanes}, %r11d", "movl $1, %eax", f"cmpq ${recipe.out_bytes}, %r14", "cmovneq %rax, %r11",
         "imulq %r11, %r14", f"imulq ${recipe.acc_bytes}, %r11, %r15", *mask("%r11", "%k3"),
         ".Lfinish_row:", f"movq {sums}, %rbx", f"movq {c}, %r12", f"movq {cols}, %r13",
@@ -76,7 +76,7 @@ def finish(recipe: GemmTypes) -> str:
         f"{load} (%rbx), %zmm0{{%k1}}{{z}}", *change, f"{place}, (%r12){{%k1}}",
         "addq %r15, %rbx", "addq %r14, %r12", "subq %r11, %r13", "ja .Lfinish_some",
         f"addq {row_bytes}, {sums}", f"addq {c_row}, {c}", f"decq {rows}", "jne .Lfinish_row",
-        ".Lfinish_end:", *[f"popq {r}" for r in reversed(kept)], "vzeroupper", "retq", ".size finish, .-finish",
+        ".Lfinish_end:", *[f"popq {r}" for r in reversed(saved_registers)], "vzeroupper", "retq", ".size finish, .-finish",
     ])  # fmt: skip
 
 

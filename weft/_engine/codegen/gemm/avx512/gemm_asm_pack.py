@@ -83,19 +83,19 @@ def _transpose() -> list[str]:
         f"movq %rax, {part}",
     ]
     registers = [f"%zmm{i}" for i in range(16)]
-    lines, left, src, dst = "%r12", "%r13", "%r10", "%r11"
+    lines, lines_left, src, dst = "%r12", "%r13", "%r10", "%r11"
     square, transposed = _transpose_squares(registers)
     return _function("transpose_lines", [
         f"testq {_LENGTH}, {_LENGTH}", "je .Ltranspose_lines_end",
         ".Lturn_lines:", f"testq {_LINES}, {_LINES}", "je .Ltranspose_lines_end",
-        *at_most_16(_LINES, lines), *mask(lines, "%k1"), f"movq {_SRC}, {src}", f"movq {_DST}, {dst}", f"movq {_LENGTH}, {left}",
-        ".Lturn_square:", *at_most_16(left, "%rbx"), *mask("%rbx", "%k2"),
+        *at_most_16(_LINES, lines), *mask(lines, "%k1"), f"movq {_SRC}, {src}", f"movq {_DST}, {dst}", f"movq {_LENGTH}, {lines_left}",
+        ".Lturn_square:", *at_most_16(lines_left, "%rbx"), *mask("%rbx", "%k2"),
         f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, %r14", f"movq {src}, %rax",
         *_until(".Lturn_loaded", lines, [[f"vmovups (%rax), {z}{{%k2}}{{z}}", "prefetcht1 (%rax,%r14)", f"addq {_SRC_STEP}, %rax"]
                                          for z in registers]),
         *square,
         *_until(".Lturn_stored", "%rbx", [[f"vmovups {z}, ({dst}){{%k1}}", f"addq {_DST_STEP}, {dst}"] for z in transposed]),
-        f"addq $64, {src}", f"subq %rbx, {left}", "jne .Lturn_square",
+        f"addq $64, {src}", f"subq %rbx, {lines_left}", "jne .Lturn_square",
         f"addq %r14, {_SRC}", f"addq $64, {_DST}", f"subq {lines}, {_LINES}", "jmp .Lturn_lines",
     ])  # fmt: skip
 

@@ -67,7 +67,7 @@ class _Along:
 
     def lines(self) -> list[str]:
         count = GEMM_ALONG_STREAMS // self.per
-        iterations, rest, end = self.label(), self.label(), self.label()
+        iterations, remainder, end = self.label(), self.label(), self.label()
         out = [".p2align 4", f".globl {self.name}", f".type {self.name},@function", f"{self.name}:"]
         out += [*[f"pushq {register}" for register in _KEPT],
                f"leaq ({_BS},{_BS},2), {_BS3}", f"leaq ({_BS},{_BS},4), {_BS5}", f"leaq ({_BS3},{_BS},4), {_BS7}"]  # fmt: skip
@@ -80,11 +80,17 @@ class _Along:
         out += [
             f"{iterations}:",
             f"cmpq ${count}, {_STEPS}",
-            f"jb {rest}",
+            f"jb {remainder}",
             *self.steps(count),
             f"jmp {iterations}",
         ]
-        out += [f"{rest}:", f"testq {_STEPS}, {_STEPS}", f"je {end}", *self.steps(1), f"jmp {rest}"]
+        out += [
+            f"{remainder}:",
+            f"testq {_STEPS}, {_STEPS}",
+            f"je {end}",
+            *self.steps(1),
+            f"jmp {remainder}",
+        ]
         out += [
             f"{end}:",
             *[f"popq {register}" for register in reversed(_KEPT)],
@@ -99,7 +105,7 @@ class _Along:
 
     def steps(self, count: int) -> list[str]:
         """Return `count` steps of all columns, then the advance to the next steps."""
-        stretch, left, end = self.label(), self.label(), self.label()
+        stretch, remainder, end = self.label(), self.label(), self.label()
         out = [
             f"movq {_STACK['cols']}, {_COLS}",
             f"movq {_B}, {_PLACE}",
@@ -116,7 +122,7 @@ class _Along:
         out += [
             f"{stretch}:",
             f"cmpq ${self.wide}, {_COLS}",
-            f"jb {left}",
+            f"jb {remainder}",
             *(self.fetch() if count > 1 else ()),
         ]
         out += [
@@ -126,7 +132,7 @@ class _Along:
             f"subq ${self.wide}, {_COLS}",
             f"jmp {stretch}",
         ]
-        out += [f"{left}:", f"testq {_COLS}, {_COLS}", f"je {end}"]
+        out += [f"{remainder}:", f"testq {_COLS}, {_COLS}", f"je {end}"]
         out += ["xorl %eax, %eax", f"btsq {_COLS}, %rax", "decq %rax", "kmovq %rax, %k7"]
         for v in range(self.vectors):
             out += [f"kmovq %rax, %k{v + 1}", f"shrq ${self.recipe.lanes}, %rax"]
