@@ -81,7 +81,7 @@ class TraceContext:
         >>> current_context().differences(current_context())
         []
         """
-        settings = config.differing(self.settings, other.settings)
+        settings = config.find_differences(self.settings, other.settings)
         rows = [(f"setting {name}", *values) for name, *values in settings]
         for name, title in TITLES.items():
             values = getattr(self, name), getattr(other, name)
