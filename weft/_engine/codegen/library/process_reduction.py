@@ -230,12 +230,12 @@ class _NarrowIntegers(_CombineFunctions):
         super().__init__(name, op, type_, machine)
         self.unused = 8 - bits
 
-    def _widen(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
+    def _widen_loaded(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         vector, shift = f"<{lanes} x i8>", f.splat(str(self.unused), "i8", lanes)
         up = f.let(f"shl {vector} {value}, {shift}")
         return f.let(f"{'ashr' if self.type == 'i8' else 'lshr'} {vector} {up}, {shift}")
 
-    _narrow_result = _widen
+    _narrow_result = _widen_loaded
 
 
 class _NarrowFloats(_CombineFunctions):
@@ -270,7 +270,7 @@ class _NarrowFloats(_CombineFunctions):
         f.do(f"call void @{self.name}(ptr %out, ptr %list, i64 %n, i64 %elements)")
         return f.end()
 
-    def _widen(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
+    def _widen_loaded(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:
         index = f.let(f"zext i8 {f.let(f'extractelement <1 x i8> {value}, i32 0')} to i64")
         number = f.read("float", f.element("float", "@widen", index), 4)
         return f.let(f"insertelement <1 x float> poison, float {number}, i32 0")
