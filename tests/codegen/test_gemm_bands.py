@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.codegen.test_gemm import DTYPES, run, values
+from tests.codegen.gemm_cases import DTYPES, run, values
 from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.gemm.descriptor import DIRECT, PRIVATE, SHARED, Word
 from weft._engine.codegen.ir.gemm_types import GemmTypes

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.codegen.test_gemm import DTYPES, Case, call, check, run, values
+from tests.codegen.gemm_cases import DTYPES, Case, call, check, run, values
 from weft._engine.codegen.gemm import assembler_support, gemm, gemm_plan, gemm_problem, gemm_tile
 from weft._engine.codegen.gemm.avx512 import kernel_module
 from weft._engine.codegen.gemm.descriptor import IN_RUNS, Word
