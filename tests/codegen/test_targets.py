@@ -10,7 +10,7 @@ import pytest
 
 from tests.codegen.accuracy import bound, measure
 from tests.codegen.harness import check, random_array
-from tests.codegen.test_kernels import arrays, elementwise, packed
+from tests.codegen.kernel_cases import arrays, elementwise, packed
 from tests.codegen.test_random_kernels import Maker
 from tests.codegen.test_vector_scan import numbers, running
 from weft._engine.codegen.program.build_record import kernel_ir
