@@ -8,6 +8,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.extend.library_primitives import X, bare, matvec, sin_cos
 from tests.harness.pages import blocks, needs_pages
 from weft import lax
 from weft._engine.ir.program_structure import serialize_structure
@@ -20,68 +21,12 @@ from weft.extend.core import (
     Literal,
     Primitive,
     ShapedArray,
-    Trace,
-    Tracer,
     Var,
     jaxpr_as_fun,
-    set_current_trace,
-    take_current_trace,
 )
 from weft.extend.linear_util import wrap_init
 from weft.interpreters import ad, batching, mlir, stablehlo_ops, xla
-from weft.sharding import NamedSharding, PartitionSpec as P
-
-X = np.linspace(-1.0, 2.0, 8, dtype=np.float32)
-
-
-def sin_cos(name="sin_cos"):
-    """A primitive with two results, every rule, and a table of how often its implementation ran."""
-    p = Primitive(name)
-    p.multiple_results = True
-    p.runs = []
-
-    @p.def_impl
-    def impl(x, *, scale):
-        p.runs.append(x)
-        return [np.sin(scale * np.asarray(x)), np.cos(scale * np.asarray(x))]
-
-    @p.def_abstract_eval
-    def types(x, *, scale):
-        return [ShapedArray(x.shape, x.dtype)] * 2
-
-    def jvp(primals, tangents, *, scale):
-        (x,), (t,) = primals, tangents
-        s, c = p.bind(x, scale=scale)
-        return [s, c], [scale * c * t, -scale * s * t]
-
-    def batch(args, dims, *, scale):
-        return p.bind(*args, scale=scale), [dims[0]] * 2
-
-    ad.primitive_jvps[p] = jvp
-    batching.primitive_batchers[p] = batch
-    mlir.register_lowering(
-        p,
-        mlir.lower_fun(
-            lambda x, *, scale: (wnp.sin(scale * x), wnp.cos(scale * x)), multiple_results=True
-        ),
-    )
-    return p
-
-
-def matvec():
-    """A linear primitive with operands that are not: `a @ x` for one `a`."""
-    p = Primitive("matvec")
-    p.def_impl(lambda a, x: np.asarray(a) @ np.asarray(x))
-    p.def_abstract_eval(lambda a, x: ShapedArray((a.shape[0],), x.dtype))
-    mlir.register_lowering(p, mlir.lower_fun(lambda a, x: a @ x, multiple_results=False))
-
-    def transpose(ct, a, x):
-        assert not ad.is_undefined_primal(a) and ad.is_undefined_primal(x)
-        return [None, p.bind(wnp.transpose(a), ct)]
-
-    ad.defjvp(p, None, lambda t, a, x: p.bind(a, t))
-    ad.primitive_transposes[p] = transpose
-    return p
+from weft.sharding import PartitionSpec as P
 
 
 def test_eager_calls_run_the_implementation_alone():
@@ -213,14 +158,6 @@ MISSING_OF_IMPL = {
 }
 
 
-def bare(with_impl):
-    p = Primitive("bare")
-    if with_impl:
-        p.def_impl(lambda x: x)
-        p.def_abstract_eval(lambda x: x)
-    return p
-
-
 @pytest.mark.parametrize("message", [*MISSING, *MISSING_OF_IMPL])
 def test_a_missing_rule_is_named_where_it_is_needed(message):
     use = {**MISSING, **MISSING_OF_IMPL}[message]
@@ -279,30 +216,6 @@ def test_what_is_compiled_has_the_structure_of_plain_operations():
     assert serialize_structure(simplify(mine)) == serialize_structure(simplify(plain))
 
 
-def test_lowerings_are_partitioned_like_their_operations():
-    p = matvec()
-    mesh = weft.make_mesh((4,), ("a",))
-    a = weft.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("a", None)))
-    by_columns = weft.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P(None, "a")))
-    x = np.arange(4, dtype=np.float32)
-    assert weft.jit(p.bind)(a, x).sharding.spec == P("a")
-    assert weft.explain(weft.jit(p.bind), a, x).collectives == []
-    (reduction,) = weft.explain(weft.jit(p.bind), by_columns, x).collectives
-    assert "psum" in str(reduction) or "all_reduce" in str(reduction)
-    np.testing.assert_array_equal(weft.jit(p.bind)(by_columns, x), np.full(8, 6, np.float32))
-
-
-def test_collectives_inside_lowerings():
-    p = Primitive("total_over_a")
-    p.def_abstract_eval(lambda x: x)
-    mlir.register_lowering(p, mlir.lower_fun(lambda x: lax.psum(x, "a"), multiple_results=False))
-    mesh = weft.make_mesh((4,), ("a",))
-    f = weft.shard_map(lambda x: p.bind(x), mesh=mesh, in_specs=P("a"), out_specs=P("a"))
-    want = np.tile(X.reshape(4, 2).sum(0), 4)
-    np.testing.assert_allclose(weft.jit(f)(X), want, rtol=1e-6)
-    np.testing.assert_allclose(f(X), want, rtol=1e-6)
-
-
 def test_rules_that_know_the_mapped_axis():
     p = Primitive("mean_over")
     p.def_abstract_eval(lambda x, *, name: x)
@@ -328,43 +241,6 @@ def test_rules_that_know_the_mapped_axis():
         dims[0],
     )
     np.testing.assert_allclose(weft.vmap(lambda x: p.bind(x, name="i"))(X), 8 * X)
-
-
-def test_lowering_rules_may_apply_others():
-    p = Primitive("doubled_on_the_host")
-    p.def_abstract_eval(lambda x: x)
-
-    def rule(ctx, x):
-        assert ctx.avals_in[0].shape == ctx.avals_out[0].shape == (8,) and ctx.primitive is p
-        (twice,) = mlir.lower_fun(lambda x: x * 2, multiple_results=False)(ctx, x)
-        (out,), _, _ = mlir.emit_python_callback(
-            ctx,
-            lambda v: [v + 1],
-            None,
-            [twice],
-            ctx.avals_in,
-            ctx.avals_out,
-            has_side_effect=False,
-        )
-        return [out]
-
-    mlir.register_lowering(p, lambda ctx, x: x, platform="tpu")
-    with pytest.raises(NotImplementedError, match="platform cpu"):
-        weft.jit(p.bind)(X)
-    mlir.register_lowering(p, rule, platform="cpu")
-    np.testing.assert_array_equal(weft.jit(lambda x: p.bind(x))(X), X * 2 + 1)
-    with pytest.raises(NotImplementedError, match=r"sin is an operation of weft's own"):
-        mlir.register_lowering(lax.sin_p, rule)
-
-
-def test_a_lowering_that_breaks_its_promise():
-    p = bare(True)
-    mlir.register_lowering(p, mlir.lower_fun(lambda x: x.sum(), multiple_results=False))
-    with pytest.raises(
-        TypeError,
-        match=r"(?s)bare: the lowering rule and .* different types.*promised float32\[8\].*computed float32\[\]",
-    ):
-        weft.jit(p.bind)(X)
 
 
 def test_effects_keep_equations():
@@ -400,23 +276,6 @@ def test_apply_primitive_compiles_the_lowering():
     p = sin_cos()
     p.def_impl(lambda x, **params: xla.apply_primitive(p, x, **params))
     np.testing.assert_allclose(p.bind(X, scale=1.0)[0], np.sin(X), rtol=1e-6)
-
-
-def test_subclasses():
-    class Shouting(Primitive):
-        multiple_results = True
-
-        def bind(self, *args, **params):
-            return super().bind(*args, **{**params, "loud": True})
-
-    p = Shouting("shout")
-    p.def_impl(lambda x, loud: [x, loud])
-    assert p.multiple_results and p.bind(1) == [1, True]
-    assert (
-        isinstance(p, Primitive)
-        and isinstance(lax.sin_p, Primitive)
-        and not isinstance(lax.sin_p, Shouting)
-    )
 
 
 def test_primitives_say_whether_they_call_a_function():
@@ -517,165 +376,6 @@ def test_rules_are_given_numbers_with_types():
     assert not program.consts  # it stays a literal
 
 
-def test_a_trace_of_a_library():
-    """Values that carry a unit: what a trace does not know it binds under the one around it, which may be any."""
-
-    class Unit(Tracer):
-        def __init__(self, trace, value, power):
-            super().__init__(trace, weft.typeof(value))
-            self.value, self.power = value, power
-
-    class Units(Trace):
-        def process_primitive(self, primitive, tracers, params):
-            pairs = [(t.value, t.power) if isinstance(t, Unit) else (t, 0) for t in tracers]
-            with set_current_trace(self.parent_trace):
-                out = primitive.bind(*[v for v, _ in pairs], **params)
-            return Unit(
-                self,
-                out,
-                sum(power for _, power in pairs) if primitive is lax.mul_p else pairs[0][1],
-            )
-
-    def cubed(x):
-        with take_current_trace() as parent:
-            trace = Units(parent)
-            with set_current_trace(trace, check_leaks=False):
-                y = lax.mul(lax.mul(Unit(trace, x, 1), Unit(trace, x, 1)), Unit(trace, x, 1))
-        assert y.power == 3 and y._trace.main is trace and trace.is_valid()
-        return y.value
-
-    for g in (cubed, weft.jit(cubed)):
-        assert g(2.0) == 8.0
-    assert weft.vmap(weft.grad(cubed))(X).tolist() == pytest.approx((3 * X**2).tolist())
-    with (
-        pytest.raises(NotImplementedError, match="must define process_primitive"),
-        set_current_trace(Trace()),
-    ):
-        lax.sin(1.0)
-
-
-@weft.custom_jvp
-def _cubed(x):
-    return x**3
-
-
-_cubed.defjvp(lambda primals, tangents: (_cubed(*primals), 5 * tangents[0]))
-
-
-@weft.custom_vjp
-def _clipped(x):
-    return x * 2
-
-
-_clipped.defvjp(lambda x: (_clipped(x), x), lambda x, ct: (7 * ct * x,))
-
-
-@pytest.mark.parametrize("version", [None, "0.9.1", "0.10.2"])
-@pytest.mark.parametrize(
-    "fun, slope", [(_cubed, 5.0), (_clipped, 14.0)], ids=["custom_jvp", "custom_vjp"]
-)
-def test_calls_with_rules_are_bound_again_by_their_functions(fun, slope, version):
-    (eqn,) = weft.make_jaxpr(fun)(2.0).eqns
-    weft.config.update("jax_api", version)
-    try:
-        bound = eqn.primitive.get_bind_params(eqn.params)
-    finally:
-        weft.config.update("jax_api", None)
-    assert isinstance(bound, dict) == (version == "0.10.2")
-    functions, params = (bound.pop("subfuns"), bound) if isinstance(bound, dict) else bound
-    assert float(functions[0].call_wrapped(2.0)[0]) == float(fun(2.0))
-    as_parameter = lambda x: eqn.primitive.bind(x, subfuns=functions, **params)[0]
-    leading = lambda x: eqn.primitive.bind(*functions, x, **params)[0]
-    for again in (as_parameter, leading):
-        assert float(again(2.0)) == float(fun(2.0)) and float(weft.grad(again)(2.0)) == slope
-        assert float(weft.jit(weft.vmap(weft.grad(again)))(np.full(3, 2, np.float32))[1]) == slope
-    if fun is _cubed:
-        values = functions[1].call_wrapped(2.0, 1.0)
-        assert [float(x) for x in values] == [8.0, 5.0]
-    else:
-        *residuals, out = functions[1].call_wrapped(2.0)
-        assert [float(functions[2].call_wrapped(*residuals, 1.0)[0]), float(out)] == [14.0, 4.0]
-        with pytest.raises(NotImplementedError, match="get_bind_params"):
-            weft.grad(
-                lambda x: eqn.primitive.bind(
-                    x, subfuns=(functions[0], functions[0], functions[2]), **params
-                )[0]
-            )(2.0)
-
-
-class Angle:
-    """A value of a library that stands for an array."""
-
-    def __init__(self, degrees):
-        self.degrees = degrees
-
-
-def test_types_of_libraries_stand_for_arrays():
-    x = Angle(np.ones(3, np.float32))
-    with pytest.raises(TypeError, match="Angle"):
-        wnp.sin(x)
-    with pytest.raises(KeyError):
-        xla.canonicalize_dtype_handlers[Angle]
-    xla.pytype_aval_mappings[Angle] = lambda a: xla.pytype_aval_mappings[np.ndarray](a.degrees)
-    xla.canonicalize_dtype_handlers[Angle] = lambda a: a.degrees
-    try:
-        assert weft.typeof(x) == weft.typeof(x.degrees)
-        converted = xla.canonicalize_dtype_handlers[Angle](x)
-        for found in (
-            wnp.add(x, 1),
-            weft.jit(lambda a: a + 1)(x),
-            weft.jit(lambda: lax.add(x, x))(),
-            converted + 1,
-        ):
-            assert found.tolist() == [2, 2, 2]
-    finally:
-        del xla.pytype_aval_mappings[Angle], xla.canonicalize_dtype_handlers[Angle]
-    with pytest.raises(TypeError, match="a type and a function"):
-        xla.pytype_aval_mappings["Angle"] = len
-
-
-def test_subclasses_of_numpy_arrays_are_accepted_unchanged():
-    class Named(np.ndarray):
-        pass
-
-    x = np.ones(2, np.float32).view(Named)
-    for table in (xla.canonicalize_dtype_handlers, xla.pytype_aval_mappings):
-        assert Named in table
-        table[Named] = table[np.ndarray]
-    try:
-        assert weft.typeof(x) == ShapedArray((2,), np.dtype("float32")) and weft.jit(wnp.add)(
-            x, x
-        ).tolist() == [2, 2]
-        assert (
-            xla.canonicalize_dtype_handlers[Named](x).tolist() == [1, 1]
-            and xla.canonicalize_dtype_handlers[float](2.0) == 2
-        )
-    finally:
-        for table in (xla.canonicalize_dtype_handlers, xla.pytype_aval_mappings):
-            del table[Named]
-
-
-def test_classes_of_libraries_state_rules_as_methods():
-    class Tagged(Primitive):
-        multiple_results = True
-
-        def __init__(self):
-            super().__init__("tagged")
-            mlir.register_lowering(self, lambda ctx, *xs: list(xs))
-            ad.primitive_jvps[self] = lambda xs, ts: (self.bind(*xs), list(ts))
-
-        def impl(self, *xs):
-            return list(xs)
-
-        def abstract_eval(self, *avals):
-            return list(avals), set()
-
-    p = Tagged()
-    f = lambda x: p.bind(x * x, x)[0].sum()
-    assert f(X) == weft.jit(f)(X) and weft.grad(f)(2.0) == weft.jit(weft.grad(f))(2.0) == 4.0
-    assert [e.primitive for e in weft.make_jaxpr(f)(X).eqns][1] is p
-
-
 def test_calls_that_programs_do_not_show_are_operations_too():
     from weft.extend.core import primitives
 
@@ -688,29 +388,6 @@ def test_calls_that_programs_do_not_show_are_operations_too():
             weft.grad(lambda x, p=p: p.bind(x, subfuns=(wrap_init(lambda x: [x * 3]),))[0])(1.0)
             == 3.0
         )
-
-
-def test_a_trace_takes_values_as_they_are():
-    with take_current_trace() as trace:
-        assert trace.full_raise(X) is X
-
-
-def test_lowering_rules_can_use_stablehlo_operations():
-    hlo = mlir.hlo
-    p = Primitive("multiply_add")
-    p.def_abstract_eval(lambda x, y, z: x)
-    mlir.register_lowering(
-        p, lambda ctx, x, y, z: [hlo.AddOp(hlo.MulOp(x, y), z).result], platform="cpu"
-    )
-    np.testing.assert_array_equal(weft.jit(lambda x: p.bind(x, x, x))(X), X * X + X)
-    q = Primitive("clipped")
-    q.def_abstract_eval(lambda x: x)
-    mlir.register_lowering(q, lambda ctx, x: hlo.MaxOp(hlo.sine(x), hlo.negate(x)))
-    np.testing.assert_allclose(
-        weft.jit(lambda x: q.bind(x))(X), np.maximum(np.sin(X), -X), rtol=1e-6
-    )
-    with pytest.raises(AttributeError, match="elementwise operations only: there is no GatherOp"):
-        hlo.GatherOp
 
 
 def test_every_operation_of_stablehlo_is_one_of_lax():
@@ -734,34 +411,6 @@ def test_a_missing_rule_is_an_error_of_that_very_class():
         with pytest.raises(NotImplementedError) as caught:
             transformed(X)
         assert type(caught.value) is NotImplementedError
-
-
-def test_an_unused_operation_needs_no_lowering():
-    silent, unread = Primitive("silent"), Primitive("unread")
-    silent.multiple_results = True
-    silent.def_abstract_eval(list)
-    unread.def_abstract_eval(lambda x: x)
-    mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
-
-    def f(x):
-        silent.bind()
-        return x + 1
-
-    mapped = weft.shard_map(
-        f, mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i"), check_vma=False
-    )
-    for g in (mapped, weft.jit(mapped), weft.jit(lambda x: (unread.bind(x), x + 1)[1])):
-        np.testing.assert_array_equal(g(np.arange(4.0)), np.arange(4.0) + 1)
-    with pytest.raises(NotImplementedError):
-        weft.jit(unread.bind)(np.arange(4.0))
-
-
-def test_lowerings_for_unknown_platforms_are_refused():
-    with pytest.raises(
-        NotImplementedError,
-        match=r"primitive .* for an unknown platform abacus\. Known platforms are: cpu, ",
-    ):
-        mlir.register_lowering(Primitive("counted"), mlir.lower_fun(lambda x: x), platform="abacus")
 
 
 @pytest.mark.parametrize("several", [False, True])
