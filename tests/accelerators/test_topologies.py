@@ -92,12 +92,12 @@ print(json.dumps({
 PROGRAMS = """
 import json, sys
 import numpy as np, weft
-from tests.hlo import programs
+from tests.hlo import program_list, programs
 from weft.experimental import topologies
 from weft.sharding import Mesh, SingleDeviceSharding
 
 devices = topologies.get_topology_desc(sys.argv[1]).devices
-programs.mesh = lambda: Mesh(np.array(devices).reshape(4, 2), ("a", "b"))
+program_list.mesh = lambda: Mesh(np.array(devices).reshape(4, 2), ("a", "b"))
 here = SingleDeviceSharding(devices[0])
 failed, compiled = {}, 0
 for p in programs.PROGRAMS:
