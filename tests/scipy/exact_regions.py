@@ -21,8 +21,8 @@ import mpmath
 import numpy as np
 from mpmath import mp, mpf
 
-from tests.scipy import exact as whole
-from tests.scipy.exact import CASES, PAGE, TYPES, share_of_allowed
+from tests.scipy.exact import CASES, PAGE, TYPES, ULPS, share_of_allowed
+from tests.scipy.exact_functions import require
 
 BEND_ULPS = 32
 STEP = mpf(10) ** -26
@@ -333,7 +333,7 @@ def every_share(name: str, type_: str) -> list[tuple[str, Worst]]:
                 if (at := known[j][k]) is None:
                     continue
                 share = share_of_allowed(float(got[j]), at[0], at[1], type_) * (
-                    whole.ULPS / BEND_ULPS if len(by) == 2 else 1
+                    ULPS / BEND_ULPS if len(by) == 2 else 1
                 )
                 out.append(
                     (
@@ -364,14 +364,14 @@ def _signed_log_beta(a: mpf, b: mpf) -> mpf:
 
 
 def _far_gamma(x: mpf) -> mpf:
-    whole._support(abs(x) < 400)
+    require(abs(x) < 400)
     return mp.gamma(x)
 
 
 def _owens(h: mpf, a: mpf) -> mpf:
     """Return Owen's function: by a series of incomplete gamma functions for `a` up to 1, else from its value at (a h, 1 / a)."""
     h, sign, a = abs(h), -1 if a < 0 else 1, abs(a)
-    whole._support(h * max(a, 1) < 60 and a < 20)
+    require(h * max(a, 1) < 60 and a < 20)
     if a > 1:
         rest, rest_of_product = mp.erfc(h / mp.sqrt(2)) / 2, mp.erfc(a * h / mp.sqrt(2)) / 2
         return sign * ((rest + rest_of_product) / 2 - rest * rest_of_product - _owens(a * h, 1 / a))
@@ -388,23 +388,23 @@ def _owens(h: mpf, a: mpf) -> mpf:
 
 
 def _spence(x: mpf) -> mpf:
-    whole._support(x < 10**6)
+    require(x < 10**6)
     return mp.re(mp.polylog(2, 1 - x))
 
 
 def _log_gamma_of_real(x: mpf) -> mpf:
-    whole._support(x > -400)
+    require(x > -400)
     return mp.log(abs(mp.gamma(x))) if x < 10**3 else mp.loggamma(x)
 
 
 def _hypergeometric(a: mpf, b: mpf, x: mpf) -> mpf:
-    whole._support(abs(x) < 60)
+    require(abs(x) < 60)
     return mp.hyp1f1(a, b, x)
 
 
 def _legendre(degree: int, order: int, normalized: bool, z: mpf, root: mpf | None = None) -> mpf:
     """Return P_n^m at z, where `root` is (1 - z^2)^(1/2), by the powers of z."""
-    whole._support(root is not None or abs(z) < 1)
+    require(root is not None or abs(z) < 1)
     powers = [
         (k, degree - 2 * k - order) for k in range(degree // 2 + 1) if degree - 2 * k >= order
     ]
@@ -438,7 +438,7 @@ def _legendre_slope(degree: int, order: int, z: mpf) -> mpf:
 
 
 def _spherical(degree: int, order: int, theta: mpf, phi: mpf) -> mpmath.mpc:
-    whole._support(0 <= theta < mp.pi)
+    require(0 <= theta < mp.pi)
     size = abs(order)
     value = _legendre(degree, size, True, mp.cos(theta), mp.sin(theta)) * (
         -1 if order < 0 and size % 2 else 1
@@ -447,7 +447,7 @@ def _spherical(degree: int, order: int, theta: mpf, phi: mpf) -> mpmath.mpc:
 
 
 def _faddeeva(x: mpf, y: mpf) -> mpmath.mpc:
-    whole._support(abs(x) < 26 or y >= 0)
+    require(abs(x) < 26 or y >= 0)
     z = mpmath.mpc(x, y)
     return mp.exp(-z * z) * mp.erfc(-1j * z)
 
