@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _ENGINE = "weft._engine."
-#: modules of the engine that were renamed and have classes of which values are pickled
+#: renamed modules of the engine that have picklable classes
 _RENAMED = {
     "control.hitypes": "control.hijax_types",
     "core.scalars": "core.typed_scalars",

@@ -40,7 +40,7 @@ def test_an_order_has_everything_once(size):
         assert sorted(whole.tolist()) == list(range(size))
         part = np.array([size - 1, 0, size // 2])
         np.testing.assert_array_equal(permuted(part, size, seed, epoch), whole[part])
-    with pytest.raises(ValueError, match="positions lie in 0"):
+    with pytest.raises(ValueError, match="positions must be in 0"):
         permuted(np.array([size]), size, 0)
 
 

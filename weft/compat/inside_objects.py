@@ -256,7 +256,7 @@ def check_close(
     """Raise AssertionError unless two pytrees have equal structures and shapes, and values that
     agree up to a tolerance.
 
-    The tolerance is a number, or one per dtype; the default is that of `check_grads`. Values with
+    The tolerance is a number, or one per dtype; the default comes from `check_grads`. Values with
     other than floating dtypes must be equal.
 
     >>> check_close({"a": np.float32(1)}, {"a": np.float32(1.00001)})

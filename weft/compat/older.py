@@ -15,7 +15,7 @@ UNSPECIFIED = object()
 
 
 def disable_x64() -> Any:
-    """Return a context manager in which 64-bit dtypes are truncated to 32 bits."""
+    """Return a context manager that truncates 64-bit dtypes to 32 bits."""
     return weft.enable_x64(False)
 
 

@@ -33,7 +33,7 @@ _MISSING = object()
 def install_as_jax(generation: str | None = None) -> None:
     """Make `import jax` import weft in this process; a second call has no effect.
 
-    `generation` is the JAX version for which the program was written, such as "0.4.30" or "0.10".
+    `generation` is the JAX version that the program was written for, such as "0.4.30" or "0.10".
     It sets `weft.config.jax_api`, which selects the behavior where versions differ (`make_mesh`
     makes Explicit axes from 0.9 on), and `jax.__version__`. Raises RuntimeError if the real JAX is
     already imported, since its modules cannot be replaced; ValueError for an invalid generation.

@@ -33,7 +33,7 @@ def permute_positions(positions: np.ndarray, size: int, seed: int, epoch: int = 
     positions = np.asarray(positions, np.int64)
     if positions.size and not (0 <= positions.min() and positions.max() < size):
         raise ValueError(
-            f"data.permuted: positions lie in 0 … {size - 1}, got {positions.min()} … {positions.max()}."
+            f"data.permuted: positions must be in 0 … {size - 1}, got {positions.min()} … {positions.max()}."
         )
     half = np.uint64(max((max(size - 1, 1).bit_length() + 1) // 2, 1))
     mask = np.uint64((1 << int(half)) - 1)

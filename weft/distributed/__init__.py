@@ -87,7 +87,7 @@ def initialize(
         raise RuntimeError(
             describe(
                 "distributed.initialize",
-                "it must be called before any device is asked for.",
+                "it must be called before any use of a device.",
                 [],
                 None,
                 "This includes any computation, but also calls of weft.devices, weft.device_put and others.",

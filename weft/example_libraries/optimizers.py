@@ -269,7 +269,7 @@ def sm3(step_size: StepSize, momentum: float = 0.9) -> Rule:
 
 
 def _with_zeros(count: int) -> Callable[[Any], Any]:
-    """An init that puts `count` arrays of zeros beside the parameter."""
+    """Return an init that adds `count` arrays of zeros to the parameter."""
     return lambda x: (x, *(wnp.zeros_like(x) for _ in range(count)))
 
 

@@ -332,7 +332,7 @@ def _keys(rng: Any, count: int) -> Sequence[Any]:
 
 
 def serial(*layers: Layer) -> Layer:
-    """One layer after the other; the parameters are a list with those of each."""
+    """One layer after the other; the parameters are the list of all layers' parameters."""
 
     def init_fun(rng: Any, input_shape: Any) -> Any:
         params = []

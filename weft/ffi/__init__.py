@@ -124,7 +124,7 @@ def _key_generators(types: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _wrap_keys(outs: Any, impls: list[Any]) -> Any:
-    """Return a tree of results in which data of random keys are keys."""
+    """Return a tree of results, with data of random keys as keys."""
     if not any(impls):
         return outs
     leaves, structure = tree.tree_flatten(outs)
@@ -190,7 +190,7 @@ def ffi_call(
 
     `result_shape_dtypes` is a tree of types (`ShapeDtypeStruct`), and the result a tree of arrays like it. Attributes are numbers, strings,
     arrays of numbers, and dicts of these; Python's integers and floats are 64 bits wide. Of random keys the function reads and writes the
-    data, one more dim of uint32. `vmap_method` is that of `pure_callback`. A result that aliases an operand begins as a copy of it. An
+    data, one more dim of uint32. `vmap_method` has the values of `pure_callback`. A result that aliases an operand begins as a copy of it. An
     error that the function reports becomes JaxRuntimeError.
     Raises ValueError for results that are not types, for derivatives, and for an unknown name (when it runs, where the mesh of the
     context is meant for devices of another platform: such programs are lowered here, and run there), NotImplementedError for layouts

@@ -43,7 +43,7 @@ def get_primitive_transpose(p: Primitive) -> Callable:
 
 
 def add_tangents(x: Any, y: Any) -> Any:
-    """Return the sum of two tangents, either of which may be `Zero`."""
+    """Return the sum of two tangents; either may be `Zero`."""
     if type(x) is Zero:
         return y
     return x if type(y) is Zero else add_any(x, y)

@@ -90,7 +90,7 @@ def trace_to_jaxpr_dynamic(
 def trace_to_jaxpr_nounits(
     fun: Any, pvals: Sequence[PartialVal], instantiate: bool | Sequence[bool] = False
 ) -> tuple[OpenJaxpr, list[PartialVal], list]:
-    """Run a function on values some of which are unknown: compute the known part, and stage the rest as a program of the unknown values.
+    """Run a function on partly unknown values: compute the known part, and stage the rest as a program of the unknown values.
 
     Returns that program, the results, where unknown results are types, and the known values that the program reads. With
     `instantiate`, results count as unknown.

@@ -99,7 +99,7 @@ def variance_scaling(
     """An initializer whose values have variance `scale / n`.
 
     `mode` says what n is: "fan_in", "fan_out", "fan_avg", or "fan_geo_avg"; `distribution` is "normal", "uniform" or
-    "truncated_normal". The fans are the sizes of `in_axis` and `out_axis` times those of the remaining (window) dims.
+    "truncated_normal". The fans are the sizes of `in_axis` and `out_axis` times the sizes of the remaining (window) dims.
     """
     if mode not in ("fan_in", "fan_out", "fan_avg", "fan_geo_avg"):
         raise ValueError(

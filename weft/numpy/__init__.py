@@ -212,9 +212,7 @@ def __getattr__(name: str) -> _Any:
     elif name in _SUBMODULES:
         value = _import_module(f"weft.numpy.{name}")
     elif _dtypes.dtypes_by_name[name] is not None:
-        value = _scalar[
-            name
-        ]  # bfloat16, int4, ...: ml_dtypes is loaded when the first is asked for
+        value = _scalar[name]  # bfloat16, int4, ...: ml_dtypes is loaded at first use
     elif name == "__all__":
         value = sorted(
             {

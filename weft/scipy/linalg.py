@@ -277,7 +277,7 @@ def eigh(
     return values if eigvals_only else (values, vectors)
 
 
-#: the degree of the Pade approximant of exp, and the largest 1-norm for which its error is below the dtype's rounding
+#: the degree of the Pade approximant of exp, and the largest 1-norm that keeps its error below the dtype's rounding
 _PADE = {4: (7, 3.925724783138660), 8: (13, 5.371920351148152)}
 
 

@@ -36,7 +36,7 @@ from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (default: that of the process) and return the exit status.
+    """Run the command line `argv` (default: `sys.argv[1:]`) and return the exit status.
 
     If the reader of the output has closed it, as in `weft info | head`, the command ends without a
     message.

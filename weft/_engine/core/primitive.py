@@ -96,7 +96,7 @@ class OpRules:
     #: (primals, tangents, **params) -> (primal_out, tangent_out); tangents may be `Zero`
     jvp: Callable[..., tuple[Any, Any]]
     #: (ct, *args, **params) -> one cotangent (or None) per argument; linear arguments are `UndefPrimal`. If `multiple_results`,
-    #: `ct` is a list of cotangents, some of which may be `Zero`
+    #: `ct` is a list of cotangents; some may be `Zero`
     transpose: Callable[..., Sequence[Any]]
     #: (axis: BatchAxis, args, dims, **params) -> (out, out_dim) or (outs, out_dims); a dim is an int or None
     batch: Callable[..., tuple[Any, Any]]
@@ -384,7 +384,7 @@ class ElementwiseOp(Primitive):
     is_exact: bool = False
     #: the op is discontinuous: close operands may have distant results (an op without `computes`)
     jumps: bool = False
-    #: the second operand for which the result is bit-identical to the first operand; works on either side if the op `commutes`
+    #: a second operand that makes the result bit-identical to the first operand; works on either side if the op `commutes`
     neutral: float | None = None
     commutes: bool = False
     #: the op is its own inverse

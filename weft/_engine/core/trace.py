@@ -784,7 +784,7 @@ class Zero:
 
 @final
 class UndefPrimal:
-    """A placeholder in a transpose rule for an input in which the op is linear; it has a type and no value."""
+    """A placeholder in a transpose rule for a linear input; it has a type and no value."""
 
     __slots__ = ("aval",)
 

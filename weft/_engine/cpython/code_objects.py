@@ -46,7 +46,7 @@ def _last_instruction(function: Callable[[], object]) -> int:
 
 
 def is_raise_statement(code: CodeType, offset: int) -> bool:
-    """Return whether the instruction of `code` at `offset` is that of a `raise`, not of an operation that failed."""
+    """Return whether the instruction of `code` at `offset` is a `raise`, not an operation that failed."""
     if _reads_instructions():
         return code.co_code[offset] == _RAISE
     import linecache  # of the fallback alone

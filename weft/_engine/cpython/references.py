@@ -1,7 +1,7 @@
-"""Counts of references, by which memory that nothing else uses is reused.
+"""Reference counts. They show that memory has no other user and can be reused.
 
 In:   objects.
-Out:  the number of references besides those of the call that counts; None where the interpreter does not count exactly.
+Out:  the number of references, without the counting call's own; None where the interpreter does not count exactly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _is_exact() -> bool:
 
 
 def count_references(x: object) -> int | None:
-    """Return the number of references to `x`, without those of this call; None if it is unknown.
+    """Return the number of references to `x`, without this call's own; None if it is unknown.
 
     A variable of the caller is a reference, too.
 
@@ -49,7 +49,7 @@ def count_references(x: object) -> int | None:
 
 
 def is_held_at_most(x: object, holders: int) -> bool:
-    """Return whether no more than `holders` references to `x` exist, without those of this call."""
+    """Return whether at most `holders` references to `x` exist, without this call's own."""
     return _is_exact() and _count(x) - _OF_CALL <= holders
 
 

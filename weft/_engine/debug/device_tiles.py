@@ -3,7 +3,7 @@
 
 In:  a shape, and a sharding with the method `devices_indices_map(shape)`, which returns {device:
      one slice per dim}. A dim that does not divide evenly is split as in programs: into equal
-     blocks, of which the last may be shorter or empty.
+     blocks; the last may be shorter or empty.
 Out: `Tiling`: the cut points of every dim, and the devices of every tile between them.
 """
 

@@ -3,7 +3,7 @@
 In:   calls from the rules in `weft._engine.hlo.rules`.
 Out:  a `HloBlock` of `HloOp`s on typed `HloValue`s. Regions of operations are blocks too, and may read
       values of the enclosing blocks.
-Laws: names are those of StableHLO; a prefix (`chlo.erf_inv`, `func.call`) names another dialect.
+Laws: names follow StableHLO; a prefix (`chlo.erf_inv`, `func.call`) names another dialect.
       Attributes are Python values, which each text format prints in its own way.
 Next: `lowering` builds modules from jaxprs; `stablehlo` and `hlo_text` print them.
 """

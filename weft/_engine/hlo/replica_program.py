@@ -22,7 +22,7 @@ from weft._engine.hlo.text.stablehlo import module_text, quote
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.types import ShapedArray
 
-#: the memory of a device in which arrays are by default
+#: the default memory space of arrays on a device
 _DEFAULT_MEMORY = "device"
 
 

@@ -43,7 +43,7 @@ class FactorRule:
     reduced: dict[int, str] = field(default_factory=dict)
     #: factor -> replicate | scan | halo | index | offset
     special: dict[int, str] = field(default_factory=dict)
-    #: operands in which the op is linear: partial sums may pass through them, one operand at a time unless `additive`
+    #: linear operands: partial sums may pass through them, one operand at a time unless `additive`
     linear_ins: tuple[int, ...] = ()
     #: the op is jointly linear in these operands (add, sub): all of them are partial sums or none
     additive: bool = False

@@ -102,7 +102,7 @@ class FftPlan:
 def can_pass(n: int, most: int | None = None) -> bool:
     """Return whether a length is transformed by passes: its prime factors are at most `most`.
 
-    By default, `most` is the largest prime factor for which passes are better than a convolution.
+    By default, `most` is the largest prime factor that passes handle better than a convolution.
 
     >>> can_pass(1), can_pass(2 * 199), can_pass(211)
     (False, True, False)

@@ -151,7 +151,7 @@ class EqnContext:
 
     @property
     def manager(self) -> AbstractContextManager[Any]:
-        """A context manager in which operations get the same metadata."""
+        """A context manager that gives all operations inside it the same metadata."""
         return (
             Override(xla_metadata=self._metadata)
             if self._metadata != config.xla_metadata

@@ -516,7 +516,7 @@ class use_placement_mesh:
 
 
 def use_default_device() -> use_placement_mesh:
-    """Return a context manager in which new arrays are put on the default device, whatever the current mesh is."""
+    """Return a context manager that places new arrays on the default device, whatever the current mesh is."""
     return use_placement_mesh(None)
 
 

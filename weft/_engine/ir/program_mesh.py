@@ -265,7 +265,7 @@ def _is_expressible(sharding: Sharding, mesh: Mesh) -> bool:
 
 
 def _natural_rank(sharding: Sharding) -> int:
-    """Return the lowest rank of values for which all parts of `sharding` have an effect."""
+    """Return the lowest rank of a value that uses all parts of `sharding`."""
     if isinstance(sharding, NamedSharding):
         return len(sharding.spec)
     return sharding.ndim if isinstance(sharding, PositionalSharding) else 0

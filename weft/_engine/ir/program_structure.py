@@ -138,7 +138,7 @@ class _StructureWriter:
         return self.once(x, self.equations)
 
     def equations(self, x: Jaxpr) -> tuple[Any, ...]:
-        """Return plain data for a program. Variables are numbered in the order in which they are bound."""
+        """Return plain data for a program. Variables are numbered in binding order."""
         variables: dict[Var, int] = {}
         binders = [self.bind(v, variables) for v in (*x.constvars, *x.invars)]
         try:

@@ -161,7 +161,7 @@ def _is_spec(x: Any) -> bool:
 
 
 def _specs(specs: Any, given: Any, names: tuple[str, str]) -> list:
-    """Return one spec per leaf of a tree of types, of which `specs` must be a prefix. Raise
+    """Return one spec per leaf of a tree of types; `specs` must be a prefix of it. Raise
     ValueError if it is not."""
     if specs is no_block_spec:
         return [no_block_spec] * len(tree.tree_leaves(given))

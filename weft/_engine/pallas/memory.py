@@ -313,7 +313,7 @@ def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:
 
 
 class DeviceIdType(enum.Enum):
-    """The form in which the device of a semaphore is given."""
+    """The form of a semaphore's device id."""
 
     __module__ = "weft.experimental.pallas"
 

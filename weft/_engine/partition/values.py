@@ -103,7 +103,7 @@ class LocalValue:
 
     @property
     def placement(self) -> Placement:
-        """The placement in which the value was first computed."""
+        """The first computed placement of the value."""
         return next(iter(self.forms))
 
     def drop(self, place: Placement) -> None:

@@ -76,7 +76,7 @@ _ANY: Any = object()
 
 
 def natural_orders(jaxpr: Jaxpr, ins: Sequence[Order | None]) -> list[Order | None]:
-    """Return per result the dim order in which it needs no transpose, for arguments with the dim orders `ins`.
+    """Return per result the dim order that needs no transpose, for arguments with the dim orders `ins`.
 
     Orders propagate through transposes and through elementwise operations whose operands have one common order. Layout constraints
     determine an order. The results of all other operations are row-major.

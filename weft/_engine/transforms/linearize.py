@@ -120,7 +120,7 @@ def partial_eval_jaxpr(
     """Split `jaxpr` into a program of the known inputs and a program of the unknown inputs.
 
     `force_unknown` marks results that are unknown even if only known inputs determine them. With `saveable`, a checkpoint policy, only
-    known inputs and results of equations for which the policy returns true are residuals. The unknown program recomputes the
+    known inputs and results of equations that the policy accepts are residuals. The unknown program recomputes the
     other values that it needs.
     """
     in_unknown = tuple(in_unknown)

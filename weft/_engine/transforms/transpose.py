@@ -1,6 +1,6 @@
 """Transposition: the adjoint of a linear program. It turns forward-mode into reverse-mode differentiation.
 
-Law: dot(f(u), v) == dot(u, f_T(v)) for all u and v, with fixed values of the inputs in which f is not linear.
+Law: dot(f(u), v) == dot(u, f_T(v)) for all u and v, with fixed values of the nonlinear inputs of f.
 """
 
 from __future__ import annotations

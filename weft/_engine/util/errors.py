@@ -94,7 +94,7 @@ class CustomVJPException(UnexpectedTracerError):
 
 
 class NonConcreteBooleanIndexError(TracerError, IndexError):
-    """A traced boolean mask as an index, for which the shape of the result would depend on values."""
+    """A traced boolean mask as an index: the shape of the result would depend on values."""
 
 
 class MissingRuleError(TypeError, NotImplementedError):

@@ -232,6 +232,6 @@ def install() -> None:
 
 
 def stay_first() -> None:
-    """Move `ImportGuard` before finders that were inserted later; these see all imports except those of the packages above."""
+    """Move `ImportGuard` before finders that were inserted later; these see all imports except imports from the packages above."""
     if sys.meta_path[0] is not ImportGuard:
         install()

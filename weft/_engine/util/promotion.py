@@ -293,7 +293,7 @@ def _join_weak(pairs: tuple[tuple[table.DType, bool], ...], strict: bool) -> np.
 
 
 def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
-    """Return the dtype in which a contraction multiplies and adds; it represents both operands, and sums are rounded once to `out`.
+    """Return the compute dtype of a contraction; it represents both operands, and sums are rounded once to `out`.
 
     >>> sum_dtype(*map(np.dtype, ("float16", "float32", "int8"))), sum_dtype(*map(np.dtype, ("int32", "int32", "float32")))
     (dtype('float32'), dtype('float64'))

@@ -351,7 +351,7 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = 
 
 
 def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """Return a tree with the structure of `full_tree`, in which each leaf of `prefix_tree` is repeated for all leaves below it.
+    """Return a tree with the structure of `full_tree`: each leaf of `prefix_tree`, repeated for all leaves below it.
 
     >>> tree_broadcast({'a': 1, 'b': 2}, {'a': [0, 0], 'b': 0})
     {'a': [1, 1], 'b': 2}

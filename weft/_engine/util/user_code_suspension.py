@@ -41,7 +41,7 @@ _owes = False  # True if the end of the last pause must enable the collector
 
 
 class _GarbageCollectionPause:
-    """A context manager in which the garbage collector does not start by itself."""
+    """A context manager that stops the garbage collector from starting by itself."""
 
     __slots__ = ()
 
@@ -148,7 +148,7 @@ class _SuspendedUserCode:
                     return
 
     def _return_handlers(self) -> None:
-        """Restore the handlers, except those that were replaced in the meantime."""
+        """Restore the handlers, except handlers that were replaced in the meantime."""
         try:
             for number, handler in self.handlers.items():
                 if _signal.getsignal(number) == self._note:
@@ -258,7 +258,7 @@ def enclose_handlers() -> dict[int, _EnclosedHandler]:
 
 
 def release_handlers(enclosed: dict[int, _EnclosedHandler]) -> None:
-    """Restore enclosed handlers, except those that were replaced in the meantime."""
+    """Restore enclosed handlers, except handlers that were replaced in the meantime."""
     for number, handler in enclosed.items():
         if _signal.getsignal(number) is handler:
             _signal.signal(number, handler.handler)

@@ -1,6 +1,6 @@
 """Derivatives of functions with respect to sparse or dense arguments.
 
-In:   a function, and arguments, some of which are sparse.
+In:   a function, and arguments; some of them are sparse.
 Out:  derivatives of the data, with the indices of the arguments.
 """
 

@@ -18,7 +18,7 @@ from weft.experimental.sparse.bcsr import BCSR
 from weft.experimental.sparse.coo import COO
 from weft.experimental.sparse.csr import CSC, CSR
 
-#: the name by which `sparsify` recognizes a value to convert to dense
+#: the name of the op that converts to dense, for `sparsify`
 DENSE = "weft.experimental.sparse.todense"
 
 _FORMATS = {"bcoo": BCOO, "bcsr": BCSR, "coo": COO, "csr": CSR, "csc": CSC}

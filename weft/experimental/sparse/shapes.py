@@ -72,7 +72,7 @@ def _check_places(mat: BCOO, shape: tuple[int, ...], dims: tuple[int, ...]) -> N
 
 
 def _kinds_of_dims(mat: BCOO, ndim: int, dims: tuple[int, ...]) -> list[str]:
-    """Return the kind of each dim of an array of rank `ndim` in which `mat` has the dims `dims`.
+    """Return the kind of each dim of an array of rank `ndim` if `mat` becomes its dims `dims`.
 
     A new dim before or directly after the last batch dim is a batch dim.
     """

@@ -1,6 +1,6 @@
 """`sparsify`: functions of dense arrays applied to sparse arrays.
 
-In:   a function, and arguments, some of which are sparse.
+In:   a function, and arguments; some of them are sparse.
 Out:  its results; sparse results are BCOO arrays, or BCSR if all operations keep the indices.
 How:  the function is traced for dense arrays of the same shapes, and its program is evaluated: operations on dense values
       unchanged, operations on sparse values by the rules of this module. Any elementwise function of one argument that

@@ -31,7 +31,7 @@ class TraceTag:
 
 
 class set_current_trace(ContextBlock[None]):
-    """A context in which `trace` interprets primitives. With `check_leaks`, a tracer that outlives the context raises
+    """A context that makes `trace` interpret primitives. With `check_leaks`, a tracer that outlives the context raises
     UnexpectedTracerError.
 
     >>> with set_current_trace(find_top_trace(())): print(wnp.add(1, 2))
@@ -63,7 +63,7 @@ class take_current_trace(ContextBlock[Trace]):
 
 @contextmanager
 def eval_context() -> Iterator[None]:
-    """A context in which primitives on concrete values are computed eagerly."""
+    """A context that computes primitives on concrete values eagerly."""
     with set_trace(eval_trace):
         yield
 

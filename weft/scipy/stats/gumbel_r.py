@@ -7,7 +7,7 @@ from weft._engine.control.custom_rules import custom_jvp
 from weft._engine.scipy.stats.family import continuous, one_less_exp
 from weft._engine.util.source import guard_all
 
-#: a z for which exp(-exp(z)) is zero in every dtype
+#: a z with exp(-exp(z)) equal to zero in every dtype
 _HIGH = 30.0
 
 

@@ -38,7 +38,7 @@ class MeasuredTime(Protocol):
 
 @record
 class CollectiveTime:
-    """The seconds of a collective over `count` devices, `stride` apart; `nbytes` are those of `collective_seconds`."""
+    """The seconds of a collective over `count` devices, `stride` apart; `nbytes` are as in `collective_seconds`."""
 
     kind: CollectiveKind
     nbytes: float
@@ -88,7 +88,7 @@ class MachineTimes:
 def fit_machine(times: MachineTimes, base: Machine) -> Machine:
     """Return `base` with rates and latencies that fit the times; the rates are attainable, so efficiencies are 1.
 
-    The network between nodes is that of `base`.
+    The network between nodes comes from `base`.
 
     >>> from weft.tools.automatic.machine_fit import CollectiveTime, MachineTimes, MatmulTime, StreamTime
     >>> times = MachineTimes(

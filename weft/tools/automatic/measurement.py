@@ -64,7 +64,7 @@ def measure(mesh: Mesh | None = None) -> Machine:
     Timed are all-reduce, all-gather, all-to-all and permute along each axis of the mesh, matmuls in float32 and bfloat16,
     and an elementwise op that is limited by memory. This takes a few seconds. All axes are inside one node, so the machine
     has one bandwidth and one latency for them. Constants that are not measured (the network between nodes, the tiles of
-    matmuls, `overlap`) are those of the preset of the platform: "cpu", "h100" or "tpu-v5e".
+    matmuls, `overlap`) come from the platform's preset: "cpu", "h100" or "tpu-v5e".
 
     The times depend on what else runs on the machine. Use one measurement for all plans that are compared: `repr` of the
     machine is an expression that makes it again.
@@ -114,7 +114,7 @@ def _device_grid(mesh: Mesh | None) -> Mesh:
 
 
 def _unmeasured_constants(mesh: Mesh) -> Machine:
-    """Return a machine with the memory and the number of devices; the rates are those of a preset."""
+    """Return a machine with the memory and the number of devices; the rates come from a preset."""
     first = mesh.devices.flat[0]
     preset = _ACCELERATORS.get(first.platform)
     base = this_cpu() if preset is None else MACHINES[preset]

@@ -66,7 +66,7 @@ class ShardingPlan:
     - `cost`: what a call costs: `price` (seconds of a machine, or bytes), bytes that a device sends, most bytes that it holds.
     - `ordinary`: the same for the program that the partitioner makes without a search.
     - `peak`: most bytes that a device holds at a time.
-    - `gap`: how far the price can be from that of the best layouts for the optimizer, relatively.
+    - `gap`: largest relative distance of the price from the best layouts' price, by the optimizer's bound.
     - `status`: "optimal", "time limit", or "ordinary" if the search found nothing better than the ordinary partitioner.
     """
 
@@ -139,7 +139,7 @@ class ShardingPlan:
     def jit(self, f: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
         """Return `f` (by default the planned function), jitted with the layouts of the plan.
 
-        `options` are those of `weft.jit`; donated arguments are those of the plan. A function whose program differs raises
+        `options` are options of `weft.jit`; donated arguments come from the plan. A function whose program differs raises
         `ShardingError` when it is called.
         """
         function = self.function if f is None else f
@@ -204,7 +204,7 @@ class ShardingPlan:
     def annotations(self, within: float = 1.02) -> list[Annotation]:
         """Return the fewest constraints with which the ordinary partitioner comes `within` this factor of the plan's price.
 
-        The shardings of arguments and results are given besides. Found greedily, so one fewer may do.
+        The shardings of arguments and results are needed in addition. The search is greedy, so fewer constraints may suffice.
         """
         decision = self._need_decision("annotations")
         return fewest_annotations(decision, self.layout_plan.mesh, within)[0]

@@ -31,7 +31,7 @@ def plan_text(report: PlanReport) -> str:
 
 
 def _arguments(report: PlanReport) -> str:
-    """Return the arguments, those of one type and layout in a line, with the reasons of the largest ones."""
+    """Return the arguments, grouped by type and layout, one line per group, with the reasons of the largest ones."""
     lines = ["Arguments:"]
     by_size = sorted(report.arguments, key=lambda group: -group.elements)
     explained = set(by_size[:MOST_REASONS])

@@ -128,7 +128,7 @@ def jitted_step(first: TracedCall, flops: float) -> JittedStep:
 
 
 def _replayed(traced: Any, count: int, names: Sequence[str]) -> Callable[..., Any]:
-    """Return a traced program as a function of `count` positional arguments and of those that were passed by name."""
+    """Return a traced program as a function of `count` positional arguments and of the keyword arguments."""
 
     def step(*args: Any) -> Any:
         leaves = tree.tree_leaves((args[:count], dict(zip(names, args[count:]))))

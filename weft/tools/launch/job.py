@@ -305,7 +305,7 @@ class LaunchedJob:
 
     # ---- watching
     def _watch(self) -> None:
-        """Return when all ranks have ended, or when those that run must be killed."""
+        """Return when all ranks have ended, or when the running ranks must be killed."""
         deadline = announced = math.inf
         pause = _POLL_S * max(1.0, self.size / 64)
         while True:

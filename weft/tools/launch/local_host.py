@@ -35,7 +35,7 @@ _CHUNK = 1 << 16
 LOST = 255
 #: exit code of ranks that could not be started, the same as a shell's
 _NOT_STARTED = 127
-#: variables by which MPI and Slurm identify this process, which its ranks must not inherit
+#: variables that MPI and Slurm set to identify this process; its ranks must not inherit them
 _OF_OTHER_LAUNCHERS = re.compile(
     "PMIX?_|OMPI_COMM_WORLD_|SLURM_(STEP_|STEPID|PROCID|LOCALID|GTIDS|TASK_PID)"
 )

@@ -50,7 +50,7 @@ _NOT_FORWARDED = frozenset(
 
 
 def forwarded_variables(names: Iterable[str]) -> dict[str, str]:
-    """Return the variables that ranks on other hosts get: weft's, JAX's and those of `names`."""
+    """Return the variables that ranks on other hosts get: weft's, JAX's and the variables in `names`."""
     variables = {
         name: value
         for name, value in os.environ.items()

@@ -51,7 +51,7 @@ UNROLLED_ROWS = 16
 UNROLLED_ELEMENTS = 8
 #: minimal number of iterations of an unrolled loop
 _UNROLLED_ITERATIONS = 4
-#: minimal size of results for which guards cost more than compiling several loops
+#: minimal size of results whose guards cost more than compiling several loops
 SPLIT_FROM_BYTES = 1 << 20
 #: maximal number of splits of a loop
 SPLIT_PLACES = 8
@@ -209,7 +209,7 @@ class View:
         return View(offset, tuple(strides), (None,) * len(inner.maps))
 
     def after_dense(self, offset: int) -> "View":
-        """Return this view as a view of an array in which the operand begins at element `offset`."""
+        """Return this view as a view of an array that contains the operand at element `offset`."""
         return View(self.offset + offset, self.strides, (None,))
 
 

@@ -260,7 +260,7 @@ class FusionGraph:
                 self.costs[var].recompute_cost = 1
 
     def _find_unreshaped_value(self, var: Var) -> Var:
-        """Return the computed value of which `var` is a reshape, or `var`; the readers of both then share one buffer."""
+        """Return `var`, or the computed value that it reshapes; readers of both share one buffer."""
         base, view = self.resolve(var)
         same = (
             view is not None
@@ -423,7 +423,7 @@ class FusionGraph:
         return self.demand(base)
 
     def resolve(self, var: Var) -> tuple[Var, View | None]:
-        """Return the value of which `var` is a view, and the view; (var, None) if `var` is computed."""
+        """Return the viewed value and the view if `var` is a view; (var, None) if `var` is computed."""
         resolved = self._resolved.get(var)
         if resolved is None:
             resolved = self._resolved[var] = self._resolve(var)

@@ -21,7 +21,7 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     if not any(_find_dilated_dims(eqn) for eqn in jaxpr.eqns):
         return {}
     whole: dict[Var, Var] = {}  # the last value computed from a value before the next padding
-    around: dict[Var, Var] = {}  # the `whole` value in which a padded value is nested
+    around: dict[Var, Var] = {}  # maps a padded value to the `whole` value around it
     counts: dict[Var, int] = {}
     dims: dict[Var, set[int]] = {}  # the padded dims, counted from the end (-1 is the last dim)
     for eqn in reversed(jaxpr.eqns):

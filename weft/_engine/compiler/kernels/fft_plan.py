@@ -202,7 +202,7 @@ def is_matrix_convolution(rows: int, n: int, *others: int) -> bool:
 
 @functools.cache
 def convolution_matrix_sides(n: int) -> tuple[int, int] | None:
-    """Return the lengths of the columns and the rows of a matrix in which n numbers are convolved; None if n is too large.
+    """Return the column and row lengths of a matrix for the convolution of n numbers; None if n is too large.
 
     Columns and rows together have at most two different radices because LLVM takes milliseconds for each.
 
@@ -215,7 +215,7 @@ def convolution_matrix_sides(n: int) -> tuple[int, int] | None:
     for column, row in itertools.product(_SIDES, repeat=2):
         passes, others = fft.radices(column), fft.radices(row)
         if column * row >= n and len({*passes, *others}) <= 2:
-            # besides the passes, elements are loaded and stored twice, each time at the cost of three passes
+            # in addition to the passes, elements are loaded and stored twice; each time costs three passes
             candidates.append(
                 (column * row * (len(passes) + len(others) + 6), abs(column - row), column, row)
             )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft._engine.compiler.fusion.band_analysis import Bands
 
 # thresholds, measured on several machines
-#: minimal number of adjacent columns of a result for which other dims become batch dims
+#: minimal number of adjacent result columns; other dims then become batch dims
 _GEMM_FEWEST_COLUMNS = 8
 #: minimal number of elements per thread in calls of SciPy's elementwise functions
 HOST_PART = 1 << 10
@@ -192,7 +192,7 @@ class Contraction:
         return self.m, self.n, self.c_strides, tuple((e, c) for e, _, _, c in self.batch)
 
     def band(self, shape: tuple[int, ...], known: Bands) -> tuple[int, int] | None:
-        """Return the bounds of (column - row) outside of which the result is not read; None if all of it is read."""
+        """Return the bounds of (column - row) of the elements that are read; None if all elements are read."""
         sides = list(zip(shape, row_major(shape)))
         rows, cols = (self.m, self.c_strides[0]), (self.n, self.c_strides[1])
         for (i, j), (low, high) in known.items():
@@ -283,7 +283,7 @@ def _split_largest(entries: list[tuple]) -> tuple[tuple, tuple]:
 
 
 def accumulator(in_type: str, out_type: str) -> str:
-    """Return the type in which a matmul accumulates."""
+    """Return the accumulator type of a matmul."""
     if in_type in HALVES or in_type == "f32":
         return "f64" if out_type == "f64" else "f32"
     return in_type if in_type in ("f64", "c64", "c128") else out_type

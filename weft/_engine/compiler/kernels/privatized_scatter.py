@@ -2,7 +2,7 @@
 
 In:   a scatter of single elements with many more updates than elements of the operand, and the strides of its updates.
 Out:  two kernels: `table_kernel` with a task per table, and `combine_kernel`.
-Laws: the order in which updates are combined follows from the shapes, not from the number of threads.
+Laws: the order of the updates follows from the shapes, not from the number of threads.
 
 Positions of a block of updates are computed in vectors; positions out of bounds map to one extra element. Each update is then a
 load and a store without a branch, about one element per cycle. Successive updates of one element would depend on each other

@@ -234,7 +234,7 @@ def has_owners(eqn: Eqn) -> bool:
 
 
 def owned_ranges_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
-    """Return a kernel in which each task owns a range of positions, and the numbers of the operands that it reads.
+    """Return a kernel whose tasks own ranges of positions, and the numbers of the operands that it reads.
 
     A task collects the numbers of its own updates, block by block, and combines these in order."""
     s = Scatter(eqn, update_strides)

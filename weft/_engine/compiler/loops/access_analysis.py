@@ -1,7 +1,7 @@
 """Access analysis of a kernel: its dims, the strides of its memory accesses, and its cost.
 
 In:   `LoweredGroup` scalar code.
-Out:  `AccessAnalysis`, the facts by which `compiler.loops.loop_nest` and the strategies choose loops.
+Out:  `AccessAnalysis`, the facts that `compiler.loops.loop_nest` and the strategies use to choose loops.
 """
 
 from __future__ import annotations

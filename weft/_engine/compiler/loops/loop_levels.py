@@ -2,7 +2,7 @@
 
 In:   `LoweredGroup` scalar code over the dims of a shape.
 Out:  a `LoopNest`: the dims that form one loop, the vectorized dim, the number of tasks, and the emitter of statements.
-Next: the strategies, each of which adds loops to a nest: `transpose_tiling`, `outer_reduction`, `loop_splitting`; then `loop_nest`.
+Next: the strategies; each adds loops to a nest: `transpose_tiling`, `outer_reduction`, `loop_splitting`; then `loop_nest`.
 
 Adjacent dims whose addresses advance together become one loop. The vector runs along the dim in which most memory traffic is
 contiguous, either a row dim (each lane its own row) or a column dim (lanes share the row's accumulators).

@@ -41,7 +41,7 @@ _TILE_CACHE_WAY_BYTES = 1 << 16
 _TILE_BLOCK_ROWS = 128
 #: tiles of such a block along its lines
 _TILE_BLOCK_TILES = 4
-#: tiles between an access and its prefetch; the hardware prefetcher cannot follow so many lines
+#: tiles between an access and its prefetch; the hardware prefetcher cannot follow this many lines
 _TILE_PREFETCH_DISTANCE = 2
 #: lines of no more bytes end before the hardware prefetcher detects a stream
 _TILE_SHORT_LINE = 1 << 9

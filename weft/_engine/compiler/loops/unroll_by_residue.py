@@ -3,7 +3,7 @@
 In:   `LoweredGroup` code whose results have a short innermost dim, or dims whose index is tested modulo a small number, as by interior
       padding: gradients of strided slices, pools and strided windows.
 Out:  the code of an unrolled iteration: one output per row, with the values of adjacent elements. The residues are constants, so
-      the tests are decided at compile time and shared work is done once.
+      the tests are decided at compile time and shared work runs once.
 """
 
 from __future__ import annotations

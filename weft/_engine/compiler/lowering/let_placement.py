@@ -1,4 +1,4 @@
-"""Let placement: shared expressions become `Let`s, each outside of all loops in which it is invariant."""
+"""Let placement: shared expressions become `Let`s, hoisted out of all loops where they are invariant."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ class GroupLowering:
         )
 
     def _reader(self, atom: Atom, outer: Expr | None, anywhere: bool = False):
-        """Return the function by which a lower rule reads an operand, under the guard `outer` of the result.
+        """Return the function that a lower rule calls to read an operand, under the guard `outer` of the result.
 
         `anywhere`: omit `outer` if the index is always in bounds, so that the read is shared by elements with different guards.
         """
@@ -377,7 +377,7 @@ class GroupLowering:
         return False
 
     def level(self, expr: Expr) -> int:
-        """Return the first pass in which all accumulators that `expr` reads are complete."""
+        """Return the first pass with complete accumulators for all reads of `expr`."""
         levels = self.levels
         for x in post_order(expr, levels):
             if isinstance(x, ScalarRef):

@@ -222,7 +222,7 @@ class _HoistableScan:
         return aval.update(shape=(self.length, *aval.shape))
 
     def _rows(self, atom: Atom) -> Atom | None:
-        """Return the scanned operand of which `atom` is the slice of an iteration; None if it is not one."""
+        """Return the scanned operand if `atom` is its slice in an iteration; None otherwise."""
         return None if type(atom) is Literal else self.along.get(atom)
 
     def _find_stack(self, atom: Atom) -> Atom | None:

@@ -81,7 +81,7 @@ def squares(x: Any) -> Any:
 
 
 def magnitude(x: Any) -> Any:
-    """Return |re| + |im|, by which LAPACK selects pivots."""
+    """Return |re| + |im|, the measure that LAPACK uses to select pivots."""
     return add(abs(real(x)), abs(imag(x))) if is_complex(x) else abs(x)
 
 

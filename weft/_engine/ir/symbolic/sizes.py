@@ -284,7 +284,7 @@ class SymbolicDim:
         return choose(*ends) if factor > 0 else -choose(-ends[0], -ends[1])
 
     def _arithmetic(self, name: str, a: Any, b: Any) -> Any:
-        """Return the result of an operator on `a` and `b`, one of which is this size."""
+        """Return the result of an operator on `a` and `b`; one of them is this size."""
         p, q = self._operand_expression(a), self._operand_expression(b)
         if p is None or q is None:
             return _with_array(_OPERATORS[name], a, b)

@@ -6,7 +6,7 @@ Out:  `TextLine`s for the printer, which describe the same computation with thes
         does not have are omitted;
       - operands that weft broadcasts to the shape of the result have dims of size 1 if JAX's operation broadcasts them; scalar
         cases of `select_n` are arrays; in a `shard_map`, numbers become varying by an explicit `pvary`.
-Computations for which weft uses other operations than JAX are printed unchanged.
+Computations that weft and JAX express with different operations are printed unchanged.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class _JaxprParser:
     def __init__(self, text: str):
         self.text, self.at = text, 0
         self.kind, self.token = "", ""
-        #: the module of the current operation, in which names of parameter types are looked up
+        #: the module of the current operation; names of parameter types are looked up there
         self.module: Any = None
         self.step()
 

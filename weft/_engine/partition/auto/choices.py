@@ -44,7 +44,7 @@ UNUSED: AxisUse = (None, False)
 class Choice:
     """One way to lay out a node: the price of computing it so, and placements of what it reads and makes.
 
-    `work` is the price without that of collectives.
+    `work` is the price without collectives.
     """
 
     price: float
@@ -306,7 +306,7 @@ class ChoiceLister:
         return sorted(fits, key=lambda axes: sorted(map(str, axes)))
 
     def _splittable(self, eqn: Eqn, rule: FactorRule) -> list[int]:
-        """Return the factors of which an axis can be used: no followers of a group, which go with their leader."""
+        """Return the factors that may be split; followers of a group are excluded, because they are split with their leader."""
         split = split_rule_of(eqn.primitive)
         followers = {f for group in rule.groups for f in group[1:]}
         return [
@@ -434,7 +434,7 @@ class ChoiceLister:
 def _choice_of(
     members: Sequence[_EquationChoice], count: int, uses: tuple[tuple[Any, AxisUse], ...]
 ) -> Choice:
-    """Return the choice of a node from those of its equations, each computed `count` times."""
+    """Return the choice of a node, joined from its equations' choices; each equation runs `count` times."""
     return Choice(
         sum(price for price, _, _, _ in members) * count,
         sum(work for _, work, _, _ in members) * count,

@@ -161,7 +161,7 @@ class IntegerProgram:
             self._row([(first + i, 1.0) for i in range(count)], 1.0, 1.0)
 
     def _add_moves(self, members: list[tuple[Node, int, Var]]) -> None:
-        """Add the moves of equal values from the layouts that they are made in to those that readers need."""
+        """Add the moves of equal values from the layouts of their makers to the layouts that readers need."""
         node, i, var = members[0]
         columns = self._columns_by_placement(node, [c.makes[i] for c in self.choices[node]])
         needs = self._needs(var)
@@ -212,7 +212,7 @@ class IntegerProgram:
                 self._row([(hidden, 1.0), *((c, -cost / most) for c, cost in terms)], -np.inf, 0.0)
 
     def _needs(self, var: Var) -> dict[tuple[int, int], dict[Placement, list[int]]]:
-        """Return the layouts in which each different reader can need a variable, with the choices that do."""
+        """Return, per different reader, the layouts of `var` that it can need, with the choices that need them."""
         needs: dict[tuple[int, int], dict[Placement, list[int]]] = {}
         for reader, r in self.graph.readers[var]:
             key = self._reader(reader, r)

@@ -1,6 +1,6 @@
 """Memory in the integer program: the bytes that a device holds at each time, as rows over the variables.
 
-In:   values with the times between which they live, and the variables that say in which layout each value or form exists.
+In:   values with the times between which they live, and the variables that select the layout of each value or form.
 Out:  the bytes over time of a solution, and for a time the row whose value is the bytes held then.
 How:  rows are added where a solution holds too much, until none does. Times are those at which the compiler runs the operations
       of the program (`Storage`), which also says what kernels store at all.
@@ -97,7 +97,7 @@ class MemoryModel:
         return self.storage.end
 
     def held_by_forms(self, forms: ValueForms) -> Iterator[Held]:
-        """Yield what the layouts in which values are made, and their other forms, hold."""
+        """Yield the memory of values in the layouts of their makers and in their other forms."""
         for var in forms.values:
             yield from self._held_as_made(var, forms)
             for form in forms.forms:

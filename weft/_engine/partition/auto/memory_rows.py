@@ -3,7 +3,7 @@
 In:   costs, rows, what is held by each variable, the variables that are whole, and the bytes of memory.
 Out:  the values of the variables, their cost, and a lower bound of the cost of any others within the memory.
 How:  rows are added at the times at which a solution holds too much, first to the relaxed program. Memory above the limit is
-      allowed at a price above all others, so any limit has a solution: that of the smallest peak where nothing fits.
+      allowed at a price above all others, so any limit has a solution: where nothing fits, the solution with the smallest peak.
 Laws: the search ends after a number of nodes, not seconds, unless little time is left: equal programs have equal solutions.
 """
 
@@ -51,7 +51,7 @@ class MemoryGoal:
 
 
 def solve_within(problem: MemoryProblem, goal: MemoryGoal, seconds: float) -> Optimum | None:
-    """Return the cheapest values found within the memory, else those that hold least; None if no values can reach the goal."""
+    """Return the cheapest values within the memory, else the values with the smallest peak; None if no values can reach the goal."""
     return _LimitedProgram(problem, goal, seconds).run()
 
 

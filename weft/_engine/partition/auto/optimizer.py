@@ -101,7 +101,7 @@ class Optimizer:
         return min(self.solutions(seconds, gap), key=lambda solution: solution.rank)
 
     def solutions(self, seconds: float, gap: float) -> list[Solution]:
-        """Return the layouts after each round of each start, and those of all axes at once where there are few choices."""
+        """Return the layouts after each round of each start, and the layouts of all axes at once if there are few choices."""
         deadline = time.monotonic() + seconds
         solutions = self.solutions_by_axis(seconds, gap)
         if len(self.axes) > 1 and time.monotonic() < deadline:

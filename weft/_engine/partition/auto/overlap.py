@@ -2,7 +2,7 @@
 
 In:   a global program.
 Out:  its variables that are ready early or needed late, so that a collective on them need not delay computation.
-How:  for each variable, the set of products that come before it and of those that come after it, as the bits of a number. A
+How:  for each variable, the sets of products that come before and after it, as the bits of two numbers. A
       value with no product before it is ready early: parameters. One with no product after it is needed late: gradients. Its
       collectives hide only if some product is neither before nor after it. Other values, such as activations, are on the
       critical path.

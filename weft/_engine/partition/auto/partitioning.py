@@ -1,8 +1,8 @@
-"""Automatic partitioning: partition a program with the layouts that the optimizer chooses, or with those of an earlier search.
+"""Automatic partitioning: partition a program with layouts from the optimizer or from an earlier search.
 
 In:   a global program, a mesh, the specs that are given; what the search may use.
 Out:  a `PartitionResult`, as from `partition.partition`, and the `Decision` that led to it.
-Laws: given specs and constraints are kept. A program that costs more than that of the ordinary partitioner is never used.
+Laws: given specs and constraints are kept. A program that costs more than the ordinary partitioner's program is never used.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from weft._engine.util import cache
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.record import field, record, replace
 
-#: seconds of a search and the relative gap at which it ends, if nothing else is asked for
+#: default seconds of a search, and default relative gap at which it ends
 SECONDS, GAP = 60.0, 1e-3
 #: what a program was made from: layouts of all values, of arguments and results, or propagation alone
 LAYOUTS, BOUNDARY, ORDINARY = "layouts", "boundary", "ordinary"
-#: how far the price of the optimizer may be from that of the program, and how often it solves again
+#: tolerated difference between the optimizer's and the program's price, and how often it solves again
 ACCURACY, COMBINING_ROUNDS = 1e-3, 3
 
 
@@ -158,7 +158,7 @@ class LayoutSearch:
         )
 
     def _all_ties(self, arguments: int) -> list[tuple[int, int]]:
-        """Return the pairs of carried state, then those of donated arguments for other results and arguments."""
+        """Return (result, argument) pairs: first carried state, then donated arguments."""
         ties = [(out, arguments + number) for out, number in self.carried]
         outs, taken = {out for out, _ in ties}, {number for _, number in ties}
         return ties + [(out, i) for out, i in self.ties if out not in outs and i not in taken]

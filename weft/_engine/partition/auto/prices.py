@@ -40,7 +40,7 @@ class ReductionShares:
 class AxisLink:
     """The link along one mesh axis."""
 
-    slowdown: float = 1.0  # seconds per byte, divided by those of the fastest axis
+    slowdown: float = 1.0  # seconds per byte, divided by the fastest axis' seconds per byte
     latency: float = 0.0  # of one collective, in bytes of the fastest axis
 
 
@@ -81,7 +81,7 @@ class MeshPrices:
         return self.mesh_links.overlap
 
     def collective(self, axes: Iterable[Any], nbytes: float) -> float:
-        """Return the price of a collective over `axes` in which each device sends `nbytes` bytes.
+        """Return the price of a collective over `axes` if each device sends `nbytes` bytes.
 
         Of several axes, a slower one carries blocks that faster ones have cut already.
         """
@@ -151,7 +151,7 @@ class MeshPrices:
         return sum(r.count * self.collective(r.axes, r.bytes_per_device) for r in records)
 
     def of_moves(self, records: Iterable[CollectiveRecord], values: Container[Var]) -> float:
-        """Return the part of the price of collectives that moves `values`; those that are combined share a latency."""
+        """Return the part of the price of collectives that moves `values`; combined collectives share a latency."""
         total = 0.0
         for r in records:
             parts = r.parts or (r,)
@@ -167,9 +167,9 @@ class MeshPrices:
 def prices_on(
     sizes: Mapping[Any, int], machine: Machine | None, model: CostModel, dtype: str = "float32"
 ) -> MeshPrices:
-    """Return the prices on a mesh of a machine's devices, whose numbers are row-major; without a machine, those of `model`.
+    """Return the prices on a mesh of a machine's devices, whose numbers are row-major; without a machine, the prices of `model`.
 
-    `dtype` is that of the products.
+    `dtype` is the products' dtype.
     """
     if machine is None:
         return MeshPrices(sizes, model)

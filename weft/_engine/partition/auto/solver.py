@@ -56,7 +56,7 @@ class Optimum:
 
 @record
 class Effort:
-    """When to stop: after so many seconds, at a relative gap, or after so many nodes of the search tree.
+    """Limits of a search: seconds, relative gap, and nodes of the search tree.
 
     Unlike seconds, nodes are the same on all machines.
     """
@@ -69,7 +69,7 @@ class Effort:
 def minimize_integer(
     costs: Sequence[float], rows: SparseRows, whole: Sequence[int], effort: Effort
 ) -> Optimum | None:
-    """Return the cheapest values, those of the variables `whole` 0 or 1; None if there are none, or none were found.
+    """Return the cheapest values, with 0 or 1 for the variables `whole`; None if there are none, or none were found.
 
     >>> one_of_two = SparseRows([0, 0], [0, 1], [1.0, 1.0], [1.0], [1.0])
     >>> minimize_integer([2.0, 1.0], one_of_two, [0, 1], Effort(10.0, 0.0)).value

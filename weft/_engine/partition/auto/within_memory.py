@@ -1,7 +1,7 @@
 """The search within a limit of memory: well-known layouts, then the integer program with rows of memory.
 
 In:   an optimizer, the solutions that it found without a limit, the limit.
-Out:  the cheapest realized solution in which a device holds no more than the limit; `ShardingError` with the smallest peak found.
+Out:  the cheapest realized solution that needs at most the limit per device; `ShardingError` with the smallest peak found.
 How:  all candidates are realized and measured. Well-known layouts hold less and less of the state (`known_layouts`). The optimizer
       estimates memory; where its program holds more than the limit, it solves again within smaller estimates, by bisection.
 """

@@ -206,7 +206,7 @@ class Config(threading.local):
     def find_differences(
         self, key: tuple[Any, ...], other: tuple[Any, ...]
     ) -> list[tuple[str, Any, Any]]:
-        """Return (name, value in `key`, value in `other`) of the settings in which two trace keys differ."""
+        """Return (name, value in `key`, value in `other`) of each setting that differs between two trace keys."""
         return [(name, a, b) for name, a, b in zip(_trace_names, key, other) if a != b]
 
     def as_traced(self, key: tuple[Any, ...]) -> Override:

@@ -139,7 +139,7 @@ def sorted_keys(keys: Iterable[Any], owner: str = "dict") -> list[Any]:
 # more. The interpreter specializes statements of the form `list.append(x)` and items of a plain dict.
 
 
-_WIDE = 16  # minimal number of children for which all types are tested before the loop
+_WIDE = 16  # minimal number of children; all their types are then tested before the loop
 
 
 def _are_leaves(children: Iterable[Any]) -> bool:
