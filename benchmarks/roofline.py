@@ -43,7 +43,7 @@ _VECTOR = re.compile(r"[xyz]mm\d")
 
 
 def best(run: Callable[[], object], seconds: float) -> float:
-    """The minimum time of one call, over so many seconds."""
+    """The minimum time of one call, measured for `seconds`."""
     run()
     least, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -150,7 +150,7 @@ class Machine:
         )
 
     def memory_s(self, read: int, written: int) -> float:
-        """Seconds that so many bytes take at least, at this moment."""
+        """The minimum seconds to read and write that many bytes, at this moment."""
         amounts = {"copy": read + written, "read": read, "write": written}
         return max(
             [

@@ -98,7 +98,7 @@ HOLDERS = {
     "a NumPy view": np.asarray,
     "a copy that shares": copy.copy,
     "a shard": lambda x: x.addressable_shards[0].data,
-    "nobody": lambda x: None,
+    "nothing": lambda x: None,
 }
 
 

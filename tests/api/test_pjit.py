@@ -343,7 +343,7 @@ def test_two_things_say_what_splits_a_mapped_dim():
         weft.jit(weft.vmap(lambda r: r * 2, spmd_axis_name="y"))(x)
 
 
-def test_the_mesh_of_the_context_holds_what_nobody_placed(mesh, x):
+def test_the_context_mesh_holds_uncommitted_arguments(mesh, x):
     half = Mesh(np.array(weft.devices()[:4]), ("devices",))
     given = weft.device_put(x, NamedSharding(mesh, P("devices")))
     f = pjit(lambda x, y: (x, y))

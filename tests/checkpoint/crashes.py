@@ -1,7 +1,7 @@
 """Programs that are killed while they save, for tests/checkpoint/test_faults.py.
 
-crashes.py events FOLDER EVERY  a process for every so many file operations of a save, killed there; prints what was left
-crashes.py overtakes FOLDER EVERY  another program saves during every so many file operations of two saves; prints what was left
+crashes.py events FOLDER EVERY  one process per EVERY file operations of a save, killed there; prints what was left
+crashes.py overtakes FOLDER EVERY  another program saves, once per EVERY file operations of two saves; prints what was left
 crashes.py limits FOLDER        a process for each of some limits of the size of files; prints what was left
 crashes.py train FOLDER KEEP    resumes and saves for ever; prints each step that is whole
 """
@@ -125,7 +125,7 @@ def paused_at(number: int, folder: str, tell: int, go: int) -> None:
 
 
 def overtakes(folder: str, every: str) -> None:
-    """For every so many operations of a program that replaces step 5 and saves step 7: another one does the same with other values there.
+    """For regularly chosen operations of a program that replaces step 5 and saves step 7: another one does the same with other values there.
 
     The steps that are left are 1, 5 (saved as 5 at first, then as 50, by the other program as 500), 6 of the other program, and 7."""
     results = []

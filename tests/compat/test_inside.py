@@ -209,7 +209,7 @@ def test_monitoring_calls_listeners_on_compilation():
     try:
         monitoring.record_event("/a", n=1)
         monitoring.record_event_duration_secs("/b", 0.5)
-        monitoring.record_event_time_span("/c", 1.0, 2.0)  # nobody listens to spans
+        monitoring.record_event_time_span("/c", 1.0, 2.0)  # spans have no listeners
         monitoring.record_scalar("/d", 3)
         assert seen == [(("/a",), {"n": 1}), (("/b", 0.5), {}), (("/d", 3), {})]
         monitoring.unregister_event_listener(add)

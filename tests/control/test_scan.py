@@ -395,7 +395,7 @@ def loop_of_sines(c):
     return wnp.stack(rows)
 
 
-def test_dce_drops_what_nobody_reads():
+def test_dce_drops_unread_values():
     f = lambda c, xs: lax.scan(
         lambda s, x: ((s[0] + x, s[1] * wnp.exp(x)), (s[0], s[1])), (c, c), xs
     )[1][0]

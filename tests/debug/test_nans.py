@@ -61,7 +61,7 @@ def test_the_first_nan_is_found_on_its_line(name):
     program = PROGRAMS[name]
     assert np.isnan(
         np.concatenate([np.ravel(y) for y in weft.tree.leaves(program(X))])
-    ).any()  # nobody minds
+    ).any()  # no check is enabled
     with weft.debug_nans():
         for _ in range(3):
             with pytest.raises(

@@ -184,7 +184,7 @@ def test_types_of_new_values_name_the_context_mesh(kinds):
     assert manual[0].manual_axes == ("x", "y")
 
 
-def test_in_shardings_place_arguments_that_nobody_placed():
+def test_in_shardings_place_uncommitted_arguments():
     mesh = mesh_of(2)
     with weft.set_mesh(mesh):
         f = weft.jit(lambda x, y: (x * 2, y), in_shardings=(P("x"), None))

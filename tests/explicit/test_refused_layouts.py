@@ -173,7 +173,7 @@ def test_manual_axes_are_refused():
                 weft.shard_map(inside, in_specs=P(), out_specs=P())(SQUARE)
 
 
-def test_reshard_and_its_kin_take_no_none():
+def test_reshard_and_related_functions_take_no_none():
     with weft.set_mesh(explicit):
         for call in (
             lambda: reshard(X, None),

@@ -256,7 +256,7 @@ def test_facts_of_a_program_from_disk_are_those_of_the_compiler(loaded):
     assert loaded[True] == ["jit(model)"]
 
 
-def test_stages_are_computed_when_somebody_looks(loaded):
+def test_stages_are_computed_when_they_are_read(loaded):
     fun, args = PROGRAMS["matmul on 8"]()
     results(fun, args)
     made = fresh(fun).lower(*args).compile().runtime_executable()

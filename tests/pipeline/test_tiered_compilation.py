@@ -137,7 +137,7 @@ def test_native_entries_go_to_the_new_code(made):
     [
         ("many turns of a loop", lambda x: lax.fori_loop(0, 5000, lambda i, y: wnp.tanh(y @ y), x)),
         (
-            "nobody knows how many",
+            "unknown",
             lambda x: lax.while_loop(lambda y: y[0, 0] < 1, lambda y: wnp.tanh(y @ y), x),
         ),
         (

@@ -150,7 +150,7 @@ def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
         pytest.param("wait", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
-def test_signals_are_passed_on_and_nobody_outlives_them(what, number, tmp_path):
+def test_signals_are_passed_on_and_end_all_ranks(what, number, tmp_path):
     launched = Launched(tmp_path, "-n", "2", "program.py", what)
     launched.wait_for(2)
     launched.process.send_signal(number)

@@ -166,7 +166,7 @@ def meet():
     assert client.barrier("all", 10, brings=shared.rank) == [0, 1, 2]
     if shared.rank != 1:
         assert client.barrier("some", 10, ranks=(0, 2)) == []
-    assert client.keys("name/") == ["name/0", "name/1", "name/2"] and client.find("nobody") is None
+    assert client.keys("name/") == ["name/0", "name/1", "name/2"] and client.find("missing") is None
     client.barrier("read", 10)
     if shared.rank == 0:
         assert client.delete("name") == 3 and client.keys("name/") == []

@@ -224,7 +224,7 @@ def test_a_buffer_whose_making_was_interrupted_leaves_silently(fresh_heap, capfd
 
 def test_unshared_numpy_memory_is_owned_by_its_buffer():
     def aligned() -> np.ndarray:
-        """A view, aligned as buffers are, whose base nobody else has."""
+        """A view, aligned as buffers are; nothing else refers to its base."""
         room = np.zeros(buffer.ALIGNMENT + 16, np.uint8)
         start = -room.ctypes.data % buffer.ALIGNMENT
         return room[start : start + 16]

@@ -187,7 +187,7 @@ def test_errors_are_raised_where_results_are_asked_for(gate, sharded):
         np.testing.assert_array_equal(good, np.asarray(base) + 1)
     del bad, y, z, total, good, x, caught, _
     gc.collect()
-    weft.effects_barrier()  # somebody saw them all
+    weft.effects_barrier()  # all errors were already raised
 
 
 def test_failed_programs_keep_no_memory():
@@ -205,7 +205,7 @@ def test_failed_programs_keep_no_memory():
     assert live[4:] == live[4:5] * 4
 
 
-def test_an_error_that_nobody_saw_is_raised_by_the_barrier():
+def test_an_unread_error_is_raised_by_the_barrier():
     f = weft.jit(lambda x: weft.debug.callback(refuse, x))
     f(wnp.asarray(X))
     with pytest.raises(CallbackError, match="seven"):
@@ -266,7 +266,7 @@ def test_nans_of_operations_are_found_on_the_line_of_the_call(gate):
     assert "y = wnp.sqrt(x)  # here" in str(caught.value)
 
 
-def test_nans_that_nobody_saw_are_raised_by_the_barrier(gate):
+def test_unread_nans_are_raised_by_the_barrier(gate):
     x = gate(wnp.asarray(X))
     with weft.debug_nans(True):
         weft.jit(root)(x)

@@ -1,7 +1,7 @@
 """Programs that user code calls in the midst of a first call: from import hooks, trace functions, handlers of signals and finalizers.
 
 Each case is a process of its own. Its first calls, of programs that need different parts of the package, run while `hook` calls other
-programs at every event, or at so many of them that the case stays short. All results are those of NumPy.
+programs at every event, or at a limited number of events. All results are those of NumPy.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def check_collector():
         time.sleep(0.01)
 
 def run(least, begin=lambda: None, end=lambda: None):
-    "The first calls. At least so many programs are called meanwhile."
+    "The first calls. The minimal number of programs that are called meanwhile."
     for state.number, (function, want) in enumerate(first_calls):
         begin()
         try:

@@ -1,4 +1,4 @@
-"""Densities from samples, and what distributions have besides densities, against SciPy's."""
+"""Densities from samples, and further functions of distributions, against SciPy's."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_a_sum_waits_only_where_that_saves_something():
     ]
 
 
-def test_what_nobody_needs_is_not_communicated():
+def test_unneeded_values_are_not_communicated():
     def f(x, y):
         arithmetic.mul(dot(x, y), np.float32(2))
         return [x]

@@ -8,7 +8,7 @@ import weft.numpy as wnp
 
 
 class Layer:
-    """Its fields are seen through transformations; that its `__name__` is not a string disturbs nobody."""
+    """Its fields are seen through transformations; a `__name__` that is not a string is no error."""
 
     def __init__(self):
         self.scale = 3.0

@@ -120,7 +120,7 @@ def test_known_machines(name):
         field: getattr(find_model("generic"), field) for field in FACTS | MEASURED.get(name, set())
     }
     assert replace(model, **others) == find_model("generic"), (
-        "thresholds differ where somebody measured that they should: say so above"
+        "thresholds differ where measurements differ: record them above"
     )
 
 

@@ -1,7 +1,7 @@
 """The operations themselves, with their own semantics: equal dtypes, explicit dims, no promotion of ranks.
 
-A thin face: what each operation means stands in its family under `weft._engine.ops`, and functions that compose from operations
-in `weft._engine.lax.composed`. Names are loaded on first use.
+This module only exports names: operations are defined in their families under `weft._engine.ops`, and functions composed of
+operations in `weft._engine.lax.composed`. Names are loaded on first use.
 
 >>> lax.reduce_sum(lax.square(lax.iota("int32", 4)), (0,)).item()
 14

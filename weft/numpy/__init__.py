@@ -1,6 +1,6 @@
 """NumPy's API on global arrays: `import weft.numpy as wnp`.
 
-Functions are loaded on first use, each from the module that `_NAMES_OF` gives; the stub beside this file says the same to type checkers
+Functions are loaded on first use, each from the module that `_NAMES_OF` gives; the stub next to this file lists the names for type checkers
 (`python -m weft.tools.stubs` writes it). `eager` compiles calls on values. Dtypes, constants, and the methods of arrays are there from
 the beginning.
 """

@@ -121,11 +121,11 @@ def clamp_index(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
         dim += len(shape) - sum(taken) if part is Ellipsis else width
     if not inside or not traced:
         return tuple(out), inside
-    lies_inside = lambda start, n, last: (
+    is_inside = lambda start, n, last: (
         ((start >= 0) & (start <= last)) | ((start >= -n) & (start <= last - n))
     )
     return tuple(out), lambda: functools.reduce(
-        operator.and_, [lies_inside(*each) for each in traced]
+        operator.and_, [is_inside(*each) for each in traced]
     )
 
 

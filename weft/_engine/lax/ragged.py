@@ -257,12 +257,12 @@ def _before(
     lhs, ragged: int, contracted: tuple[int, ...], batch: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the dims of `lhs` for whose indices group sizes may differ."""
-    kin = (
+    same_role = (
         contracted
         if ragged in contracted
         else [d for d in range(lhs.ndim) if d not in (*contracted, *batch)]
     )
-    return (*batch, *list(kin)[: list(kin).index(ragged)])
+    return (*batch, *list(same_role)[: list(same_role).index(ragged)])
 
 
 def _check_group_sizes(lhs, group_sizes, ragged: int, contracted, batch, refuse: Callable) -> None:

@@ -26,7 +26,7 @@ def _float(x: Any) -> Any:
 
 
 def _loose(x: Any) -> Any:
-    """`x` as an array of floats; integers become weakly typed ones, as they do beside a Python float."""
+    """`x` as an array of floats; integers become weakly typed ones, as in an operation with a Python float."""
     x = wnp.asarray(x)
     return x if dtypes.issubdtype(x.dtype, wnp.inexact) else x + 0.0
 

@@ -274,8 +274,8 @@ class IndexedUpdate:
 
         times = IndexedUpdate(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
         here = IndexedUpdate(times, self.index).get(mode=mode)
-        once_more = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
-        return fori_loop(1, times.max() if times.size else 1, once_more, found)
+        repeat = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
+        return fori_loop(1, times.max() if times.size else 1, repeat, found)
 
 
 def _normalize_index(shape: tuple[int, ...], index) -> tuple:

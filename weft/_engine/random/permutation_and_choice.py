@@ -115,14 +115,14 @@ def _shuffled_positions(raw, shape, axis: int):
     ]
     rounds = sum((wnp.asarray(size) >= n).astype(np.int32) for n in least)
 
-    def once_more(_, state):
+    def repeat(_, state):
         raw, positions = state
         raw, sub = _split_one(raw, 2)
         return raw, sorting.sort(
             [_bits(sub, 32, tuple(shape)), positions], dimension=axis, is_stable=True, num_keys=1
         )[1]
 
-    return fori_loop(0, rounds, once_more, (raw, layout.broadcasted_iota(np.int32, shape, axis)))[1]
+    return fori_loop(0, rounds, repeat, (raw, layout.broadcasted_iota(np.int32, shape, axis)))[1]
 
 
 def _sizes_around(rounds: int) -> range:

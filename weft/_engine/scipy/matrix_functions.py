@@ -109,10 +109,10 @@ def hessenberg(a, *, calc_q: bool = False, overwrite_a: bool = False, check_fini
     if not calc_q:
         return h
     inner = matrix_forms.householder_product(packed[..., 1:, :-1], taus)
-    beside = [(0, 0)] * (a.ndim - 2) + [(1, 0)] * 2
+    pads = [(0, 0)] * (a.ndim - 2) + [(1, 0)] * 2
     corner = np.zeros((n, n), bool)
     corner[0, 0] = True
-    return h, selection.where(corner, creation.ones((), a.dtype), padding.pad(inner, beside))
+    return h, selection.where(corner, creation.ones((), a.dtype), padding.pad(inner, pads))
 
 
 def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803

@@ -27,14 +27,15 @@ def _pdf(z, df):
     return igamma_grad_x(a, wnp.where(least, z, z / 2)) * wnp.where(least, wnp.exp2(-a), 0.5)
 
 
-def _near_zero(beside: Callable, elsewhere: Callable) -> Callable:
-    """`elsewhere(df / 2, z / 2)`; for the smallest z, whose half may be zero, `beside` of log cdf by its first term."""
+def _near_zero(small: Callable, regular: Callable) -> Callable:
+    """Return a function of z and df: `regular(df / 2, z / 2)`, and for the smallest z, whose half may be zero,
+    `small` of the first term of the log cdf."""
 
     def fun(z, df):
         a, z = wnp.broadcast_arrays(df / 2, wnp.maximum(z, 0))
         least = (z > 0) & (z < 1e4 * wnp.finfo(z.dtype).smallest_normal)
         first = a * (wnp.log(wnp.where(least, z, 1)) - math.log(2)) - special.gammaln(a + 1)
-        return wnp.where(least, beside(first), elsewhere(a, wnp.where(least, 1, z) / 2))
+        return wnp.where(least, small(first), regular(a, wnp.where(least, 1, z) / 2))
 
     return fun
 

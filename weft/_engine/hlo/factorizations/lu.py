@@ -61,10 +61,10 @@ def _block(start: Any, width: int, x: Any, pivots: Any, order: Any) -> tuple:
     if isinstance(start, int) and start + width == typeof(x).shape[-1]:
         return x, pivots, order
     stop = add(start, width)
-    beside = dynamic_slice_in_dim(x, start, width, rows)
+    right_part = dynamic_slice_in_dim(x, start, width, rows)
     square = dynamic_slice_in_dim(block, start, width, rows)
-    top = triangular_solve(square, beside, left_side=True, lower=True, unit_diagonal=True)
-    top = select(ge(numbers(top, -1), stop), top, beside)
+    top = triangular_solve(square, right_part, left_side=True, lower=True, unit_diagonal=True)
+    top = select(ge(numbers(top, -1), stop), top, right_part)
     x = dynamic_update_slice_in_dim(x, top, start, rows)
     later = bitwise_and(ge(numbers(x, -2), stop), ge(numbers(x, -1), stop))
     return select(later, sub(x, dot(block, top)), x), pivots, order

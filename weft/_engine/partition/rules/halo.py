@@ -198,7 +198,7 @@ def fetch_rows(ctx: Any, x: Any, halo: Halo, is_split: bool = True) -> Any:
     if not is_split:
         return _rows_of_whole(ctx, x, halo)
     if window.advance == typeof(x).shape[dim] and window.step == 1:
-        return _rows_beside_neighbours(ctx, x, halo, n)
+        return _rows_with_neighbor_rows(ctx, x, halo, n)
     own_rows, rounds = transfers_of(window, n, halo.size)
     if (
         not rounds
@@ -224,7 +224,7 @@ def _rows_of_whole(ctx: Any, x: Any, halo: Halo) -> Any:
     return dynamic_slice_along(pad_along(x, before, after, halo.dim), start, window.span, halo.dim)
 
 
-def _rows_beside_neighbours(ctx: Any, x: Any, halo: Halo, n: int) -> Any:
+def _rows_with_neighbor_rows(ctx: Any, x: Any, halo: Halo, n: int) -> Any:
     """Return the needed rows if all devices need the same rows of the same neighbors.
 
     Rows of these neighbors that other equations need are fetched together, and reused by these equations.
