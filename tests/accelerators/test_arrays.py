@@ -101,8 +101,8 @@ def test_arrays_from_shards_keep_the_shards(mesh, devices):
     ]
     x = weft.make_array_from_single_device_arrays(MATRIX.shape, sharding, shards)
     check_placement(x, sharding, MATRIX)
-    made = weft.make_array_from_callback(MATRIX.shape, sharding, lambda index: MATRIX[index])
-    check_placement(made, sharding, MATRIX)
+    array = weft.make_array_from_callback(MATRIX.shape, sharding, lambda index: MATRIX[index])
+    check_placement(array, sharding, MATRIX)
 
 
 def test_terms_of_an_unreduced_sum_stay_on_their_devices(devices):
@@ -148,11 +148,11 @@ def test_donation_never_overwrites_arrays_that_are_kept(devices):
     x = weft.device_put(MATRIX, devices[0])
     one = NamedSharding(Mesh(np.array(devices[:1]), "a"), P("a"))
     pair = NamedSharding(Mesh(np.array(devices[:2]), "a"), P())
-    kept = [x.addressable_shards[0].data, weft.device_put(x, one), weft.device_put(x, pair)]
+    aliases = [x.addressable_shards[0].data, weft.device_put(x, one), weft.device_put(x, pair)]
     result = weft.jit(lambda x: x + 1, donate_argnums=0)(x)
     assert np.array_equal(np.asarray(result), MATRIX + 1)
     assert x.is_deleted()
-    for other in kept:
+    for other in aliases:
         assert np.array_equal(np.asarray(other), MATRIX)
 
 
@@ -229,8 +229,8 @@ def test_programs_run_in_the_order_of_their_calls(devices, mesh):
 
 def test_the_default_device_may_be_named_by_its_platform(devices):
     with weft.default_device("xla"):
-        made = [wnp.ones(3), wnp.arange(3) + 1, weft.jit(lambda x: x)(np.ones(3))]
-    assert all(x.devices() == {devices[0]} for x in made)
+        arrays = [wnp.ones(3), wnp.arange(3) + 1, weft.jit(lambda x: x)(np.ones(3))]
+    assert all(x.devices() == {devices[0]} for x in arrays)
     assert wnp.ones(3).devices() == {weft.devices("cpu")[0]}
 
 

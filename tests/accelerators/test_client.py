@@ -103,13 +103,13 @@ def test_unknown_versions_of_the_interface_are_refused(version):
     get_api = ctypes.CDLL(PLUGIN).GetPjrtApi
     get_api.restype = ctypes.c_void_p
     stored = (ctypes.c_int * 2).from_address(get_api() + 32)
-    kept = tuple(stored)
+    initial = tuple(stored)
     try:
         stored[:] = version
         with pytest.raises(errors.JaxRuntimeError, match=f"has version {version[0]}.{version[1]}"):
             PluginLibrary("other", PLUGIN)
     finally:
-        stored[:] = kept
+        stored[:] = initial
 
 
 def test_libraries_that_are_no_plugins_are_refused(tmp_path):

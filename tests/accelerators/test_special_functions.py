@@ -43,11 +43,11 @@ def test_incomplete_beta_functions_agree_with_scipy(name, dtype, devices):
         wide += [1 - wide[2]] * (len(args) - 3)
         exact = primitive.reference(*wide)
         placed = weft.device_put(args, devices[0])
-        found = np.asarray(weft.jit(lambda *xs: primitive.bind(*xs))(*placed)).astype(np.float64)
+        result = np.asarray(weft.jit(lambda *xs: primitive.bind(*xs))(*placed)).astype(np.float64)
     expected = exact.astype(dtype).astype(np.float64)
     normal = (np.abs(expected) > np.finfo(dtype).tiny * 100) & np.isfinite(expected)
-    np.testing.assert_array_equal(found[~np.isfinite(expected)], expected[~np.isfinite(expected)])
-    error = np.abs(found[normal] - expected[normal]) / np.abs(expected[normal])
+    np.testing.assert_array_equal(result[~np.isfinite(expected)], expected[~np.isfinite(expected)])
+    error = np.abs(result[normal] - expected[normal]) / np.abs(expected[normal])
     assert error.max() <= BOUNDS[dtype] * np.finfo(dtype).eps
 
 
@@ -57,9 +57,9 @@ def test_arguments_outside_the_domain(a, devices):
     args = np.full(6, a, np.float32), np.full(6, 3, np.float32), x
     placed = weft.device_put(args, devices[0])
     for name in ("beta_density", "regularized_incomplete_beta"):
-        found = np.asarray(weft.jit(lambda *xs, p=PRIMITIVES[name]: p.bind(*xs))(*placed))
+        result = np.asarray(weft.jit(lambda *xs, p=PRIMITIVES[name]: p.bind(*xs))(*placed))
         if not a > 0:
-            assert np.isnan(found).all()
+            assert np.isnan(result).all()
         else:
             expected = PRIMITIVES[name].reference(*args)
-            np.testing.assert_allclose(found, expected, rtol=1e-6)
+            np.testing.assert_allclose(result, expected, rtol=1e-6)

@@ -164,14 +164,14 @@ def test_scripts_are_compiled_for_targets(compile_script, target, kind, count):
 def test_topologies_describe_devices_for_meshes(name, platform, options):
     done = run_python("-c", DESCRIBED, name, platform, json.dumps(options), **ENVIRONMENT)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["count"] == 8 and found["platform"] == ("gpu" if platform == "cuda" else "tpu")
-    assert len(found["coords"]) == 3 and found["again"] == [True, True]
-    assert found["argument"] == found["alias"] == 512 * 256 * 4 // 4
-    assert found["peak"] > found["argument"] and found["flops"] >= 2 * 512 * 256 * 256 // 8
-    assert found["text"].startswith("HloModule jit__lambda")
-    assert "replica_count=8" in found["text"] and "all-reduce" in found["text"]
-    assert "cannot run: its devices (8 x" in found["refusal"]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["count"] == 8 and report["platform"] == ("gpu" if platform == "cuda" else "tpu")
+    assert len(report["coords"]) == 3 and report["again"] == [True, True]
+    assert report["argument"] == report["alias"] == 512 * 256 * 4 // 4
+    assert report["peak"] > report["argument"] and report["flops"] >= 2 * 512 * 256 * 256 // 8
+    assert report["text"].startswith("HloModule jit__lambda")
+    assert "replica_count=8" in report["text"] and "all-reduce" in report["text"]
+    assert "cannot run: its devices (8 x" in report["refusal"]
 
 
 @pytest.mark.slow

@@ -244,9 +244,9 @@ def test_caches_are_cleared_while_other_threads_make_functions():
     over, wrong = threading.Event(), []
 
     def work():
-        made = []
+        jitted = []
         while not over.is_set():
-            made = [*made[-50:], weft.jit(lambda x: x)]
+            jitted = [*jitted[-50:], weft.jit(lambda x: x)]
 
     def clear():
         try:
@@ -256,7 +256,7 @@ def test_caches_are_cleared_while_other_threads_make_functions():
             wrong.append(error)
         over.set()
 
-    kept = [weft.jit(lambda x: x) for _ in range(3000)]
+    functions = [weft.jit(lambda x: x) for _ in range(3000)]
     threads = [threading.Thread(target=f) for f in (work, work, clear)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -267,7 +267,7 @@ def test_caches_are_cleared_while_other_threads_make_functions():
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    assert kept and not wrong
+    assert functions and not wrong
 
 
 MANY = """
@@ -290,8 +290,8 @@ MANY = """
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no list of mappings")
 def test_many_shapes_use_few_mappings_and_free_memory():
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(MANY)], capture_output=True, text=True, check=True
     )
-    grown, left, mib, entries = map(float, said.stdout.split())
+    grown, left, mib, entries = map(float, process.stdout.split())
     assert grown < 30 and left < 30 and mib < 8 and entries == 0

@@ -158,8 +158,8 @@ def test_a_policy_saves_each_step_of_a_loop():
         return lax.scan(lambda c, _: (sine_of_cosine(c, w), None), x, None, length=3)[0]
 
     assert residuals(run, policies.nothing_saveable)[1:] == (2, 2)
-    kept, sines, cosines = residuals(run, named_sin)
-    assert kept == ["(3, 4)", "(4,)"] and (sines, cosines) == (
+    saved, sines, cosines = residuals(run, named_sin)
+    assert saved == ["(3, 4)", "(4,)"] and (sines, cosines) == (
         1,
         2,
     )  # the sine of each step, and the first value
@@ -250,9 +250,9 @@ def test_saved_residuals_are_told(capsys):
     print_saved_residuals(f, X, X)
     assert "output of cos" in capsys.readouterr().out
     print_saved_residuals(lambda a, b: wnp.tanh(b) * wnp.exp(b * a), X, X)
-    told = [line.split()[:4] for line in capsys.readouterr().out.splitlines()]
-    assert [words[1:3] for words in told] == [["from", "the"]] * 2 + [["output", "of"]] * 3
-    assert [words[3] for words in told] == ["argument", "argument", "tanh", "sub", "exp"]
+    rows = [line.split()[:4] for line in capsys.readouterr().out.splitlines()]
+    assert [words[1:3] for words in rows] == [["from", "the"]] * 2 + [["output", "of"]] * 3
+    assert [words[3] for words in rows] == ["argument", "argument", "tanh", "sub", "exp"]
 
 
 def test_pullbacks_cross_the_border_of_compiled_functions():
@@ -317,11 +317,11 @@ def test_policies_keep_custom_rules_for_higher_derivatives(policy, form):
         f.defvjp(lambda x: (f(x), x), lambda x, ct: (2.0 * x * ct,))
     else:
         f.defjvp(lambda primals, tangents: (f(*primals), 2.0 * primals[0] * tangents[0]))
-    kept = weft.checkpoint(lambda x: f(x) ** 2, policy=getattr(weft.checkpoint_policies, policy))
+    remat = weft.checkpoint(lambda x: f(x) ** 2, policy=getattr(weft.checkpoint_policies, policy))
     x = 1.5
-    assert float(weft.grad(kept)(x)) == 2 * (3 * x) * 2 * x
-    assert float(weft.grad(weft.grad(kept))(x)) == 2 * (2 * x) * 2 * x + 2 * (3 * x) * 2
-    assert float(weft.jit(weft.grad(weft.grad(kept)))(x)) == 2 * (2 * x) * 2 * x + 2 * (3 * x) * 2
+    assert float(weft.grad(remat)(x)) == 2 * (3 * x) * 2 * x
+    assert float(weft.grad(weft.grad(remat))(x)) == 2 * (2 * x) * 2 * x + 2 * (3 * x) * 2
+    assert float(weft.jit(weft.grad(weft.grad(remat)))(x)) == 2 * (2 * x) * 2 * x + 2 * (3 * x) * 2
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -382,21 +382,23 @@ def test_backward_passes_hold_one_equation_per_recomputation():
     derivatives of higher order."""
     twice = lambda x, y: wnp.sin(wnp.sin(x)) * y
     f = weft.checkpoint(twice, prevent_cse=(True, False))
-    found = lambda program: [eqn for eqn in program.eqns if eqn.primitive.name == "checkpoint"]
-    (again,) = found(weft.make_jaxpr(weft.grad(f, (0, 1)))(1.0, 2.0))
+    checkpoints = lambda program: [
+        eqn for eqn in program.eqns if eqn.primitive.name == "checkpoint"
+    ]
+    (again,) = checkpoints(weft.make_jaxpr(weft.grad(f, (0, 1)))(1.0, 2.0))
     assert again.params["differentiated"] and again.params["prevent_cse"] == (True, False, False)
     assert (count(again.params["jaxpr"], "sin"), count(again.params["jaxpr"], "cos")) == (2, 2)
     assert (
         count(again.params["jaxpr"], "optimization_barrier") == 0
     )  # formed where the equations replace the call
     assert "differentiated=True" in str(weft.make_jaxpr(weft.grad(f))(1.0, 2.0))
-    (second,) = found(weft.make_jaxpr(weft.grad(weft.grad(f)))(1.0, 2.0))
+    (second,) = checkpoints(weft.make_jaxpr(weft.grad(weft.grad(f)))(1.0, 2.0))
     assert second.params["differentiated"] and len(second.params["prevent_cse"]) == len(
         second.invars
     )
-    (mapped,) = found(weft.make_jaxpr(weft.vmap(weft.grad(f)))(X, X))
+    (mapped,) = checkpoints(weft.make_jaxpr(weft.vmap(weft.grad(f)))(X, X))
     assert mapped.outvars[0].aval.shape == X.shape
-    (forward,) = found(weft.make_jaxpr(lambda x, y: weft.jvp(f, (x, y), (x, y))[1])(1.0, 2.0))
+    (forward,) = checkpoints(weft.make_jaxpr(lambda x, y: weft.jvp(f, (x, y), (x, y))[1])(1.0, 2.0))
     assert not forward.params["differentiated"] and forward.params["prevent_cse"] == (
         True,
         False,
@@ -406,7 +408,9 @@ def test_backward_passes_hold_one_equation_per_recomputation():
     steps = weft.make_jaxpr(
         weft.grad(lambda x: weft.lax.scan(lambda c, y: (f(c, y), None), x, X)[0])
     )(1.0)
-    inside = [found(eqn.params["jaxpr"]) for eqn in steps.eqns if eqn.primitive.name == "scan"]
+    inside = [
+        checkpoints(eqn.params["jaxpr"]) for eqn in steps.eqns if eqn.primitive.name == "scan"
+    ]
     assert [len(eqns) for eqns in inside] == [0, 1]
     third = lambda f: weft.grad(weft.grad(weft.grad(f)))(0.5, 2.0)
     np.testing.assert_allclose(third(f), third(twice), rtol=1e-5)
@@ -442,7 +446,7 @@ def test_what_is_computed_again_has_its_own_name():
 
 def test_answers_of_policies():
     chain = lambda x: wnp.sin(checkpoint_name(wnp.sin(checkpoint_name(wnp.sin(x), "a")), "b"))
-    kept = lambda policy: count(
+    count_saved = lambda policy: count(
         weft.make_jaxpr(weft.grad(weft.checkpoint(chain, policy=policy)))(1.0), "sin"
     )
     names = {"names_which_can_be_saved": ["a"], "names_which_can_be_offloaded": ["b"]}
@@ -452,13 +456,15 @@ def test_answers_of_policies():
     assert both(name_p, name="a") is Saveable and both(name_p, name="c") is Recompute
     assert both(name_p, name="b") == Offloadable("device", "pinned_host")
     assert (
-        kept(both) == kept(policies.save_only_these_names("a", "b")) == 3
-        and kept(lambda *_, **__: Recompute) == kept(None) == 5
+        count_saved(both) == count_saved(policies.save_only_these_names("a", "b")) == 3
+        and count_saved(lambda *_, **__: Recompute) == count_saved(None) == 5
     )
-    assert kept(lambda *_, **__: np.bool_(True)) == kept(lambda *_, **__: Saveable) == 3
+    assert (
+        count_saved(lambda *_, **__: np.bool_(True)) == count_saved(lambda *_, **__: Saveable) == 3
+    )
     for answer in (None, 1, "yes"):
         with pytest.raises(TypeError, match=f"should be a bool.*|a policy answered {answer!r}"):
-            kept(lambda *_, answer=answer, **__: answer)
+            count_saved(lambda *_, answer=answer, **__: answer)
     with pytest.raises(ValueError, match=r"should be exclusive, and \['a'\]"):
         policies.save_and_offload_only_these_names(
             names_which_can_be_saved=["a"],
@@ -467,7 +473,7 @@ def test_answers_of_policies():
             offload_dst="pinned_host",
         )
     with pytest.raises(ValueError, match="should be a boolean"):
-        kept(policies.save_from_both_policies(policies.dots_saveable, both))
+        count_saved(policies.save_from_both_policies(policies.dots_saveable, both))
 
 
 def test_residuals_are_logged(caplog):

@@ -325,9 +325,9 @@ def test_other_arrays_of_numpy_are_left_to_python_or_match(other):
 def test_arrays_of_numpy_are_copied():
     x = np.arange(6, dtype=np.float32)
     f = install_native_entries(lambda x: (x, x[::2] + 0), x)
-    kept, _ = f(x)
+    value, _ = f(x)
     x[:] = -1
-    np.testing.assert_array_equal(kept, np.arange(6))
+    np.testing.assert_array_equal(value, np.arange(6))
     n = 700
     a, scale = wnp.ones((n, n)), np.ones(n, np.float32)
 
@@ -483,7 +483,7 @@ def test_no_memory_for_the_objects_of_a_result():
     x = wnp.asarray(X)
     tree = [(x, {"a": x, "b": [x] * 40}), [x] * 40]
     f = install_native_entries(more, tree)
-    kept = [
+    outputs = [
         f(tree) for _ in range(40)
     ]  # arrays and small containers from the free lists are in use
     before, arrays = buffer.allocated_bytes(), len(weft.live_arrays())
@@ -499,9 +499,9 @@ def test_no_memory_for_the_objects_of_a_result():
         if out is None:
             failures += 1
         else:
-            kept.append(out)
+            outputs.append(out)
         del out
-    added = len(kept) - 40
+    added = len(outputs) - 40
     assert failures > 20
     assert buffer.allocated_bytes() == before + added * 82 * X.nbytes
     assert len(weft.live_arrays()) == arrays + added * 82

@@ -38,16 +38,16 @@ def read(frame: int) -> dict:
     assert (size, extension, context, stage & 0xFFFFFFFF) == (168, 0, 0, 3)
     (args, rets), attrs = (rest[:5], rest[5:10]), rest[10:]
     assert args[0] == rets[0] == 40 and attrs[0] == 48
-    found = {}
+    fields = {}
     for i in range(attrs[2]):
         kind = (ctypes.c_int * attrs[2]).from_address(attrs[3])[i]
         pointer, length = words(words(attrs[4], attrs[2])[i], 2)
         name, value = ctypes.string_at(pointer, length).decode(), words(attrs[5], attrs[2])[i]
         a, b = words(value, 2)
         if kind == 4:
-            found[name] = ctypes.string_at(a, b).decode()
+            fields[name] = ctypes.string_at(a, b).decode()
         elif kind == 3:
-            found[name] = (
+            fields[name] = (
                 {5: ctypes.c_int64, 11: ctypes.c_float, 12: ctypes.c_double, 1: ctypes.c_bool}[
                     a & 0xFF
                 ]
@@ -55,14 +55,14 @@ def read(frame: int) -> dict:
                 .value
             )
         elif kind == 1:
-            found[name] = list((ctypes.c_int64 * b).from_address(words(value, 3)[2]))
+            fields[name] = list((ctypes.c_int64 * b).from_address(words(value, 3)[2]))
         else:
-            found[name] = words(value, 3)[2]  # a dictionary: the number of entries
+            fields[name] = words(value, 3)[2]  # a dictionary: the number of entries
     return {
         "api": api,
         "args": [buffer(p) for p in words(args[4], args[2])],
         "rets": [buffer(p) for p in words(rets[4], rets[2])],
-        "attrs": found,
+        "attrs": fields,
     }
 
 
@@ -200,11 +200,11 @@ def test_functions_of_other_platforms_are_lowered_by_name():
 
 
 def test_no_results():
-    given = []
+    counts = []
     call = ffi.ffi_call(
-        registered(lambda call: given.append(len(call["args"]))), (), has_side_effect=True
+        registered(lambda call: counts.append(len(call["args"]))), (), has_side_effect=True
     )
-    assert weft.jit(lambda x: call(x))(1.0) == () and given == [1]
+    assert weft.jit(lambda x: call(x))(1.0) == () and counts == [1]
 
 
 def test_misuse():

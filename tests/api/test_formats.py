@@ -56,10 +56,10 @@ def test_memory_is_in_the_order_that_was_asked_for(sharding, spec, order):
     x = weft.device_put(value, expected)
     assert x.format == expected and repr(x) == repr(wnp.asarray(value))
     plain = weft.device_put(value, expected.sharding)
-    made = weft.make_array_from_callback(value.shape, expected, lambda index: value[index])
+    array = weft.make_array_from_callback(value.shape, expected, lambda index: value[index])
     assert weft.make_array_from_process_local_data(expected, value).format == expected
     for shard, same, part in zip(
-        x.addressable_shards, plain.addressable_shards, made.addressable_shards
+        x.addressable_shards, plain.addressable_shards, array.addressable_shards
     ):
         assert shard.index == same.index == part.index and shard.replica_id == same.replica_id
         assert layout_of(shard.data) == layout_of(part.data) == expected.layout
@@ -71,17 +71,17 @@ def test_memory_is_in_the_order_that_was_asked_for(sharding, spec, order):
 
 def test_other_layouts_and_places(sharding, here):
     x = weft.device_put(VALUE, Format(COLUMNS, sharding))
-    kept = [
+    same_layout = [
         weft.device_put(x, to)
         for to in (weft.devices()[1], here, sharding.with_spec(P("b", "a")), None)
     ]
-    assert [layout_of(y) for y in kept] == [
+    assert [layout_of(y) for y in same_layout] == [
         COLUMNS
     ] * 4  # a sharding alone does not determine a memory layout
     places = here, sharding, sharding.with_spec(P(None, "b"))
     others = [weft.device_put(x, Format(layout, to)) for layout in (ROWS, None) for to in places]
     assert [layout_of(y) for y in others] == [ROWS] * 6
-    for y in (*kept, *others):
+    for y in (*same_layout, *others):
         np.testing.assert_array_equal(y, VALUE)
 
 

@@ -689,8 +689,8 @@ def test_gradients_pass_hi_values_inside_shard_map(rows):
     use = weft.shard_map(
         lambda r: r.values * r.scale[:, None], mesh=mesh, in_specs=(specs,), out_specs=weft.P("i")
     )
-    found = weft.grad(lambda s: use(pack(rows.values, s)).sum())(rows.scale)
-    np.testing.assert_allclose(found, 2 * np.arange(8.0) * np.arange(24.0).reshape(8, 3).sum(1))
+    gradient = weft.grad(lambda s: use(pack(rows.values, s)).sum())(rows.scale)
+    np.testing.assert_allclose(gradient, 2 * np.arange(8.0) * np.arange(24.0).reshape(8, 3).sum(1))
 
 
 def test_shard_map_refuses_specs_of_the_wrong_kind(rows):

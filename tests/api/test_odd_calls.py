@@ -90,8 +90,8 @@ def test_compile_time_values_beside_traced_ones():
 
 
 def test_mapped_reads_of_nothing():
-    found = weft.vmap(lambda x, i: x[i])(wnp.zeros((0, 5)), wnp.zeros((0, 2), int))
-    assert found.shape == (0, 2)
+    result = weft.vmap(lambda x, i: x[i])(wnp.zeros((0, 5)), wnp.zeros((0, 2), int))
+    assert result.shape == (0, 2)
     assert weft.vmap(wnp.take, (None, 0))(wnp.zeros(0), wnp.zeros((3, 0), int)).shape == (3, 0)
     assert weft.vmap(lambda x, i: x.at[i].set(1.0))(
         wnp.zeros((0, 5)), wnp.zeros((0, 2), int)
@@ -154,8 +154,10 @@ def test_structures_whose_static_data_has_no_hash():
     weft.tree_util.register_pytree_node(
         Box, lambda b: ((b.x,), b.data), lambda data, x: Box(x[0], data)
     )
-    made = weft.jit(lambda b: b.x + len(b.data))
-    assert made(Box(1, [1, 2])) == 3 and made(Box(1, [1, 2, 3])) == 4 and made._cache_size() == 2
+    jitted = weft.jit(lambda b: b.x + len(b.data))
+    assert (
+        jitted(Box(1, [1, 2])) == 3 and jitted(Box(1, [1, 2, 3])) == 4 and jitted._cache_size() == 2
+    )
     assert weft.jit(lambda x: Box(x + 1, {"a": [1]}))(1).data == {"a": [1]}
     _same(lax.scan(lambda c, x: (Box(c.x + x, c.data), x), Box(1.0, [1]), wnp.ones(2))[0].x, 3.0)
     assert hash(weft.tree.structure(Box(1, [1]))) == hash(weft.tree.structure(Box(2, [1])))
@@ -382,8 +384,8 @@ WINDOWS = [
 
 @pytest.mark.parametrize("name, x, init, want", WINDOWS)
 def test_windows_of_bools_and_unsigned(name, x, init, want):
-    found = lax.reduce_window(x, init, getattr(lax, name), (2,), (1,), "VALID")
-    assert found.dtype == x.dtype and found.tolist() == want
+    result = lax.reduce_window(x, init, getattr(lax, name), (2,), (1,), "VALID")
+    assert result.dtype == x.dtype and result.tolist() == want
 
 
 def test_repeated_scalars():
@@ -602,10 +604,10 @@ def test_a_struct_of_rank_0_has_no_length():
 
 def test_map_of_batches_of_size_0_takes_single_slices():
     seen = []
-    found = lax.map(
+    result = lax.map(
         lambda x: seen.append(x.shape) or x**2, np.arange(6.0, dtype=np.float32), batch_size=0
     )
-    assert seen == [()] and found.tolist() == [0, 1, 4, 9, 16, 25]
+    assert seen == [()] and result.tolist() == [0, 1, 4, 9, 16, 25]
     with pytest.raises(ValueError, match="negative"):
         lax.map(lambda x: x, np.arange(3), batch_size=-1)
 

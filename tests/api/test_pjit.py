@@ -53,28 +53,28 @@ def test_a_spec_without_a_mesh_says_what_to_do(x):
 
 
 def test_pjit_none_replicates_under_a_mesh(mesh, x):
-    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    sharded = weft.device_put(x, NamedSharding(mesh, P("devices")))
     with mesh:
-        assert spec(pjit(lambda x: x * 2, out_shardings=None)(given)) == P()
+        assert spec(pjit(lambda x: x * 2, out_shardings=None)(sharded)) == P()
         assert spec(pjit(lambda x: x * 2, in_shardings=None)(x)) == P()
         with pytest.raises(
             ValueError, match=r"does not match the sharding on the respective arg.*x"
         ):
-            pjit(lambda x: x * 2, in_shardings=None)(given)
+            pjit(lambda x: x * 2, in_shardings=None)(sharded)
 
 
 @pytest.mark.parametrize("transform", [jit, pjit])
 def test_none_without_a_mesh_leaves_the_layout_free(mesh, x, transform):
-    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
-    assert spec(transform(lambda x: x * 2, in_shardings=None, out_shardings=None)(given)) == P(
+    sharded = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    assert spec(transform(lambda x: x * 2, in_shardings=None, out_shardings=None)(sharded)) == P(
         "devices"
     )
 
 
 def test_unspecified_follows_the_data_under_a_mesh(mesh, x):
-    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    sharded = weft.device_put(x, NamedSharding(mesh, P("devices")))
     with mesh:
-        assert spec(pjit(lambda x: x * 2)(given)) == P("devices")
+        assert spec(pjit(lambda x: x * 2)(sharded)) == P("devices")
 
 
 def test_prefixes_with_none(mesh, x):
@@ -147,15 +147,15 @@ def test_static_arguments_by_number_and_name(x):
 
 
 def test_donated_arguments_are_gone(mesh, x):
-    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    sharded = weft.device_put(x, NamedSharding(mesh, P("devices")))
     with mesh:
         result = pjit(
             lambda x: x + 1, in_shardings=P("devices"), out_shardings=P("devices"), donate_argnums=0
-        )(given)
+        )(sharded)
     np.testing.assert_array_equal(result, np.arange(8) + 1)
-    assert given.is_deleted()
+    assert sharded.is_deleted()
     with pytest.raises(RuntimeError, match=r"deleted"):
-        given + 1
+        sharded + 1
 
 
 def test_unused_arguments_are_dropped_from_the_texts_unless_kept(x):
@@ -279,10 +279,11 @@ def test_results_of_uncommitted_inputs_use_the_context_mesh(mesh):
     double = pjit(lambda x, y=0: (x * 2, wnp.zeros(3)), donate_argnums=0)
     with mesh:
         for _ in range(2):
-            given = wnp.arange(8.0)
-            results = double(given)
+            operand = wnp.arange(8.0)
+            results = double(operand)
             assert (
-                all(r.sharding == NamedSharding(mesh, P()) for r in results) and given.is_deleted()
+                all(r.sharding == NamedSharding(mesh, P()) for r in results)
+                and operand.is_deleted()
             )
         np.testing.assert_array_equal(results[0], 2 * np.arange(8.0))
         assert pjit(lambda x: x, out_shardings=P("devices"))(x).sharding.spec == P("devices")
@@ -345,17 +346,17 @@ def test_two_things_say_what_splits_a_mapped_dim():
 
 def test_the_context_mesh_holds_uncommitted_arguments(mesh, x):
     half = Mesh(np.array(weft.devices()[:4]), ("devices",))
-    given = weft.device_put(x, NamedSharding(mesh, P("devices")))
+    sharded = weft.device_put(x, NamedSharding(mesh, P("devices")))
     f = pjit(lambda x, y: (x, y))
     with mesh:
         assert pjit(lambda: 1)().sharding == NamedSharding(mesh, P())
-        assert [len(out.devices()) for out in f(x, given)] == [8, 8]
+        assert [len(out.devices()) for out in f(x, sharded)] == [8, 8]
         again = pjit(lambda x: x + 1, donate_argnums=0)
         mine = wnp.arange(8.0)
         again(mine)
         assert mine.is_deleted()
     with half:
-        for args in [(given, given), (x, given)]:
+        for args in [(sharded, sharded), (x, sharded)]:
             with pytest.raises(ValueError, match="incompatible devices"):
                 f(*args)
     assert [len(out.devices()) for out in f(x, x)] == [1, 1]

@@ -166,9 +166,9 @@ def test_the_program_of_the_backward_pass():
     ]  # none for the integer
     values = evaluate(pull.jaxpr, *pull.opaque_residuals, np.float32(1))
     assert np.allclose(values, [2 * np.cos(1.0), 1.0])
-    kept = weft.vjp(wnp.multiply, wnp.ones(2), wnp.zeros(2), saveable_args=False)[1]
+    pullback = weft.vjp(wnp.multiply, wnp.ones(2), wnp.zeros(2), saveable_args=False)[1]
     with pytest.raises(ValueError, match="not-saveable"):
-        kept.jaxpr  # noqa: B018
+        pullback.jaxpr  # noqa: B018
 
 
 def test_the_function_itself_keeps_no_values():

@@ -103,7 +103,7 @@ def _chooses(node: ast.AST, is_name) -> bool:
 
 
 def test_choices_by_name_are_found():
-    found = """
+    source = """
 if eqn.primitive.name == "add": pass
 if p.eqn.primitive.name in ("add", "mul"): pass
 if primitive is add_p: pass
@@ -117,7 +117,7 @@ getattr(self, f"_{how}")
 match eqn.primitive.name:
     case "add": pass
 if eqn.primitive.name.startswith("reduce_"): pass"""
-    assert sorted(by_name(ast.parse(found))) == [2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 14]
+    assert sorted(by_name(ast.parse(source))) == [2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 14]
     allowed = """
 if eqn.primitive.kind == "elementwise" and before.primitive is eqn.primitive: pass
 label = f"{eqn.primitive.name} {getattr(eqn, 'source', None)} {type(error).__name__}"
@@ -130,14 +130,14 @@ def f():
 
 def test_passes_know_no_operation_by_name():
     """Where you need to tell operations apart, give them an attribute, a class or a rule."""
-    found = {}
+    violations = {}
     for path in (
         path for package in PASS_PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
     ):
         lines = sorted(set(by_name(ast.parse(path.read_text()))))
         if lines:
-            found[str(path.relative_to(ROOT))] = lines
-    assert not found
+            violations[str(path.relative_to(ROOT))] = lines
+    assert not violations
 
 
 def phi_nodes(tree: ast.Module) -> list[int]:
@@ -159,20 +159,20 @@ def test_only_loop_and_branch_builders_write_phi_nodes():
     assert sorted(
         phi_nodes(ast.parse('"""Of phi nodes."""\nf"phi {t}"\nx = f"%a = phi {t}"\n"%a=phi i1"'))
     ) == [2, 3, 4]
-    found = {
+    writers = {
         path.name
         for path in sorted((ROOT / "weft/_engine/codegen").rglob("*.py"))
         if phi_nodes(ast.parse(path.read_text()))
     }
-    assert found == {"scoped_writer.py", "writer.py"}
+    assert writers == {"scoped_writer.py", "writer.py"}
 
 
 def test_versions_of_jax_are_compared_in_one_module():
     """Add a field to `JaxBehavior` where versions of JAX differ."""
     engine = ROOT / "weft/_engine"
-    found = {
+    modules = {
         str(path.relative_to(engine))
         for path in engine.rglob("*.py")
         if re.search(r"util\.config import [^)\n]*\bapi_version\b", path.read_text())
     }
-    assert found == {"util/jax_versions.py"}
+    assert modules == {"util/jax_versions.py"}

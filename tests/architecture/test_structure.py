@@ -68,14 +68,14 @@ def test_documents_name_files_that_are_there(path):
 
 
 def test_what_to_read_next_is_there():
-    found = {}
+    exists = {}
     for path in SOURCES:
-        said = ast.get_docstring(parsed(path)) or ""
-        for name in re.findall(r"`([a-z_][\w.]*)`", said.partition("\nNext:")[2]):
-            found[path.name, name] = any(
+        docstring = ast.get_docstring(parsed(path)) or ""
+        for name in re.findall(r"`([a-z_][\w.]*)`", docstring.partition("\nNext:")[2]):
+            exists[path.name, name] = any(
                 module == f"weft.{name}" or module.endswith(f".{name}") for module in MODULES
             )
-    assert found and [key for key, there in found.items() if not there] == []
+    assert exists and [key for key, there in exists.items() if not there] == []
 
 
 def test_files_have_at_most_800_lines():
@@ -100,14 +100,14 @@ def listed(name: str) -> set[str]:
 
 def test_no_new_function_is_complex():
     """Split a function along its subject. The list of exceptions only shrinks."""
-    found = {entry.name for entry in all_functions() if entry.complexity > MAX_COMPLEXITY}
-    assert found == listed("complex_functions.txt")
+    names = {entry.name for entry in all_functions() if entry.complexity > MAX_COMPLEXITY}
+    assert names == listed("complex_functions.txt")
 
 
 def test_no_new_function_has_many_parameters():
     """Parameters that belong together are a record. Functions with JAX's signatures are exceptions."""
-    found = {entry.name for entry in all_functions() if entry.parameters > MAX_PARAMETERS}
-    assert found == listed("long_signatures.txt")
+    names = {entry.name for entry in all_functions() if entry.parameters > MAX_PARAMETERS}
+    assert names == listed("long_signatures.txt")
 
 
 def test_passes_do_not_compare_names():
@@ -161,14 +161,14 @@ def test_every_package_has_a_layer():
 def loaded_above(package: str, tree: ast.Module, level_of: dict[str, int]) -> Iterator[str]:
     """Modules above `package` that a module of it loads where the linter cannot see: given to a call by name, or asked of `weft`."""
     nodes = [*ast.walk(tree)]
-    given = {text for node in nodes if isinstance(node, ast.Call) for text in ast.walk(node)}
+    arguments = {text for node in nodes if isinstance(node, ast.Call) for text in ast.walk(node)}
     asks = any(
         isinstance(node, ast.Import) and any(alias.name == "weft" for alias in node.names)
         for node in nodes
     )
     for node in nodes:
         match node:
-            case ast.Constant(str(text)) if node in given and text.startswith("weft."):
+            case ast.Constant(str(text)) if node in arguments and text.startswith("weft."):
                 name = package_of(text)
             case ast.Attribute(ast.Name("weft"), name) if asks:
                 pass
@@ -258,6 +258,6 @@ def test_imports_do_not_go_in_circles():
             edges[name] |= set(
                 imported(name, name != module, parsed(path.with_suffix(".pyi")), MODULES)
             ) - {name}
-    found = circles(edges)
-    counts = Counter(package_of(min(group)) for group in found)
-    assert counts == KNOWN_CIRCLES, "\n".join(" ".join(sorted(group)) for group in found)
+    cycles = circles(edges)
+    counts = Counter(package_of(min(group)) for group in cycles)
+    assert counts == KNOWN_CIRCLES, "\n".join(" ".join(sorted(group)) for group in cycles)

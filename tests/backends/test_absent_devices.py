@@ -12,10 +12,10 @@ def only_tpu(monkeypatch, tmp_path):
     monkeypatch.setattr(plugins, "_PCI_DEVICES", tmp_path)
     plugin = plugins.Plugin("tpu", "tpu", "libtpu.so", 300, {})
     monkeypatch.setattr(plugins, "registered", {"tpu": plugin})
-    made = []
+    platforms = []
 
     def make(name):
-        made.append(name)
+        platforms.append(name)
         raise RuntimeError("tried")
 
     monkeypatch.setattr(plugins.base, "get", make)
@@ -25,22 +25,22 @@ def only_tpu(monkeypatch, tmp_path):
         folder.mkdir()
         (folder / "vendor").write_text(f"{vendor}\n")
 
-    return made, add
+    return platforms, add
 
 
 def test_libtpu_is_not_tried_without_a_tpu(only_tpu):
-    made, add = only_tpu
+    platforms, add = only_tpu
     add("0x8086")
-    assert plugins.default_platform() is None and not made
+    assert plugins.default_platform() is None and not platforms
     assert plugins.describe_plugins() == ["tpu (libtpu.so): no TPU is attached to this machine"]
-    assert not made
+    assert not platforms
 
 
 def test_libtpu_is_tried_where_a_tpu_is_attached(only_tpu):
-    made, add = only_tpu
+    platforms, add = only_tpu
     add("0x8086")
     add("0x1ae0")
-    assert plugins.default_platform() is None and made == ["tpu"]
+    assert plugins.default_platform() is None and platforms == ["tpu"]
 
 
 def test_other_plugins_are_tried(only_tpu):

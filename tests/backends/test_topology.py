@@ -82,14 +82,14 @@ def test_refusals_of_the_plugin_are_raised():
 
 
 def test_programs_that_can_be_called_are_compiled_on_demand(devices, called):
-    made = devices[0].client.topology.compiled
+    executables = devices[0].client.topology.compiled
     doubled = weft.jit(lambda x: x * 2)
     y = doubled(weft.device_put(X, rows_of(devices)))
-    assert len(called) == 1 and not made
+    assert len(called) == 1 and not executables
     assert y.shape == X.shape and y.sharding.is_equivalent_to(rows_of(devices), 2)
-    assert called[0].memory()["argument_size_in_bytes"] == 3 and len(made) == 1
+    assert called[0].memory()["argument_size_in_bytes"] == 3 and len(executables) == 1
     doubled(y)
-    assert called[0] is called[-1] and len(made) == 1
+    assert called[0] is called[-1] and len(executables) == 1
 
 
 @pytest.mark.parametrize(

@@ -120,10 +120,10 @@ def test_options_of_a_part_of_a_program():
         ) as raised:
             call(1.0)
         assert "xla_cpu_enable_fast_math" in str(raised.value), name
-    found = []
-    named(lambda: found.append(weft.vmap(part)(wnp.arange(3.0))))  # still a program of its own
-    named(lambda: found.append(weft.grad(part)(1.0)))
-    assert found[0].tolist() == [0.0, 2.0, 4.0] and found[1] == 2
+    results = []
+    named(lambda: results.append(weft.vmap(part)(wnp.arange(3.0))))  # still a program of its own
+    named(lambda: results.append(weft.grad(part)(1.0)))
+    assert results[0].tolist() == [0.0, 2.0, 4.0] and results[1] == 2
 
 
 @pytest.mark.parametrize("platforms", [None, "", "cpu", "cuda,cpu", "cpu,cuda", "reference,cpu"])

@@ -99,15 +99,15 @@ def test_the_text_says_what_the_records_say(communication):
         ),
     }
     for name, (fun, arguments) in programs.items():
-        told = weft.explain(fun, *arguments)
-        counts, sent = communication.read(told.text)
-        assert sent == told.bytes > 0, name
-        assert sum(counts.values()) == sum(told.counts.values()), name
+        report = weft.explain(fun, *arguments)
+        counts, sent = communication.read(report.text)
+        assert sent == report.bytes > 0, name
+        assert sum(counts.values()) == sum(report.counts.values()), name
 
 
 def test_the_table_names_every_program_once(communication):
-    found = {"strategies": {"one": [{"all-reduce": 2}, 64]}}
-    text = communication.table(found, {"strategies": {"one": [{}, 128]}})
+    measured = {"strategies": {"one": [{"all-reduce": 2}, 64]}}
+    text = communication.table(measured, {"strategies": {"one": [{}, 128]}})
     assert (
         "| one | 64 | 128 | 2 all-reduce | none |" in text
         and "| strategies | 1 | 1 | 0 | 0 |" in text

@@ -93,8 +93,8 @@ def test_first_difference(replay, tmp_path, new, stage):
     for name, made in (("old", record([["simplify", "a"], ["schedule", "b"]])), ("new", new)):
         (tmp_path / name).mkdir()
         replay.write_record(tmp_path / name, "f", made)
-    found = replay.compare(entry, tmp_path / "old", tmp_path / "new")
-    assert (found and found.stage) == stage
+    difference = replay.compare(entry, tmp_path / "old", tmp_path / "new")
+    assert (difference and difference.stage) == stage
 
 
 def test_a_subset_takes_from_every_group(replay):

@@ -231,9 +231,9 @@ def test_disjoint_window_gradients_are_one_kernel(kind, width):
             return (lax.reduce_window(x, -np.inf, lax.max, window, window, "VALID") ** 2).sum()
         return (lax.reduce_window(x, 0.0, lax.add, window, window, "VALID") ** 2).sum()
 
-    found = scheduled(weft.grad(pooled), np.zeros((2, 24, 24, 32), "f4"))
-    assert found.kernel_count == 1 and found.program.arena_bytes == 0
-    assert " ? " not in print_kernel(found.kernels[0])
+    schedule = scheduled(weft.grad(pooled), np.zeros((2, 24, 24, 32), "f4"))
+    assert schedule.kernel_count == 1 and schedule.program.arena_bytes == 0
+    assert " ? " not in print_kernel(schedule.kernels[0])
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_disjoint_window_gradients_are_one_kernel(kind, width):
 )
 def test_overlapping_window_gradients_are_one_kernel(layout, window, steps, padding):
     pooled = lambda x: (lax.reduce_window(x, -np.inf, lax.max, window, steps, padding) ** 2).sum()
-    found = scheduled(weft.grad(pooled), np.zeros(layout, "f4"))
-    assert found.kernel_count == 1 and found.program.arena_bytes == 0
+    schedule = scheduled(weft.grad(pooled), np.zeros(layout, "f4"))
+    assert schedule.kernel_count == 1 and schedule.program.arena_bytes == 0
 
 
 def pairs_turned(x, cos, sin):
@@ -266,8 +266,8 @@ def halves_turned(x, cos, sin):
 def test_rotary_embeddings_are_one_kernel_forth_and_back(turned):
     x, angle = np.zeros((4, 64, 8, 256), "f4"), np.zeros((64, 1, 128), "f4")
     for function in (turned, weft.grad(lambda *args: (turned(*args) ** 2).sum())):
-        found = scheduled(function, x, angle, angle)
-        assert found.kernel_count == 1 and found.program.arena_bytes == 0
+        schedule = scheduled(function, x, angle, angle)
+        assert schedule.kernel_count == 1 and schedule.program.arena_bytes == 0
 
 
 def scanned_sum(joined):

@@ -54,10 +54,10 @@ def seen(folder) -> dict:
     """Return the `state` as read by a separate process."""
     read, write = os.pipe()
     assert forked(lambda: os.write(write, json.dumps(state(folder)).encode())) == 0
-    found = json.loads(os.read(read, 1 << 16))
+    report = json.loads(os.read(read, 1 << 16))
     os.close(read)
     os.close(write)
-    return found
+    return report
 
 
 def forked(work) -> int:
@@ -158,11 +158,11 @@ def overtakes(folder: str, every: str) -> None:
 
 def overtaken(place: str, old, new, number: int) -> dict:
     """What is there after `old` was paused at its file operation `number` while `new` ran: the values of steps, and the error of `old`."""
-    told, tell = os.pipe()
+    reader, tell = os.pipe()
     go, let_go = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(told)
+        os.close(reader)
         error = ""
         try:
             paused_at(number, place, tell, go)
@@ -172,12 +172,12 @@ def overtaken(place: str, old, new, number: int) -> dict:
         Path(f"{place}.error").write_text(error)
         os._exit(0)
     os.close(tell)
-    is_paused = bool(os.read(told, 1))
+    is_paused = bool(os.read(reader, 1))
     before = checkpoint.steps(place)
     assert not is_paused or forked(new) == 0
     os.write(let_go, b"1")
     assert os.waitpid(child, 0)[1] == 0
-    for handle in (told, go, let_go):
+    for handle in (reader, go, let_go):
         os.close(handle)
     values = {step: saved_as(place, step) for step in checkpoint.steps(place)}
     return {
@@ -193,9 +193,9 @@ def saved_as(folder: str, step: int) -> int:
     read, write = os.pipe()
 
     def work():
-        found = checkpoint.restore(folder, step=step)
-        number = int(found["w"][0])
-        os.write(write, str(number if agrees(found, number) else -1).encode())
+        restored = checkpoint.restore(folder, step=step)
+        number = int(restored["w"][0])
+        os.write(write, str(number if agrees(restored, number) else -1).encode())
 
     assert forked(work) == 0
     number = int(os.read(read, 100))
@@ -221,8 +221,8 @@ def limits(folder: str) -> None:
 def train(folder: str, keep: str) -> None:
     step = checkpoint.latest_step(folder) or 0
     if step:
-        found = checkpoint.restore(folder)
-        assert agrees(found, step), f"step {step} is not what was saved"
+        restored = checkpoint.restore(folder)
+        assert agrees(restored, step), f"step {step} is not what was saved"
     size = store.BLOCK_BYTES // 4 + 1000  # some blocks
     while True:
         step += 1

@@ -109,10 +109,11 @@ def test_every_dtype_comes_back(tmp_path):
         "big endian": np.arange(3, dtype=">i4")
     }
     checkpoint.save(tmp_path, tree, 1).wait()
-    found = checkpoint.restore(tmp_path)
+    restored = checkpoint.restore(tmp_path)
     for name, value in tree.items():
         assert (
-            found[name].dtype == value.dtype.newbyteorder("=") and (found[name] == value).all()
+            restored[name].dtype == value.dtype.newbyteorder("=")
+            and (restored[name] == value).all()
         ), name
     with pytest.raises(NotImplementedError, match="float6_e2m3fn cannot be stored"):
         checkpoint.save(tmp_path, {"x": np.ones(3, ml_dtypes.float6_e2m3fn)}, 2).wait()
@@ -137,23 +138,27 @@ def test_every_layout_becomes_every_other(tmp_path):
     tree = {str(i): weft.device_put(value + i, sharding) for i, sharding in enumerate(shardings)}
     checkpoint.save(tmp_path, tree, 1).wait()
     for sharding in shardings:
-        found = checkpoint.restore(tmp_path, shardings=sharding)
+        restored = checkpoint.restore(tmp_path, shardings=sharding)
         for i in range(len(shardings)):
-            assert found[str(i)].sharding == sharding
-            np.testing.assert_array_equal(found[str(i)], value + i)
+            assert restored[str(i)].sharding == sharding
+            np.testing.assert_array_equal(restored[str(i)], value + i)
 
 
 def test_shardings_may_be_a_prefix_and_go_before_those_of_like(tmp_path):
     rows, whole = NamedSharding(mesh_of(8), P("x")), NamedSharding(mesh_of(8), P())
     tree = {"a": {"x": wnp.arange(8.0), "n": 3}, "b": np.arange(2)}
     checkpoint.save(tmp_path, tree, 1).wait()
-    found = checkpoint.restore(tmp_path, shardings={"a": rows, "b": None})
+    restored = checkpoint.restore(tmp_path, shardings={"a": rows, "b": None})
     assert (
-        found["a"]["x"].sharding == rows and found["a"]["n"] == 3 and type(found["b"]) is np.ndarray
+        restored["a"]["x"].sharding == rows
+        and restored["a"]["n"] == 3
+        and type(restored["b"]) is np.ndarray
     )
-    found = checkpoint.restore(tmp_path, tree, shardings=whole)
+    restored = checkpoint.restore(tmp_path, tree, shardings=whole)
     assert (
-        found["a"]["x"].sharding == whole and found["b"].sharding == whole and found["a"]["n"] == 3
+        restored["a"]["x"].sharding == whole
+        and restored["b"].sharding == whole
+        and restored["a"]["n"] == 3
     )
     with pytest.raises(TypeError, match="shardings must be a tree of shardings and None"):
         checkpoint.restore(tmp_path, shardings={"a": P("x"), "b": None})
@@ -209,10 +214,10 @@ def test_values_are_those_of_the_moment(tmp_path, monkeypatch):
     assert (
         saving.wait() is saving and saving.done and saving.written == saving.total == 4096 + 32 + 32
     )
-    found = checkpoint.restore(tmp_path)
-    np.testing.assert_array_equal(found["x"], np.arange(1024.0))
-    np.testing.assert_array_equal(found["mine"], np.arange(4))
-    assert found["gone"].all()
+    restored = checkpoint.restore(tmp_path)
+    np.testing.assert_array_equal(restored["x"], np.arange(1024.0))
+    np.testing.assert_array_equal(restored["mine"], np.arange(4))
+    assert restored["gone"].all()
 
 
 def test_a_wait_may_have_a_limit(tmp_path, monkeypatch):
@@ -422,9 +427,9 @@ def test_safetensors_come_and_go(tmp_path):
         {**tree, "layers": [tree["layers"][0], np.array(4)]},
     )
     columns = NamedSharding(mesh_of(2), P(None, "x"))
-    found = checkpoint.import_safetensors(file, shardings={"w": columns})
-    assert found["w"].sharding == columns and type(found["layers.0"]) is np.ndarray
-    np.testing.assert_array_equal(found["w"], tree["w"])
+    imported = checkpoint.import_safetensors(file, shardings={"w": columns})
+    assert imported["w"].sharding == columns and type(imported["layers.0"]) is np.ndarray
+    np.testing.assert_array_equal(imported["w"], tree["w"])
 
 
 def test_safetensors_that_do_not_fit_are_refused(tmp_path):

@@ -50,14 +50,17 @@ def test_a_group_that_was_replaced_can_save_no_more(tmp_path):
     for options in ({}, {"overwrite": True}, {"keep": 1}):
         with pytest.raises(CheckpointSupersededError) as caught:
             checkpoint.save(tmp_path, {"a": wnp.ones(3)}, 2, **options).wait()
-        said = str(caught.value)
+        message = str(caught.value)
         assert (
-            "claimed by" in said
-            and "token 2: -c on" in said
-            and "this group  token 1" in said
-            and str(tmp_path) in said
+            "claimed by" in message
+            and "token 2: -c on" in message
+            and "this group  token 1" in message
+            and str(tmp_path) in message
         )
-        assert "test_claims.py" in said and "End this program if the other one replaced it" in said
+        assert (
+            "test_claims.py" in message
+            and "End this program if the other one replaced it" in message
+        )
         assert files(tmp_path) == before and checkpoint.restore(tmp_path) == {"a": 2}
     with pytest.raises(CheckpointSupersededError):
         checkpoint.delete(tmp_path, 1)
@@ -132,11 +135,13 @@ def test_of_many_claims_at_once_one_holds(tmp_path):
     for process in starts:
         process.stdin.write("\n")
         process.stdin.flush()
-    said = [
+    tokens_of_processes = [
         list(map(int, process.communicate(timeout=PATIENCE_S)[0].split())) for process in starts
     ]
-    tokens = [token for one in said for token in one]
-    assert len(tokens) == len(set(tokens)) == 160 and all(one == sorted(one) for one in said)
+    tokens = [token for one in tokens_of_processes for token in one]
+    assert len(tokens) == len(set(tokens)) == 160 and all(
+        one == sorted(one) for one in tokens_of_processes
+    )
     assert files(tmp_path) == [f"weft_claim.{max(tokens)}"]
 
 

@@ -54,12 +54,12 @@ def outcomes(good, bad, flips=12, **options):
             else:
                 (bad / file).write_bytes(changed)
             try:
-                found = plain(checkpoint.restore(bad, **options))
+                restored = plain(checkpoint.restore(bad, **options))
             except CheckpointError as error:
                 came = "named" if str(bad / file) in str(error) else str(error)
             else:
-                same = weft.tree.structure(found) == weft.tree.structure(expected)
-                same = same and weft.tree.all(weft.tree.map(np.array_equal, found, expected))
+                same = weft.tree.structure(restored) == weft.tree.structure(expected)
+                same = same and weft.tree.all(weft.tree.map(np.array_equal, restored, expected))
                 came = "equal" if same else "other values"
             yield str(file), how, came
             shutil.rmtree(bad)

@@ -87,8 +87,8 @@ def test_orbax_restores_ours(tmp_path):
         checkpoint.save(
             tmp_path, {**VALUES, "w": weft.device_put(VALUES["w"] + step, sharded)}, step
         ).wait()
-    found = json.loads(peer(RESTORES, tmp_path).splitlines()[-1])
-    assert found == {
+    report = json.loads(peer(RESTORES, tmp_path).splitlines()[-1])
+    assert report == {
         "step": 8,
         "steps": [3, 8],
         "same": True,
@@ -103,10 +103,10 @@ def test_orbax_restores_ours(tmp_path):
 @pytest.mark.parametrize("way", ["manager", "zarr2", "zarr2 ocdbt", "zarr3", "zarr3 ocdbt"])
 def test_orbaxs_are_read(tmp_path, way):
     peer(SAVES, tmp_path, way)
-    found = checkpoint.restore(tmp_path if way == "manager" else tmp_path / "one")
-    assert found["n"] == 7 and found["f"] == 2.5
-    np.testing.assert_array_equal(found["w"], VALUES["w"])
-    np.testing.assert_array_equal(found["b"], VALUES["b"])
+    restored = checkpoint.restore(tmp_path if way == "manager" else tmp_path / "one")
+    assert restored["n"] == 7 and restored["f"] == 2.5
+    np.testing.assert_array_equal(restored["w"], VALUES["w"])
+    np.testing.assert_array_equal(restored["b"], VALUES["b"])
     columns = NamedSharding(weft.make_mesh((2,), ("z",)), P(None, "z"))
     like = {"w": weft.ShapeDtypeStruct((24, 8), np.float32, sharding=columns)}
     placed = checkpoint.restore(tmp_path if way == "manager" else tmp_path / "one", like)["w"]

@@ -69,9 +69,9 @@ def killed_at_random(folder, seeds, longest):
         )  # it has resumed: the last step was whole
         time.sleep(random.Random(seed).uniform(0, longest))
         child.kill()
-        said, wrong = child.communicate(timeout=PATIENCE_S)
+        output, wrong = child.communicate(timeout=PATIENCE_S)
         assert child.returncode == -signal.SIGKILL and not wrong, (seed, wrong)
-        saved = max([saved, *map(int, said.split())])
+        saved = max([saved, *map(int, output.split())])
         newest = checkpoint.latest_step(folder)
         assert newest in (saved, saved + 1), (seed, saved, checkpoint.steps(folder))
         checkpoint.verify(folder)

@@ -107,8 +107,8 @@ def test_metadata_of_the_tree(item):
 
 
 def test_shardings_are_stored_as_text(item):
-    found = read(item, "_sharding")
-    assert json.loads(found["dw=="]) == {  # "w" in base 64
+    entries = read(item, "_sharding")
+    assert json.loads(entries["dw=="]) == {  # "w" in base 64
         "sharding_type": "NamedSharding",
         "shape": [4, 2],
         "axis_names": ["x", "y"],
@@ -123,7 +123,7 @@ def test_shardings_are_stored_as_text(item):
             ]
         },
     }
-    assert json.loads(found["a2V5cw=="]) == {
+    assert json.loads(entries["a2V5cw=="]) == {
         "sharding_type": "SingleDeviceSharding",
         "device_str": "cpu:0",
     }
@@ -187,9 +187,9 @@ def test_compressed_blocks_are_smaller(tmp_path):
     ],
 )
 def test_blocks_are_bounded_and_divide_shards(shard, splits, limit, block):
-    found = store.block_shape(shard, splits, 4, limit)
-    assert found == block
-    assert all(n == 1 or size % part == 0 for size, n, part in zip(shard, splits, found))
+    shape = store.block_shape(shard, splits, 4, limit)
+    assert shape == block
+    assert all(n == 1 or size % part == 0 for size, n, part in zip(shard, splits, shape))
 
 
 def test_pieces_cover_a_box_once():
@@ -284,10 +284,10 @@ def written_like_orbax(item, ocdbt, zarr3):
 @pytest.mark.parametrize("place", ["", "checkpoint_5/state"])
 def test_four_ways_of_storing_are_read(tmp_path, ocdbt, zarr3, place):
     written_like_orbax(tmp_path / "root" / place, ocdbt, zarr3)
-    found = checkpoint.restore(tmp_path / "root")["p"]
+    restored = checkpoint.restore(tmp_path / "root")["p"]
     for name, value in VALUES.items():
-        np.testing.assert_array_equal(found[name], value)
-    assert type(found["n"]) is float and found["b"].dtype == np.int16
+        np.testing.assert_array_equal(restored[name], value)
+    assert type(restored["n"]) is float and restored["b"].dtype == np.int16
     mesh = weft.make_mesh((2,), ("x",))
     placed = checkpoint.restore(
         tmp_path / "root",

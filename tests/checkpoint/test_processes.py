@@ -25,13 +25,13 @@ def saves():
     store.BLOCK_BYTES = 8192
     value = np.arange(512 * 64, dtype=np.float32).reshape(512, 64)
     mesh = weft.make_mesh((len(weft.devices()) // 2, 2), ("x", "y"))
-    made = {
+    arrays = {
         str(spec): weft.make_array_from_callback(
             value.shape, NamedSharding(mesh, spec), lambda index: value[index]
         )
         for spec in (P("x", "y"), P(("y", "x")), P(), P("y"), P(None, "x"))
     }
-    tree = {"arrays": made, "host": np.arange(5), "name": "run", "step": 3}
+    tree = {"arrays": arrays, "host": np.arange(5), "name": "run", "step": 3}
     saving = weft.checkpoint.save(sys.argv[1], tree, 3).wait()
     print(saving.written)
 
@@ -166,9 +166,9 @@ def goes_on():
     sharding = NamedSharding(weft.make_mesh((len(weft.devices()),), ("x",)), P("x"))
     if step:
         like = {"w": weft.ShapeDtypeStruct((1 << 18,), np.int32, sharding=sharding), "step": 0}
-        found = weft.checkpoint.restore(folder, like)
-        assert found["step"] == step and all(
-            (np.asarray(shard.data) == step).all() for shard in found["w"].addressable_shards
+        restored = weft.checkpoint.restore(folder, like)
+        assert restored["step"] == step and all(
+            (np.asarray(shard.data) == step).all() for shard in restored["w"].addressable_shards
         )
     while True:
         step += 1
@@ -182,7 +182,7 @@ def goes_on():
 def killed(folder, seeds, sizes):
     """Kill one of several processes at a random moment of saving, and continue with another number
     of them."""
-    said = 0
+    last_saved = 0
     for seed in seeds:
         rng = np.random.default_rng(seed)
         n = int(rng.choice(sizes))
@@ -202,8 +202,8 @@ def killed(folder, seeds, sizes):
             for rank in outcomes
             if rank.rank != victim
         ), seed
-        said = max(
-            said,
+        last_saved = max(
+            last_saved,
             *(
                 int(line)
                 for rank in outcomes
@@ -211,10 +211,10 @@ def killed(folder, seeds, sizes):
             ),
         )
         newest = checkpoint.latest_step(folder)
-        assert newest in (said, said + 1), (seed, said, checkpoint.steps(folder))
+        assert newest in (last_saved, last_saved + 1), (seed, last_saved, checkpoint.steps(folder))
         stored = checkpoint.restore(folder)
         assert stored["step"] == newest and (stored["w"] == newest).all(), seed
-    return json.dumps({"kills": len(seeds), "steps": said})
+    return json.dumps({"kills": len(seeds), "steps": last_saved})
 
 
 def test_a_killed_process_ends_the_others_and_no_step_is_lost(tmp_path):

@@ -64,11 +64,11 @@ def _libm(name: str) -> Callable:
 
     def apply(x: np.ndarray) -> np.ndarray:
         size, data = x.itemsize, np.ascontiguousarray(x, WIDE).tobytes()
-        made = [
+        chunks = [
             bytes(function(_LongDouble.from_buffer_copy(data[k : k + size])))
             for k in range(0, len(data), size)
         ]
-        return np.frombuffer(b"".join(made), WIDE)
+        return np.frombuffer(b"".join(chunks), WIDE)
 
     return apply
 
@@ -349,8 +349,8 @@ def specials(type_: str) -> np.ndarray:
     """Return both signs of the special values that the type can distinguish."""
     with np.errstate(all="ignore"):
         x = np.array([*SPECIAL, *[-x for x in SPECIAL]]).astype(DTYPES[type_])
-    kept = np.unique(x.view(f"u{x.itemsize}"))
-    return kept.view(x.dtype)
+    distinct = np.unique(x.view(f"u{x.itemsize}"))
+    return distinct.view(x.dtype)
 
 
 def _every_size(type_: str, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -43,8 +43,8 @@ class Fenced:
 
 def run_native(kernel: LoopsKernel, *arrays: np.ndarray) -> None:
     """Run the compiled kernel, one task after another."""
-    made = compile_kernel(kernel)
-    function = _FUNCTION(made.address)
+    compiled = compile_kernel(kernel)
+    function = _FUNCTION(compiled.address)
     context = (ctypes.c_void_p * max(1, len(arrays)))(*[array.ctypes.data for array in arrays])
     for task in range(kernel.parallel_extent):
         function(ctypes.cast(context, ctypes.c_void_p), task, 0)

@@ -32,11 +32,11 @@ def uniform_coefficients(rows: int, columns: int) -> list[list[Fraction]]:
     inverse = [Fraction(1)]  # eta / mu
     for n in range(1, most + 1):
         inverse.append(-sum(mu[k + 1] * inverse[n - k] for k in range(1, n + 1)))
-    found = [inverse[1:]]
+    coefficients = [inverse[1:]]
     for _ in range(1, rows):
-        slope = [m * c for m, c in enumerate(found[-1])][1:]
-        found.append([slope[m] - slope[0] * inverse[m] for m in range(1, len(slope))])
-    return [row[:columns] for row in found]
+        slope = [m * c for m, c in enumerate(coefficients[-1])][1:]
+        coefficients.append([slope[m] - slope[0] * inverse[m] for m in range(1, len(slope))])
+    return [row[:columns] for row in coefficients]
 
 
 def _series(a, x):
@@ -117,7 +117,7 @@ def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, 
         p, q, slope, bell, share, log_bell, tail_p, tail_q = _uniform(
             np.where(uniform, a, 1000), np.where(uniform, x, 1000), erfc
         )
-        found = {
+        expansions = {
             "igamma": p,
             "igammac": q,
             "igamma_grad_a": slope * bell,
@@ -158,9 +158,9 @@ def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, 
         }
         return {
             name: np.where(
-                inside, np.where(uniform, found[name], others[name]), _edge(name, one, other)
+                inside, np.where(uniform, expansions[name], others[name]), _edge(name, one, other)
             )
-            for name in found
+            for name in expansions
         }
 
     def of(name: str) -> Callable:

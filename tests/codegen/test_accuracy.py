@@ -40,7 +40,7 @@ def test_nothing_goes_beyond_one(op, type_):
 def test_the_page_names_every_function_and_keeps_the_bounds():
     table = PAGE.read_text().partition(FIRST)[2]
     rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `")]
-    told = {row[0].strip(" `"): [float(cell) for cell in row[1:]] for row in rows}
-    assert set(FUNCTIONS) <= set(told)
+    figures = {row[0].strip(" `"): [float(cell) for cell in row[1:]] for row in rows}
+    assert set(FUNCTIONS) <= set(figures)
     for op in FUNCTIONS:
-        assert all(figure <= bound(op, type_) + 0.01 for figure, type_ in zip(told[op], TYPES))
+        assert all(figure <= bound(op, type_) + 0.01 for figure, type_ in zip(figures[op], TYPES))

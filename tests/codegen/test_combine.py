@@ -37,12 +37,12 @@ def test_reductions(op, dtype, count):
     addresses = (ctypes.c_void_p * 3)(*[part.ctypes.data for part in parts])
     for kind in ("plain", "stream"):
         memory = np.zeros(expected.size + 64, np.uint8)
-        found = memory[-memory.ctypes.data % 64 :][: expected.size]
+        result = memory[-memory.ctypes.data % 64 :][: expected.size]
         CALL(combine(op, dtype.name)[kind])(
-            found.ctypes.data, ctypes.addressof(addresses), 3, count
+            result.ctypes.data, ctypes.addressof(addresses), 3, count
         )
         np.testing.assert_array_equal(
-            found.view(dtype).astype(np.complex128), expected.view(dtype).astype(np.complex128)
+            result.view(dtype).astype(np.complex128), expected.view(dtype).astype(np.complex128)
         )
     x, y, length = parts[0].copy(), parts[1].copy(), ctypes.c_int32(count)
     MPI_CALL(combine(op, dtype.name)["mpi"])(
@@ -95,12 +95,12 @@ def test_small_types(op, dtype):
             expected = reduce(op, parts[:n])
         addresses = (ctypes.c_void_p * n)(*[part.ctypes.data for part in parts[:n]])
         for form in ("plain", "stream"):
-            found = np.zeros(expected.shape, np.uint8)
+            result = np.zeros(expected.shape, np.uint8)
             CALL(combine(op, dtype)[form])(
-                found.ctypes.data, ctypes.addressof(addresses), n, found.size
+                result.ctypes.data, ctypes.addressof(addresses), n, result.size
             )
             np.testing.assert_array_equal(
-                found.view(kind).astype(np.float32), expected.astype(np.float32)
+                result.view(kind).astype(np.float32), expected.astype(np.float32)
             )
 
 
@@ -113,10 +113,10 @@ def test_complex_products(dtype, count):
         for _ in range(3)
     ]
     addresses = (ctypes.c_void_p * 3)(*[part.ctypes.data for part in parts])
-    found = np.zeros(count, dtype)
-    CALL(combine("prod", dtype)["plain"])(found.ctypes.data, ctypes.addressof(addresses), 3, count)
+    result = np.zeros(count, dtype)
+    CALL(combine("prod", dtype)["plain"])(result.ctypes.data, ctypes.addressof(addresses), 3, count)
     np.testing.assert_allclose(
-        found, parts[0] * parts[1] * parts[2], rtol=1e-6 if dtype == "complex64" else 1e-14
+        result, parts[0] * parts[1] * parts[2], rtol=1e-6 if dtype == "complex64" else 1e-14
     )
 
 

@@ -48,7 +48,7 @@ def run(
     take_ = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(take)
     give_ = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda ptr: None)
     own = {"weft_scratch_take": take_, "weft_scratch_give": give_}
-    found = {
+    symbols = {
         **pool.symbols(),
         **{
             name: ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -56,7 +56,7 @@ def run(
         },
     }
     name = native.symbol(step)
-    address = link(native.parts(name, draft), found)[name]
+    address = link(native.parts(name, draft), symbols)[name]
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     factors = fft.tables(step.kind, step.n, step.inner, np.dtype(step.type.replace("f", "float")))
     arrays = [x, out, factors.ready(), *([] if products is None else [products.ready()])]
@@ -89,11 +89,11 @@ def test_nothing_beyond_the_ends_is_touched(kind, n, at_end):
             )
             out = np.full(want.shape, np.nan, part if kind == "real" else whole)
             step = Fft(kind, type_, n, rows, inner, *[BufRef(0)] * 3)
-            found = [run(step, draft, at_end, x, out) for draft in (False, True)]
-            assert np.linalg.norm(found[0] - want) <= 4 * np.finfo(part).eps * np.linalg.norm(
+            results = [run(step, draft, at_end, x, out) for draft in (False, True)]
+            assert np.linalg.norm(results[0] - want) <= 4 * np.finfo(part).eps * np.linalg.norm(
                 want
             ), (type_, rows, inner)
-            assert found[0].tobytes() == found[1].tobytes()
+            assert results[0].tobytes() == results[1].tobytes()
 
 
 @pytest.mark.parametrize("at_end", [False, True])
@@ -111,14 +111,14 @@ def test_crossed_rows_touch_nothing_beyond_the_ends(kind, n, inner, at_end):
             transform = np.fft.fft if kind == "cross" else np.fft.ifft
             want = transform(x.astype(np.complex128) * turns).transpose(0, 2, 1)
             step = Fft(kind, type_, n, rows, inner, *[BufRef(0)] * 3)
-            found = [
+            results = [
                 run(step, draft, at_end, x, np.full(want.shape, np.nan, whole))
                 for draft in (False, True)
             ]
-            assert np.linalg.norm(found[0] - want) <= 4 * np.finfo(whole).eps * np.linalg.norm(
+            assert np.linalg.norm(results[0] - want) <= 4 * np.finfo(whole).eps * np.linalg.norm(
                 want
             ), (type_, rows)
-            assert found[0].tobytes() == found[1].tobytes()
+            assert results[0].tobytes() == results[1].tobytes()
             down = Fft(
                 "down" if kind == "cross" else "undown", type_, n, rows, inner, *[BufRef(0)] * 3
             )
@@ -126,15 +126,15 @@ def test_crossed_rows_touch_nothing_beyond_the_ends(kind, n, inner, at_end):
                 x.reshape(rows, n, inner),
                 transform(x.reshape(rows, n, inner).astype(np.complex128), axis=1),
             )
-            found = [
+            results = [
                 run(down, draft, at_end, x, np.full(want.shape, np.nan, whole))
                 for draft in (False, True)
             ]
             assert native.symbol(down) == native.symbol(step)
-            assert np.linalg.norm(found[0] - want) <= 4 * np.finfo(whole).eps * np.linalg.norm(
+            assert np.linalg.norm(results[0] - want) <= 4 * np.finfo(whole).eps * np.linalg.norm(
                 want
             ), (type_, rows)
-            assert found[0].tobytes() == found[1].tobytes()
+            assert results[0].tobytes() == results[1].tobytes()
 
 
 @pytest.mark.parametrize("at_end", [False, True])
@@ -158,7 +158,7 @@ def test_convolutions_touch_nothing_beyond_the_ends(inverse, n, taken, given, co
         for rows in (1, 3):
             x = (rng.normal(size=(rows, taken)) + 1j * rng.normal(size=(rows, taken))).astype(whole)
             want = (np.fft.ifft if inverse else np.fft.fft)(x.astype(np.complex128), n)[:, :given]
-            found = []
+            results = []
             for draft in (False, True):
                 memory = {fft_plan.OPERAND: x}
                 for stage in fft_plan.convolution(
@@ -178,11 +178,11 @@ def test_convolutions_touch_nothing_beyond_the_ends(inverse, n, taken, given, co
                     memory[stage.out] = run(
                         step, draft, at_end, memory[stage.source], out, stage.factors
                     )
-                found.append(memory[fft_plan.RESULT])
-            assert np.linalg.norm(found[0] - want) <= 5 * np.finfo(part).eps * np.linalg.norm(
+                results.append(memory[fft_plan.RESULT])
+            assert np.linalg.norm(results[0] - want) <= 5 * np.finfo(part).eps * np.linalg.norm(
                 want
             ), (type_, rows)
-            assert found[0].tobytes() == found[1].tobytes()
+            assert results[0].tobytes() == results[1].tobytes()
 
 
 def test_sides_of_matrices_have_few_different_radices():
@@ -216,7 +216,7 @@ def test_factors_are_as_exact_as_their_type(type_):
 )
 def test_factors_of_crossed_rows_are_as_exact(n, inner):
     for type_ in (np.float32, np.float64):
-        found = (
+        roots = (
             fft.tables("cross", n, inner, np.dtype(type_))
             .ready()[-2 * n * inner - 1 : -1]
             .reshape(n, 2, inner)
@@ -228,8 +228,8 @@ def test_factors_of_crossed_rows_are_as_exact(n, inner):
             % (n * inner)
             * (2 * np.longdouble("3.14159265358979323846264338327950288") / (n * inner))
         )
-        assert np.abs(found[:, 0] - np.cos(angle)).max() < 0.8 * np.finfo(type_).eps
-        assert np.abs(found[:, 1] + np.sin(angle)).max() < 0.8 * np.finfo(type_).eps
+        assert np.abs(roots[:, 0] - np.cos(angle)).max() < 0.8 * np.finfo(type_).eps
+        assert np.abs(roots[:, 1] + np.sin(angle)).max() < 0.8 * np.finfo(type_).eps
 
 
 def test_what_transforms_share_is_linked_once(monkeypatch):

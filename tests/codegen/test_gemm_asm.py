@@ -42,12 +42,12 @@ def functions(recipe, wanted, exports, monkeypatch):
     """Return the functions of `wanted`, assembled and compiled by LLVM."""
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" in text and "fcmp" not in text
-    made = [target.link(target.emit_object(text, target.current(), True), exports, {})]
+    libraries = [target.link(target.emit_object(text, target.current(), True), exports, {})]
     monkeypatch.setattr(assembler_support, "has_avx512", lambda machine: False)
     monkeypatch.setattr(assembler_support, "has_avx2", lambda machine: False)
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" not in text
-    return [*made, target.link(target.emit_object(text, target.current()), exports, {})]
+    return [*libraries, target.link(target.emit_object(text, target.current()), exports, {})]
 
 
 def numbers(rng, size, name):
@@ -207,11 +207,11 @@ def test_ends_of_panels(types, avx512, monkeypatch):
         pytest.skip("no instruction for quadruples of bytes")
     kinds = functions(recipe, {"pack_b_copy"}, ["end_panel"], monkeypatch)
     for steps in SIZES:
-        made = [numbers(rng, (65 + 1) * recipe.panel_row_bytes, "i8")] * 2
-        made = [panel.copy() for panel in made]
-        for kind, panel in zip(kinds, made):
+        panels = [numbers(rng, (65 + 1) * recipe.panel_row_bytes, "i8")] * 2
+        panels = [panel.copy() for panel in panels]
+        for kind, panel in zip(kinds, panels):
             call(kind["end_panel"], panel.ctypes.data, steps)
-        np.testing.assert_array_equal(*made, err_msg=f"{steps} steps")
+        np.testing.assert_array_equal(*panels, err_msg=f"{steps} steps")
 
 
 @pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "i16 i32 i32"])

@@ -241,7 +241,7 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
             if name.endswith("edge") and recipe.lanes > 3
             else recipe.lanes
         )
-        made = []
+        results = []
         for kind in kinds:
             out = dst.copy()
             arguments = [
@@ -259,9 +259,9 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
                 0,
             ]
             ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 12)(kind[name])(*arguments)
-            made.append(out.tobytes())
-        assert made[0] == made[1], (name, beats, adds)
-        assert made[0] != dst.tobytes()
+            results.append(out.tobytes())
+        assert results[0] == results[1], (name, beats, adds)
+        assert results[0] != dst.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ def test_a_tile_multiplies_by_elements(type, cpu):
     recipe = GemmTypes(type, type, type, NEON)
     assert (recipe.rows, recipe.vectors, recipe.panel_cols) == (8, 3, 48 // recipe.acc_bytes)
     text = module_of(lambda decls: gemm_micro.kernels(recipe, decls, ["kernel_8_3"]))
-    made = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(
+    machine = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(
         cpu=cpu, opt=1
     )
-    loop = collections.Counter(inner_loop(made.emit_assembly(binding.parse_assembly(text))))
+    loop = collections.Counter(inner_loop(machine.emit_assembly(binding.parse_assembly(text))))
     assert loop["mla" if type == "i32" else "fmla"] == 48
     assert loop["ldr"] + 2 * loop["ldp"] == 14
     assert not {"ld1r", "dup", "str", "stp"} & loop.keys()

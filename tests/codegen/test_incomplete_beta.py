@@ -31,20 +31,20 @@ def arguments(low: float, high: float, dtype, count: int = 4000) -> list[np.ndar
     ("low", "high"), [(1e-3, 2), (1e-5, 10), (0.1, 100), (1, 4096), (1e-3, 6e4)]
 )
 def test_results_are_rounded_as_they_should_be(low, high, dtype):
-    given = arguments(low, high, dtype)
-    want = scipy.special.betainc(*[v.astype(float) for v in given])
+    args = arguments(low, high, dtype)
+    want = scipy.special.betainc(*[v.astype(float) for v in args])
     about = weft.numpy.finfo(dtype)
     ulp = np.maximum(
         2.0 ** np.floor(np.log2(np.maximum(want, float(about.tiny)))) * float(about.eps),
         float(about.smallest_subnormal),
     )
-    got = np.asarray(weft.jit(special.betainc)(*given)).astype(float)
+    got = np.asarray(weft.jit(special.betainc)(*args)).astype(float)
     assert (np.abs(got - want) / ulp).max() <= 0.51
 
 
 def test_ends_and_what_is_outside():
     inf, nan = np.inf, np.nan
-    given = np.array(
+    args = np.array(
         [
             (1, 1, 0),
             (1, 1, 1),
@@ -65,16 +65,16 @@ def test_ends_and_what_is_outside():
         ],
         np.float32,
     ).T
-    want = scipy.special.betainc(*given.astype(float)).astype(np.float32)
-    np.testing.assert_array_equal(weft.jit(special.betainc)(*given), want)
-    np.testing.assert_array_equal(special.betainc(*given), want)
+    want = scipy.special.betainc(*args.astype(float)).astype(np.float32)
+    np.testing.assert_array_equal(weft.jit(special.betainc)(*args), want)
+    np.testing.assert_array_equal(special.betainc(*args), want)
 
 
 def test_doubles_are_those_of_scipy():
     with weft.enable_x64(True):
-        given = arguments(1e-3, 1e6, np.float64)
+        args = arguments(1e-3, 1e6, np.float64)
         np.testing.assert_array_equal(
-            weft.jit(special.betainc)(*given), scipy.special.betainc(*given)
+            weft.jit(special.betainc)(*args), scipy.special.betainc(*args)
         )
 
 
@@ -85,9 +85,9 @@ def test_one_kernel_before_the_host_and_one_after_it():
 
 
 def test_sharded_and_whole():
-    given = arguments(1e-2, 1e5, np.float32, 64)
+    args = arguments(1e-2, 1e5, np.float32, 64)
     mesh = weft.make_mesh((8,), ("beta_parts",))
-    placed = [weft.device_put(v, weft.NamedSharding(mesh, weft.P("beta_parts"))) for v in given]
+    placed = [weft.device_put(v, weft.NamedSharding(mesh, weft.P("beta_parts"))) for v in args]
     np.testing.assert_array_equal(
-        weft.jit(special.betainc)(*placed), weft.jit(special.betainc)(*given)
+        weft.jit(special.betainc)(*placed), weft.jit(special.betainc)(*args)
     )

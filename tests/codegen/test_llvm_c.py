@@ -55,12 +55,12 @@ def test_objects_come_in_the_order_of_their_modules(count):
         + "  ret void\n}"
         for i in range(6)
     ]
-    made = target.emit_objects(
+    objects = target.emit_objects(
         [(lambda text=text: text, i % 2 == 0) for i, text in enumerate(texts)],
         target.current(),
         count,
     )
-    assert made == [
+    assert objects == [
         target.emit_object(text, target.current(), quick=i % 2 == 0) for i, text in enumerate(texts)
     ]
 

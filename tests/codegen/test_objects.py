@@ -80,8 +80,8 @@ def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
     (home / "two.ll").write_text("2")
     first = fingerprint()
     (home / "notes.txt").write_text("no source")
-    kept = len(list(tmp_path.rglob("*.o")))
-    assert fingerprint() == first and kept == len(list(tmp_path.rglob("*.o"))) == 1
+    count = len(list(tmp_path.rglob("*.o")))
+    assert fingerprint() == first and count == len(list(tmp_path.rglob("*.o"))) == 1
     (home / "two.ll").write_text("3")
     changed = fingerprint()
     assert changed != first
@@ -111,12 +111,12 @@ def test_the_fingerprint_covers_code_generator_sources():
 
 
 def test_pending_objects_are_readable_before_they_are_written(tmp_path):
-    made = []
-    cache.write_later(name := cache.key("later"), lambda: made.append(1) or b"data")
+    calls = []
+    cache.write_later(name := cache.key("later"), lambda: calls.append(1) or b"data")
     cache.write_later(cache.key("nothing"), lambda: None)
     assert cache.has(name) and cache.read(name) == b"data"
     cache.flush()
-    assert cache.read(name) == b"data" and len(made) <= 2 and len(list(tmp_path.rglob("*.o"))) == 1
+    assert cache.read(name) == b"data" and len(calls) <= 2 and len(list(tmp_path.rglob("*.o"))) == 1
     cache.write_later(name, lambda: b"older")
     cache.write(name, b"newer")
     cache.flush()

@@ -28,13 +28,13 @@ print(known, sum("define void @weft_parallel_for" in text for text in texts))
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_pool_is_compiled_once_and_by_another_thread(tmp_path, times):
     env = dict(os.environ, WEFT_CACHE_DIR=str(tmp_path))
-    said = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True
         ).stdout.split()
         for _ in range(times)
     ]
-    assert said == [["True", "0"], ["False", "0"]][:times]
+    assert outputs == [["True", "0"], ["False", "0"]][:times]
 
 
 RESTING = """

@@ -122,10 +122,10 @@ def test_windows_read_nothing_beside_them(at_end):
             (1, 11, 27, 64, 70, 128, 300), (True, False), (0, 9)
         ):
             kernel = windows_kernel("f32", stride, taps, n, static, roots)
-            given, y = random_array(rng, "f32", kernel.bufs[0].size), np.zeros(n, np.float32)
-            fenced = Fenced(given.nbytes, at_end)
+            values, y = random_array(rng, "f32", kernel.bufs[0].size), np.zeros(n, np.float32)
+            fenced = Fenced(values.nbytes, at_end)
             x = fenced.view(np.float32)
-            x[:] = given
+            x[:] = values
             run_native(kernel, x, np.array([n]), y)
             want = np.max([x[t:][: (n - 1) * stride + 1 : stride] for t in taps], 0)
             with np.errstate(invalid="ignore"):

@@ -119,13 +119,13 @@ def test_values_in_a_program():
         return wnp.where(wnp.arange(9)[:, None] >= wnp.arange(9), y, 0.0)
 
     program = simplify(weft.make_jaxpr(f)(np.ones((9, 9), np.float32)))
-    found = {
+    bands = {
         eqn.primitive.name: band_analysis.analyze_bands(program).get(v)
         for eqn in program.eqns
         for v in eqn.outvars
     }
-    assert found["exp"] == {(0, 1): (-band_analysis.MOST, 0)} and found["select_n"] is None
-    assert band_analysis.analyze_bands(program)[program.invars[0]] == found["exp"]
+    assert bands["exp"] == {(0, 1): (-band_analysis.MOST, 0)} and bands["select_n"] is None
+    assert band_analysis.analyze_bands(program)[program.invars[0]] == bands["exp"]
 
 
 @pytest.mark.parametrize("limit", [(1 << 63) - 1, 1 << 62, 1 << 41, (1 << 39) + 5, 90])
@@ -138,13 +138,13 @@ def test_limits_that_are_none(limit):
         lambda at: at - (limit - N) <= 0,
         lambda at: limit - N + at <= 0,
     ]
-    found = [
+    bands = [
         (1 - N, 0),
         (-20, N - 1) if limit == 90 else None,
         (20, N - 1) if limit == 90 else (N, N - 1),
     ]
     with weft.enable_x64(True):
-        for i, band in enumerate(found):
+        for i, band in enumerate(bands):
             f = lambda q, k, i=i: wnp.where(
                 masks[i](wnp.arange(N)[:, None] - wnp.arange(N)), q @ k.T, 0
             ).sum(-1)

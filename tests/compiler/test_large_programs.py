@@ -59,18 +59,18 @@ def test_what_has_no_room_is_a_memory_error_at_once(make):
 def test_kernels_look_at_those_that_share_an_argument_only(work, most, monkeypatch):
     looks, look = [], groups._domain_for
     monkeypatch.setattr(groups, "_domain_for", lambda *args: looks.append(1) or look(*args))
-    given = [np.full((20, 30), i, np.float32) for i in range(60)]
-    got = weft.jit(lambda xs: [work(x) for x in xs])(given)
-    assert len(looks) <= most * len(given)
-    for x, y in zip(given, got):
+    arguments = [np.full((20, 30), i, np.float32) for i in range(60)]
+    got = weft.jit(lambda xs: [work(x) for x in xs])(arguments)
+    assert len(looks) <= most * len(arguments)
+    for x, y in zip(arguments, got):
         for want, have in zip(weft.tree.leaves(work(x)), weft.tree.leaves(y), strict=True):
             assert np.array_equal(want, have)
 
 
 def test_a_thousand_donated_arguments():
-    given = [wnp.full(8, float(i)) for i in range(1000)]
-    got = weft.jit(lambda xs: [x * 0.5 for x in xs], donate_argnums=0)(given)
-    assert all(x.is_deleted() for x in given) and [float(y[0]) for y in got] == [
+    arguments = [wnp.full(8, float(i)) for i in range(1000)]
+    got = weft.jit(lambda xs: [x * 0.5 for x in xs], donate_argnums=0)(arguments)
+    assert all(x.is_deleted() for x in arguments) and [float(y[0]) for y in got] == [
         i / 2 for i in range(1000)
     ]
 

@@ -285,7 +285,7 @@ def test_random_bodies(seed, native):
     scheduled = check(
         jaxpr, *[rng.standard_normal(a.shape).astype("f4") for a in avals], native=native, rtol=2e-4
     )
-    found = iterate_steps(with_loop_kernels(scheduled).program.steps)
-    assert any(isinstance(s, P.Gemm) for s in found) or not any(
-        isinstance(s, P.Loop) for s in found
+    steps = iterate_steps(with_loop_kernels(scheduled).program.steps)
+    assert any(isinstance(s, P.Gemm) for s in steps) or not any(
+        isinstance(s, P.Loop) for s in steps
     )

@@ -117,8 +117,8 @@ def test_windows_over_pixels(small, channels):
         np.random.default_rng(w).integers(-9, 9, (2, 3, w, channels)).astype("f4")
         for w in (1, 2, 3, 4, 5, 16, 33, 70)
     ]
-    made = weft.jit(lambda xs: [_windows(wnp, x) for x in xs])(xs)
-    for x, results in zip(xs, made):
+    outputs = weft.jit(lambda xs: [_windows(wnp, x) for x in xs])(xs)
+    for x, results in zip(xs, outputs):
         for got, want in zip(results, _windows(np, x)):
             assert (np.asarray(got) == want).all(), x.shape
 

@@ -151,14 +151,18 @@ def test_rows_that_begin_between_lines(shape, order, dtype, monkeypatch):
 
 def test_what_is_computed_twice_is_not_overwritten():
     x, y = numbers((300, 170), "f4"), numbers((170, 300), "f4")
-    given = wnp.array(y)
-    assert (np.asarray(weft.jit(lambda x, y: x.T + y, donate_argnums=1)(x, given)) == x.T + y).all()
+    donated = wnp.array(y)
+    assert (
+        np.asarray(weft.jit(lambda x, y: x.T + y, donate_argnums=1)(x, donated)) == x.T + y
+    ).all()
     x, y = (
         numbers((1024, 4352), "i1", -50, 50),
         numbers((4352, 1024), "i1", -50, 50),
     )  # two runs of eight and a half blocks
-    given = wnp.array(y)
-    assert (np.asarray(weft.jit(lambda x, y: x.T + y, donate_argnums=1)(x, given)) == x.T + y).all()
+    donated = wnp.array(y)
+    assert (
+        np.asarray(weft.jit(lambda x, y: x.T + y, donate_argnums=1)(x, donated)) == x.T + y
+    ).all()
 
 
 def test_halves_turn_as_they_lie_in_memory():

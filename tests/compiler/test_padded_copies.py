@@ -103,9 +103,9 @@ def test_other_paddings_have_kernels(pad):
     assert [type(step) for step in steps(pad, x)] == [Launch]
     with weft.disable_jit():
         want = np.asarray(pad(x))
-    found = np.asarray(weft.jit(pad)(x))
-    np.testing.assert_array_equal(found, want)
-    np.testing.assert_array_equal(np.signbit(found), np.signbit(want))
+    result = np.asarray(weft.jit(pad)(x))
+    np.testing.assert_array_equal(result, want)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(want))
 
 
 def test_a_convolution_pads_without_a_kernel():
@@ -116,8 +116,8 @@ def test_a_convolution_pads_without_a_kernel():
     conv = lambda x, w: lax.conv_general_dilated(
         x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
-    made = steps(conv, x, w)
-    assert [type(step) for step in made] == [Pad, Gemm]
+    sequence = steps(conv, x, w)
+    assert [type(step) for step in sequence] == [Pad, Gemm]
     assert (
         "pad 2048 of 2176 B from 64, 2 of 2 from 0, 32 of 34 from 1"
         in schedule(stage(lambda x, w: [conv(x, w)], [typeof(x), typeof(w)])).text()
@@ -148,13 +148,13 @@ def test_more_threads_change_nothing():
     )
     want = np.pad(np.arange(3000 * 700, dtype="f").reshape(3000, 700), ((3, 2), (1, 0))).tobytes()
     for threads in ("1", "2"):
-        found = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", text],
             check=True,
             stdout=subprocess.PIPE,
             env=os.environ | {"WEFT_NUM_THREADS": threads},
         ).stdout
-        assert found == want
+        assert output == want
 
 
 @pytest.mark.parametrize("shape", [(5, 2000), (3, 2835), (10, 33, 33), (7, 5)])

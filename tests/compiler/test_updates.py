@@ -354,10 +354,14 @@ def test_gathered_rows_are_concatenated_in_one_kernel(native):
     """As in periodic padding: no row is gathered separately for two results."""
 
     def fn(x, at, u):
-        found = rows(x, at, MODE.CLIP)
+        gathered = rows(x, at, MODE.CLIP)
         return [
             S.concatenate(
-                [S.slice_in_dim(found, 18, 20, axis=1), found, S.slice_in_dim(found, 0, 2, axis=1)],
+                [
+                    S.slice_in_dim(gathered, 18, 20, axis=1),
+                    gathered,
+                    S.slice_in_dim(gathered, 0, 2, axis=1),
+                ],
                 1,
             )
         ]
@@ -369,8 +373,8 @@ def test_gathered_rows_are_concatenated_in_one_kernel(native):
 @pytest.mark.parametrize("n, fetched", [(1 << 15, True), (1 << 14, False)])
 def test_rows_of_large_tables_are_fetched_before_their_turn(n, fetched, reduce):
     def fn(x, at, u):
-        found = rows(x, at, MODE.CLIP)
-        return [R.reduce_sum(E.sin(found), axes=(1,)) if reduce else found]
+        gathered = rows(x, at, MODE.CLIP)
+        return [R.reduce_sum(E.sin(gathered), axes=(1,)) if reduce else gathered]
 
     (kernel,) = run(fn, n, 64, 3000, True, rtol=1e-4).kernels
     assert ("prefetch x1" in print_kernel(kernel)) is fetched

@@ -222,7 +222,7 @@ def on_peer(seeds):
 
     checked, lax = [True], Lax()
     mesh = jax.make_mesh((4, 2), ("i", "j"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
-    found = {}
+    results = {}
     for seed in seeds:
         for check in (True, False):
             checked[0] = check
@@ -231,8 +231,8 @@ def on_peer(seeds):
             )
             args = [jax.numpy.asarray(v) for v in inputs(seed)]
             values = [*jax.jit(mapped)(*args), *jax.jit(grads)(*weights(seed), *args)]
-            found[f"{seed} {check}"] = [np.asarray(v).tolist() for v in values]
-    return found
+            results[f"{seed} {check}"] = [np.asarray(v).tolist() for v in values]
+    return results
 
 
 if __name__ == "__main__":

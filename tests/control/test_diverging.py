@@ -86,11 +86,11 @@ def test_values_and_gradients_are_those_of_the_blocks(name, transform):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_types_change_no_gradient(name):
-    told, untold = (
+    synchronized, untold = (
         weft.grad(loss(on_mesh(PROGRAMS[name], check_vma=check)), (0, 1))(A, W)
         for check in (True, False)
     )
-    for got, want in zip(told, untold):
+    for got, want in zip(synchronized, untold):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 

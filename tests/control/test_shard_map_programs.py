@@ -55,9 +55,9 @@ def test_gradients_are_slopes(mesh, seed, check):
         rows, mean = device_programs.on_devices(steps, *xs)
         return (rows * a).sum() + (mean * b).sum()
 
-    found = weft.jit(grads)(a, b, *args)
+    gradients = weft.jit(grads)(a, b, *args)
     wide = [x.astype(np.float64) for x in args]
-    for k, grad in enumerate(found):
+    for k, grad in enumerate(gradients):
         along = rng.standard_normal(wide[k].shape)
         at = lambda t, k=k, along=along: total(*wide[:k], wide[k] + t * along, *wide[k + 1 :])
         slope = (at(1e-5) - at(-1e-5)) / 2e-5
@@ -124,7 +124,7 @@ def test_the_peer_agrees(mesh, tmp_path):
     environment["PYTHONPATH"] = str(Path(device_programs.__file__).parents[2])
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr
-    found = json.loads(target.read_text())
+    references = json.loads(target.read_text())
     for seed in seeds:
         for check in (True, False):
             _, mapped, grads, args = programs(mesh, seed, check)
@@ -132,4 +132,4 @@ def test_the_peer_agrees(mesh, tmp_path):
                 *weft.jit(mapped)(*args),
                 *weft.jit(grads)(*device_programs.weights(seed), *args),
             ]
-            assert_close(values, [np.asarray(v) for v in found[f"{seed} {check}"]])
+            assert_close(values, [np.asarray(v) for v in references[f"{seed} {check}"]])

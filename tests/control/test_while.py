@@ -236,15 +236,15 @@ def test_disable_jit_leaves_numpy_arrays_as_they_are():
         x += 1
         return x
 
-    given = np.zeros(2)
+    initial = np.zeros(2)
     with weft.disable_jit():
         results = [
-            lax.while_loop(lambda x: x[0] < 3, add_one, given),
-            lax.fori_loop(0, 3, lambda i, x: add_one(x), given),
-            lax.scan(lambda x, _: (add_one(x), None), given, None, 3)[0],
+            lax.while_loop(lambda x: x[0] < 3, add_one, initial),
+            lax.fori_loop(0, 3, lambda i, x: add_one(x), initial),
+            lax.scan(lambda x, _: (add_one(x), None), initial, None, 3)[0],
         ]
     np.testing.assert_array_equal(results, np.full((3, 2), 3.0))
-    np.testing.assert_array_equal(given, [0, 0])
+    np.testing.assert_array_equal(initial, [0, 0])
 
 
 def test_bounds_that_are_floats():

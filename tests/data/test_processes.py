@@ -38,7 +38,7 @@ def batches():
             read.append(int(i))
             return {"x": table[i]}
 
-    found = {}
+    orders = {}
     for name, source, sharding in (
         ("arrays", {"x": table}, rows),
         ("map", {"x": mapped}, rows),
@@ -50,17 +50,17 @@ def batches():
             source, 8, sharding=sharding, seed=3, prefetch=0 if name == "records" else 2
         )
         loader.restore({**loader.state(), "step": first})
-        found[name] = [
+        orders[name] = [
             np.asarray(process_allgather(next(loader)["x"], tiled=True)).ravel().tolist()
             for _ in range(first, last)
         ]
         assert loader.state()["step"] == last
         loader.close()
-    print(json.dumps({**found, "read": read}))
+    print(json.dumps({**orders, "read": read}))
 
 
 def run(processes, first, last):
-    found = [
+    reports = [
         json.loads(rank.out)
         for rank in run_ranks(
             processes,
@@ -70,8 +70,8 @@ def run(processes, first, last):
             arguments=[str(first), str(last)],
         )
     ]
-    assert all({**one, "read": 0} == {**found[0], "read": 0} for one in found)
-    return found[0], [one["read"] for one in found]
+    assert all({**one, "read": 0} == {**reports[0], "read": 0} for one in reports)
+    return reports[0], [one["read"] for one in reports]
 
 
 @pytest.mark.parametrize("counts", [(2, 4), pytest.param((4, 2), marks=pytest.mark.slow)])

@@ -309,14 +309,14 @@ def test_settings_without_a_function():
 
 
 def test_callbacks_get_arrays_of_their_own_and_static_arguments():
-    kept = []
+    calls = []
     f = weft.jit(
-        lambda x: weft.debug.callback(lambda v, *, name: kept.append((name, v)), x + 1, name="y")
+        lambda x: weft.debug.callback(lambda v, *, name: calls.append((name, v)), x + 1, name="y")
     )
     for i in range(3):
         f(wnp.full(4, i))
-    assert [(n, v.tolist()) for n, v in kept] == [("y", [i + 1.0] * 4) for i in range(3)]
-    assert all(isinstance(v, weft.Array) for _, v in kept)
+    assert [(n, v.tolist()) for n, v in calls] == [("y", [i + 1.0] * 4) for i in range(3)]
+    assert all(isinstance(v, weft.Array) for _, v in calls)
 
 
 def test_a_callback_may_use_weft_again():

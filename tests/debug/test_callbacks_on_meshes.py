@@ -307,8 +307,8 @@ def test_values_gathered_along_an_axis_of_size_one(backend):
         return weft.pure_callback(lambda x: np.asarray(x) * 2, gathered, gathered)
 
     x = np.arange(12, dtype=np.float32).reshape(1, 12)
-    found = weft.jit(function, backend=backend)(laid(x, None, "j", on=one_row))
-    np.testing.assert_array_equal(found, 2 * x.reshape(1, 4, 3).mean(1))
+    result = weft.jit(function, backend=backend)(laid(x, None, "j", on=one_row))
+    np.testing.assert_array_equal(result, 2 * x.reshape(1, 4, 3).mean(1))
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])

@@ -120,8 +120,8 @@ class _Body:
         self.add(*self.choose(small or [min(ways, key=lambda w: np.prod(w[1]))]))
 
     def pick(self, test: Callable = lambda s: True):
-        found = [v for v in self.values if test(v[1])]
-        return self.choose(found[-6:]) if found else None
+        candidates = [v for v in self.values if test(v[1])]
+        return self.choose(candidates[-6:]) if candidates else None
 
 
 def _unary(b: _Body) -> None:
@@ -153,10 +153,10 @@ def _joint(s, t) -> tuple[int, ...]:
 
 
 def _reduce(b: _Body) -> None:
-    found = b.pick(len)
-    if found is None:
+    operand = b.pick(len)
+    if operand is None:
         return _unary(b)
-    x, s = found
+    x, s = operand
     d, keep = b.choose(range(len(s))), b.choose([False, True])
     shape = (
         [n for k, n in enumerate(s) if k != d]
@@ -172,18 +172,18 @@ def _reduce(b: _Body) -> None:
 
 
 def _along(b: _Body) -> None:
-    found = b.pick(len)
-    if found is None:
+    operand = b.pick(len)
+    if operand is None:
         return _unary(b)
-    x, s = found
+    x, s = operand
     b.add(b.choose(ALONG).format(x, d=b.choose(range(len(s)))), s)
 
 
 def _matmul(b: _Body) -> None:
-    found = b.pick(lambda s: len(s) == 2)
-    if found is None:
+    operand = b.pick(lambda s: len(s) == 2)
+    if operand is None:
         return _reshape(b)
-    x, s = found
+    x, s = operand
     y, t = b.pick(lambda t: len(t) == 2) or (x, s)
     ways = [
         ("xp.einsum('ij,kj->ik', {0}, {1})", s[1] == t[1], (s[0], t[0])),
@@ -226,10 +226,10 @@ def _reshape(b: _Body) -> None:
 
 
 def _index(b: _Body) -> None:
-    found = b.pick(lambda s: s and s[0] > 1)
-    if found is None:
+    operand = b.pick(lambda s: s and s[0] > 1)
+    if operand is None:
         return _reshape(b)
-    x, s = found
+    x, s = operand
     n, rest = s[0], s[1:]
     y = b.pick(lambda t: t == s)[0]
     ways = [

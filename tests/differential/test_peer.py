@@ -53,8 +53,8 @@ def ask(tmp_path_factory):
 def ours(text: str, arrays: list) -> list:
     scope: dict = {"api": weft, "xp": wnp, "lax": lax, "nn": nn, "random": weft_random}
     exec(text, scope)
-    found = [wnp.asarray(x) for x in weft.tree.leaves(scope["main"](*map(wnp.asarray, arrays)))]
-    return [(np.asarray(x), x.dtype.name, x.weak_type) for x in found]
+    results = [wnp.asarray(x) for x in weft.tree.leaves(scope["main"](*map(wnp.asarray, arrays)))]
+    return [(np.asarray(x), x.dtype.name, x.weak_type) for x in results]
 
 
 def difference(got: list, want: list | str, rtol: float = 3e-4) -> str | None:

@@ -329,15 +329,15 @@ def scope_of(jax, jnp, lax, nn, random, P) -> dict:
 
 def texts(scope: dict) -> dict[str, str]:
     """The text of each program; of those that fail, the error."""
-    found = {}
+    results = {}
     for line in programs():
         function, _, args = line.rpartition("|")
         try:
             values = eval(f"({args.strip()},)" if args.strip() else "()", scope)
-            found[line] = str(scope["jax"].make_jaxpr(eval(function.strip(), scope))(*values))
+            results[line] = str(scope["jax"].make_jaxpr(eval(function.strip(), scope))(*values))
         except Exception as error:
-            found[line] = f"{type(error).__name__}: {error}"
-    return found
+            results[line] = f"{type(error).__name__}: {error}"
+    return results
 
 
 if __name__ == "__main__":

@@ -51,9 +51,9 @@ def _list(lines, indent):
 def _mapping(lines, indent):
     table = {}
     while lines and lines[0][0] == indent:
-        found = re.fullmatch(r"([\w./-]+):(?: (.+))?", lines[0][1])
-        assert found, f"no key in {lines[0][1]!r}"
-        key, text = found.groups()
+        match = re.fullmatch(r"([\w./-]+):(?: (.+))?", lines[0][1])
+        assert match, f"no key in {lines[0][1]!r}"
+        key, text = match.groups()
         assert key not in table, f"{key} is there twice"
         table[key], lines = (_scalar(text), lines[1:]) if text else _block(lines[1:], lines[1][0])
     return table, lines
@@ -95,11 +95,11 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def documents():
-    found = {
+    manifests = {
         document["kind"]: document for document in parse_yaml((FOLDER / "jobset.yaml").read_text())
     }
-    assert list(found) == ["Secret", "NetworkPolicy", "JobSet"]
-    return found
+    assert list(manifests) == ["Secret", "NetworkPolicy", "JobSet"]
+    return manifests
 
 
 def at(value, path):
@@ -165,8 +165,12 @@ def test_pods_find_the_coordinator(documents, monkeypatch):
         monkeypatch.setenv(variable, value)
     monkeypatch.setattr("socket.gethostname", lambda: f"{name}-3")
     monkeypatch.setattr("socket.getfqdn", lambda: f"{name}-3.{domain}")
-    found = launchers.detect_environment("k8s")
-    assert (found.address, found.size, found.rank) == (f"{name}-0.{domain}:55527", 4, 3)
+    environment = launchers.detect_environment("k8s")
+    assert (environment.address, environment.size, environment.rank) == (
+        f"{name}-0.{domain}:55527",
+        4,
+        3,
+    )
 
 
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.slurm"))

@@ -146,8 +146,11 @@ def test_layers_compute():
     )  # a window of one element at the corner
     np.testing.assert_allclose(mean[:, 0, 0], x[:, :2, :2].mean((1, 2)), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(stax.MaxPool((4, 5))[1]((), x)[:, 0, 0], x.max((1, 2)))
-    kept = np.asarray(stax.Dropout(0.8)[1]((), wnp.ones(2000), rng=weft.random.key(0)))
-    assert set(np.unique(kept)) == {np.float32(0), np.float32(1.25)} and abs(kept.mean() - 1) < 0.05
+    outputs = np.asarray(stax.Dropout(0.8)[1]((), wnp.ones(2000), rng=weft.random.key(0)))
+    assert (
+        set(np.unique(outputs)) == {np.float32(0), np.float32(1.25)}
+        and abs(outputs.mean() - 1) < 0.05
+    )
     assert stax.Dropout(0.8, "test")[1]((), 3.0, rng=weft.random.key(0)) == 3.0
     with pytest.raises(ValueError, match="rng=key"):
         stax.Dropout(0.8)[1]((), x)

@@ -105,11 +105,11 @@ def _nested(fun, primals, series):
             )
         )
 
-    found = []
+    derivatives = []
     for _ in range(ORDER + 1):
-        found.append(along(0.0))
+        derivatives.append(along(0.0))
         along = (lambda f: lambda t: weft.jvp(f, (t,), (1.0,))[1])(along)
-    return found[0], found[1:]
+    return derivatives[0], derivatives[1:]
 
 
 @pytest.mark.parametrize(

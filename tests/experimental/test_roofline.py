@@ -31,8 +31,8 @@ def cost(f, *args, **options):
 
 
 def work(f, *args):
-    found = cost(f, *args)
-    return found.unfused_flops, found.unfused_hbm_bytes
+    estimate = cost(f, *args)
+    return estimate.unfused_flops, estimate.unfused_hbm_bytes
 
 
 def struct(*shape, dtype=np.float32):
@@ -90,11 +90,11 @@ def test_kinds_of_operations(f, flops, elements):
 
 
 def test_products_count_fused_too():
-    found = cost(
+    estimate = cost(
         lambda x, w: wnp.einsum("bij,bjk->bik", x, w) + 1, struct(2, 3, 4), struct(2, 4, 5)
     )
-    assert found.flops == 2 * 2 * 3 * 4 * 5 and found.unfused_flops == found.flops + 30
-    assert found.hbm_bytes == F4 * (24 + 40 + 30)
+    assert estimate.flops == 2 * 2 * 3 * 4 * 5 and estimate.unfused_flops == estimate.flops + 30
+    assert estimate.hbm_bytes == F4 * (24 + 40 + 30)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_pinned_operands_have_no_traffic(options, elements):
 def test_each_row_meets_one_matrix_of_a_group():
     ints = lambda n: struct(n, dtype=np.int32)
     f = lambda x, w, *places: ragged_dot(x, w, *places, False)
-    found = cost(f, struct(3, 8), struct(2, 8, 5), ints(2), ints(2), ints(3))
-    assert (found.flops, found.hbm_bytes) == (2 * 24 * 5, F4 * (24 + 80 + 7 + 15))
+    estimate = cost(f, struct(3, 8), struct(2, 8, 5), ints(2), ints(2), ints(3))
+    assert (estimate.flops, estimate.hbm_bytes) == (2 * 24 * 5, F4 * (24 + 80 + 7 + 15))
 
 
 def test_convolutions_leave_padding_out():
@@ -261,8 +261,8 @@ def over(mesh, f, x, spec, to):
     ],
 )
 def test_collectives(mesh, f, to, sent, hops):
-    found = over(mesh, f, struct(8, 16), P("x", "y"), to)  # blocks of 64 bytes
-    assert (found.ici_bytes, found.ici_latency) == (sent, hops)
+    estimate = over(mesh, f, struct(8, 16), P("x", "y"), to)  # blocks of 64 bytes
+    assert (estimate.ici_bytes, estimate.ici_latency) == (sent, hops)
 
 
 def test_an_axis_of_one_device_is_free():
@@ -324,9 +324,9 @@ def test_backward_pass_results_are_argument_cotangents(mesh):
 
 
 def operation(name):
-    made = Primitive(name)
-    made.def_abstract_eval(lambda x, **params: x)
-    return made
+    primitive = Primitive(name)
+    primitive.def_abstract_eval(lambda x, **params: x)
+    return primitive
 
 
 def test_a_rule_gets_context_shapes_and_parameters():

@@ -81,15 +81,15 @@ def test_shardings_come_back_also_on_other_devices(mesh, compiled_programs):
         .lower(sharded(x, mesh, "i", "j"))
         .compile()
     )
-    kept = serialize(first)
+    serialized = serialize(first)
     compiled_programs.clear()
-    again = deserialize_and_load(*kept)
+    again = deserialize_and_load(*serialized)
     assert (
         again.output_shardings == first.output_shardings
         and again.input_shardings == first.input_shardings
     )
     others = weft.devices()[4:]
-    moved = deserialize_and_load(*kept, backend="cpu", execution_devices=others)
+    moved = deserialize_and_load(*serialized, backend="cpu", execution_devices=others)
     at_others = weft.make_mesh((2, 2), ("i", "j"), devices=others)
     assert compiled_programs == []
     assert moved.output_shardings[0] == NamedSharding(at_others, P("i", "j"))
@@ -101,8 +101,8 @@ def test_shardings_come_back_also_on_other_devices(mesh, compiled_programs):
 
 
 def test_another_process_loads_it_without_compiling(tmp_path):
-    kept = serialize(weft.jit(lambda x, y: wnp.sin(x) + y).lower(wnp.zeros(4), 1.0).compile())
-    (tmp_path / "kept").write_bytes(pickle.dumps(kept))
+    serialized = serialize(weft.jit(lambda x, y: wnp.sin(x) + y).lower(wnp.zeros(4), 1.0).compile())
+    (tmp_path / "kept").write_bytes(pickle.dumps(serialized))
     program = (
         "import pickle, sys, weft, numpy as np\n"
         "from weft import programs\n"
@@ -120,10 +120,10 @@ def test_another_process_loads_it_without_compiling(tmp_path):
 
 
 def test_code_of_another_machine_is_compiled_again(monkeypatch, compiled_programs):
-    kept = serialize(weft.jit(lambda x: x * 5 - 2).lower(wnp.zeros(4)).compile())
+    serialized = serialize(weft.jit(lambda x: x * 5 - 2).lower(wnp.zeros(4)).compile())
     compiled_programs.clear()
     monkeypatch.setattr(type(weft.devices()[0].client), "cache_key", lambda self: "another machine")
-    assert deserialize_and_load(*kept)(wnp.ones(4)).tolist() == [3] * 4
+    assert deserialize_and_load(*serialized)(wnp.ones(4)).tolist() == [3] * 4
     assert compiled_programs == ["jit(<lambda>)"]
 
 
@@ -143,12 +143,14 @@ def test_what_is_refused(mesh):
         serialize(weft.jit(counting).lower(1).compile())
     with pytest.raises(ValueError, match=r"serialize: jit.*Python function"):
         serialize(weft.jit(lambda x: weft.debug.callback(print, x)).lower(1).compile())
-    kept = serialize(weft.jit(lambda x: x + 1).lower(sharded(np.ones(4), mesh, "i")).compile())
+    serialized = serialize(
+        weft.jit(lambda x: x + 1).lower(sharded(np.ones(4), mesh, "i")).compile()
+    )
     with pytest.raises(ValueError, match="runs on 4 devices, execution_devices has 1"):
-        deserialize_and_load(*kept, execution_devices=weft.devices()[:1])
+        deserialize_and_load(*serialized, execution_devices=weft.devices()[:1])
     with pytest.raises(ValueError, match="compiled for 'cpu'"):
-        deserialize_and_load(*kept, backend="reference")
+        deserialize_and_load(*serialized, backend="reference")
     with pytest.raises(ValueError, match="not bytes of a compiled program"):
-        deserialize_and_load(b"something else", *kept[1:])
+        deserialize_and_load(b"something else", *serialized[1:])
     with pytest.raises(ValueError, match="damaged"):
-        deserialize_and_load(kept[0][:-20], *kept[1:])
+        deserialize_and_load(serialized[0][:-20], *serialized[1:])

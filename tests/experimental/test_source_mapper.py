@@ -54,9 +54,11 @@ def test_maps_survive_as_json():
         "names": ["x"],
         "mappings": "A,AAAC;;AACDA",
     }
-    made = SourceMap.from_json(json.dumps(data))
-    assert json.loads(made.to_json()) == data and made == SourceMap.from_json(made.to_json())
-    assert made.positions() == [(0, 0, "a.py", 0, 1), (2, 0, "a.py", 1, 0)]
+    source_map = SourceMap.from_json(json.dumps(data))
+    assert json.loads(source_map.to_json()) == data and source_map == SourceMap.from_json(
+        source_map.to_json()
+    )
+    assert source_map.positions() == [(0, 0, "a.py", 0, 1), (2, 0, "a.py", 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -76,18 +78,18 @@ def test_what_is_no_map(data, message):
 
 
 def test_a_generator_takes_positions():
-    made = MappingsGenerator()
+    generator = MappingsGenerator()
     with pytest.raises(RuntimeError, match=r"call new_group\(\) first"):
-        made.new_segment(0)
-    made.new_group()
-    made.new_segment(0)
-    made.new_segment(0, 0, 0, 1)
-    made.new_group()
-    made.new_group()
-    made.new_segment(0, 0, 1, 0, 2)
-    assert source_maps.serialize_mappings(made.mappings()) == "A,AAAC;;AACDE"
+        generator.new_segment(0)
+    generator.new_group()
+    generator.new_segment(0)
+    generator.new_segment(0, 0, 0, 1)
+    generator.new_group()
+    generator.new_group()
+    generator.new_segment(0, 0, 1, 0, 2)
+    assert source_maps.serialize_mappings(generator.mappings()) == "A,AAAC;;AACDE"
     with pytest.raises(ValueError, match="1, 4 or 5 numbers, got 2"):
-        made.new_segment(0, 1)
+        generator.new_segment(0, 1)
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------
@@ -118,7 +120,7 @@ def test_operations_come_from_the_lines_that_name_them(name):
     text = dump.generated_code.split("\n")
     assert dump.source_map.sources == [source_mapper.canonicalize_filename(__file__)]
     assert len(dump.source_map.mappings) == len(text) + 1
-    found = {}
+    lines_of = {}
     for line, column, file, source_line, source_column in dump.source_map.positions():
         source = linecache.getline(file, source_line + 1)
         assert not text[line][:column].endswith(" ") or text[line][column] != " "
@@ -131,11 +133,11 @@ def test_operations_come_from_the_lines_that_name_them(name):
                 )
                 and " fusion(" not in what
             ):
-                found[op] = source.strip(), source[source_column:].strip()
-    assert found.keys() == {"tanh", "sin", "exp"}
-    assert all(f"wnp.{op}(" in source for op, (source, _) in found.items())
+                lines_of[op] = source.strip(), source[source_column:].strip()
+    assert lines_of.keys() == {"tanh", "sin", "exp"}
+    assert all(f"wnp.{op}(" in source for op, (source, _) in lines_of.items())
     if name in NAMES[:2]:  # HLO has no columns
-        assert all(here.startswith(f"wnp.{op}(") for op, (_, here) in found.items())
+        assert all(here.startswith(f"wnp.{op}(") for op, (_, here) in lines_of.items())
 
 
 def test_a_text_of_one_line():
@@ -152,8 +154,8 @@ def source_column(line: int, text: str) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_functions_that_are_compiled_and_their_static_arguments(name):
     f = weft.jit(lambda x, n, scale: wnp.sin(x) * n * scale, static_argnums=1)
-    made = source_mapper.generate_sourcemaps(f, source_mapper.filter_passes(f"{name}$"))
-    (dump,) = made(1.0, 3, scale=2.0)
+    generate = source_mapper.generate_sourcemaps(f, source_mapper.filter_passes(f"{name}$"))
+    (dump,) = generate(1.0, 3, scale=2.0)
     assert len({line for _, _, _, line, _ in dump.source_map.positions()}) == 1
 
 
@@ -215,9 +217,12 @@ module @m {
 #loc4 = loc("f"(#loc2))
 #loc5 = loc(callsite(#loc4 at #loc3))
 #loc6 = loc("jit(f)/sin"(#loc5))"""
-    made = source_mapper.create_mlir_sourcemap(text)
-    assert made.positions()[:2] == [(3, 4, "f.py", 10, 8), (4, 4, 'a "b".py', 2, 4)]
-    assert made.sources == ["f.py", 'a "b".py'] and len(made.mappings) == len(text.split("\n")) + 1
+    source_map = source_mapper.create_mlir_sourcemap(text)
+    assert source_map.positions()[:2] == [(3, 4, "f.py", 10, 8), (4, 4, 'a "b".py', 2, 4)]
+    assert (
+        source_map.sources == ["f.py", 'a "b".py']
+        and len(source_map.mappings) == len(text.split("\n")) + 1
+    )
 
 
 def test_places_of_hlo_in_tables():
@@ -253,7 +258,7 @@ ENTRY %c () -> pred[] {
 
 
 def test_metadata_of_instructions():
-    found = hlo.METADATA_REGEX.search(
+    match = hlo.METADATA_REGEX.search(
         '  %a = f32[] sine(%b), metadata={op_name="jit(f)/sin" source_file="f.py" source_line=12}'
     )
-    assert (found["scope"], found["src_file"], found["src_line"]) == ("jit(f)/sin", "f.py", "12")
+    assert (match["scope"], match["src_file"], match["src_line"]) == ("jit(f)/sin", "f.py", "12")

@@ -346,17 +346,17 @@ def test_slices_have_no_more_entries_than_places():
         lambda x: lax.dynamic_slice(x, (1, 1), (1, 2)),
         lambda x: x[1:1],
     ):
-        found = sparse.sparsify(cut)(mat)
-        assert found.nse <= found.size
-        np.testing.assert_array_equal(found.todense(), cut(mat.todense()))
+        result = sparse.sparsify(cut)(mat)
+        assert result.nse <= result.size
+        np.testing.assert_array_equal(result.todense(), cut(mat.todense()))
 
 
 def test_shared_indices_are_sorted_once():
     indices = wnp.array([[[3], [1], [0]]])
     mat = sparse.BCOO((wnp.arange(6.0).reshape(2, 3), indices), shape=(2, 4))
     for sort in (sparse.bcoo_sort_indices, weft.jit(sparse.bcoo_sort_indices)):
-        found = sort(mat)
-        assert found.indices.tolist() == [[[0], [1], [3]]] and found.data.tolist() == [
+        result = sort(mat)
+        assert result.indices.tolist() == [[[0], [1], [3]]] and result.data.tolist() == [
             [2, 1, 0],
             [5, 4, 3],
         ]

@@ -31,9 +31,9 @@ def test_functions_of_one_argument_keep_the_format(sparsify, kind):
         lambda x: x / 4,
         weft.jit(wnp.sqrt),
     ):
-        found = sparsify(fun)(kind.fromdense(abs(M)))
-        assert type(found) is kind
-        np.testing.assert_allclose(found.todense(), fun(abs(M)), rtol=1e-6)
+        result = sparsify(fun)(kind.fromdense(abs(M)))
+        assert type(result) is kind
+        np.testing.assert_allclose(result.todense(), fun(abs(M)), rtol=1e-6)
 
 
 def test_control_flow_calls_and_derivatives(sparsify):
@@ -91,8 +91,8 @@ def test_results_that_are_no_arrays(sparsify):
 
 def test_branches_may_know_different_things_of_their_indices(sparsify):
     m = sparse.BCOO.fromdense(wnp.arange(4.0))
-    found = sparsify(lambda p, x: lax.cond(p, lambda x: x[::-1], lambda x: x, x))(True, m)
-    assert found.todense().tolist() == [3, 2, 1, 0] and not found.indices_sorted
+    result = sparsify(lambda p, x: lax.cond(p, lambda x: x[::-1], lambda x: x, x))(True, m)
+    assert result.todense().tolist() == [3, 2, 1, 0] and not result.indices_sorted
 
 
 def test_values_in_an_environment():
@@ -163,8 +163,8 @@ def test_convolutions(which, options):
 def test_planes_are_convolved():
     x, kernel = wnp.eye(6)[None, None], wnp.arange(4.0).reshape(1, 1, 2, 2)
     fun = partial(lax.conv_general_dilated, window_strides=(1, 2), padding="SAME")
-    found = sparse.sparsify(fun)(sparse.BCOO.fromdense(x), kernel)
-    np.testing.assert_array_equal(found.todense(), fun(x, kernel))
+    result = sparse.sparsify(fun)(sparse.BCOO.fromdense(x), kernel)
+    np.testing.assert_array_equal(result.todense(), fun(x, kernel))
 
 
 @pytest.mark.parametrize(("fun", "error", "message"), [

@@ -77,8 +77,8 @@ def test_inner_blocks_add_replace_and_remove():
     assert [
         tagged(text, f"stablehlo.{op}") for op in ("sine", "cosine", "tanh", "exponential")
     ] == [['a = "x", b = "1"'], ['b = "3", c = "2"'], ['a = "x", b = "1"'], [""]]
-    found = [eqn.ctx.xla_metadata for eqn in weft.make_jaxpr(f)(1.0).eqns]
-    assert found == [{"a": "x", "b": 1}, {"b": 3, "c": 2}, {"a": "x", "b": 1}, None]
+    metadata = [eqn.ctx.xla_metadata for eqn in weft.make_jaxpr(f)(1.0).eqns]
+    assert metadata == [{"a": "x", "b": 1}, {"b": 3, "c": 2}, {"a": "x", "b": 1}, None]
 
 
 def test_a_block_ends_with_an_error_and_is_entered_again():
@@ -173,9 +173,9 @@ def test_a_cached_trace_is_one_for_its_attributes():
 
 
 def _ruled(f):
-    made = weft.custom_jvp(f)
-    made.defjvp(lambda xs, ts: (f(*xs), *ts))
-    return made
+    rule = weft.custom_jvp(f)
+    rule.defjvp(lambda xs, ts: (f(*xs), *ts))
+    return rule
 
 
 @pytest.mark.parametrize("apply", [

@@ -30,7 +30,7 @@ def lies_on(x, mesh):
 def test_new_arrays_and_results_are_on_the_mesh(n, kind):
     mesh, outside = mesh_of(n, kind), wnp.arange(8.0)
     with weft.set_mesh(mesh):
-        made = [
+        arrays = [
             wnp.arange(8),
             wnp.ones((8, 2)),
             wnp.array([1, 2]),
@@ -49,9 +49,11 @@ def test_new_arrays_and_results_are_on_the_mesh(n, kind):
             weft.grad(lambda x: (x * x).sum())(outside),
             weft.lax.scan(lambda c, x: (c + x, c), 0.0, outside)[1],
         ]
-    assert all(lies_on(x, mesh) for x in made), [x.sharding for x in made if not lies_on(x, mesh)]
-    np.testing.assert_allclose(made[7], np.arange(8.0) + 1)
-    np.testing.assert_allclose(made[-2], 2 * np.arange(8.0))
+    assert all(lies_on(x, mesh) for x in arrays), [
+        x.sharding for x in arrays if not lies_on(x, mesh)
+    ]
+    np.testing.assert_allclose(arrays[7], np.arange(8.0) + 1)
+    np.testing.assert_allclose(arrays[-2], 2 * np.arange(8.0))
     assert not outside.committed and not (outside + 1).committed  # and nothing outside
     assert not weft.jit(lambda x: x * 2)(outside).committed
 
@@ -272,21 +274,21 @@ def test_whole_values_from_outside_fit_the_mesh_of_the_context():
             return weft.lax.scan(lambda c, _: (model(c), None), x, None, length=3)[0]
 
         assert float(weft.jit(weft.grad(f))(1.0, 2.0)) == 6.0
-        made = weft.shard_map(
+        mapped = weft.shard_map(
             lambda: weft.lax.pcast(wnp.array([1, 2]), "x", to="varying") * 2,
             in_specs=(),
             out_specs=P("x"),
         )
         for wrap in (weft.jit, lambda f: f):
-            assert wrap(made)().tolist() == [2, 4, 2, 4]
+            assert wrap(mapped)().tolist() == [2, 4, 2, 4]
 
 
 def test_the_last_make_mesh_decides_whether_types_were_given():
-    given = {"axis_types": (AxisType.Auto,), "devices": weft.devices()[:2]}
+    options = {"axis_types": (AxisType.Auto,), "devices": weft.devices()[:2]}
     x = weft.device_put(
-        np.arange(4.0), NamedSharding(weft.make_mesh((2,), ("k",), **given), P("k"))
+        np.arange(4.0), NamedSharding(weft.make_mesh((2,), ("k",), **options), P("k"))
     )
-    for types in ({}, given, {}):
+    for types in ({}, options, {}):
         mesh = weft.make_mesh((2,), ("k",), **{"devices": weft.devices()[:2], **types})
         with weft.set_mesh(mesh):
             moved = weft.jit(lambda x: weft.sharding.reshard(x, P(None)))(x)

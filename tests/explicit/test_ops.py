@@ -103,7 +103,7 @@ def test_the_table_is_complete():
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_types_follow_the_factor_rule(case):
-    found = 0
+    count = 0
     for specs in combinations(case):
         jaxpr = program(case, specs)
         for eqn in jaxpr.eqns if jaxpr is not None else ():
@@ -111,8 +111,8 @@ def test_types_follow_the_factor_rule(case):
             plain = by_factors(eqn)
             if plain is not None:
                 assert [v.aval.explicit.spec for v in eqn.outvars] == plain, (specs, eqn)
-                found += 1
-    assert found
+                count += 1
+    assert count
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

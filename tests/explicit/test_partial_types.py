@@ -17,11 +17,11 @@ B = np.cos(np.arange(24.0, dtype=np.float32)).reshape(4, 6)
 
 @pytest.fixture(autouse=True)
 def mesh():
-    made = weft.make_mesh(
+    xy_mesh = weft.make_mesh(
         (2, 2), ("x", "y"), devices=weft.devices()[:4], axis_types=(AxisType.Explicit,) * 2
     )
-    with weft.set_mesh(made):
-        yield made
+    with weft.set_mesh(xy_mesh):
+        yield xy_mesh
 
 
 TERMS = P("x", unreduced={"y"})
@@ -163,12 +163,12 @@ def test_reduced_values_are_computed_with_alike():
 
 
 def slope_by_differences(fun, at):
-    found = np.zeros_like(at, np.float64)
+    gradient = np.zeros_like(at, np.float64)
     for i in np.ndindex(*at.shape):
         step = np.zeros_like(at)
         step[i] = 1e-2
-        found[i] = (fun(at + step) - fun(at - step)) / 2e-2
-    return found
+        gradient[i] = (fun(at + step) - fun(at - step)) / 2e-2
+    return gradient
 
 
 def test_cotangents_of_terms_are_reduced_and_the_other_way_round():
@@ -235,9 +235,9 @@ def test_arrays_move_in_and_out_of_terms(mesh):
     other = weft.device_put(terms, NamedSharding(elsewhere, P(unreduced={"x"})))
     for mine, theirs in zip(terms.addressable_shards, other.addressable_shards):
         assert np.array_equal(mine.data, theirs.data) and theirs.device in elsewhere.flat_devices
-    given = weft.jit(lambda x: x + 1, out_shardings=P(unreduced={"y"}))(weft.device_put(A, P()))
-    assert np.array_equal(reshard(given, P()), A + 1)
-    assert [bool(np.any(np.asarray(s.data))) for s in given.addressable_shards] == [
+    partial = weft.jit(lambda x: x + 1, out_shardings=P(unreduced={"y"}))(weft.device_put(A, P()))
+    assert np.array_equal(reshard(partial, P()), A + 1)
+    assert [bool(np.any(np.asarray(s.data))) for s in partial.addressable_shards] == [
         True,
         False,
         True,
@@ -269,13 +269,13 @@ def test_terms_cannot_be_read_before_they_are_added_up(mesh):
 def test_shard_map_hands_terms_in_and_out():
     a, b = operands()
     terms = weft.jit(product)(a, b)
-    given = weft.jit(
+    jitted = weft.jit(
         weft.shard_map(
             lambda t: 2 * t, in_specs=P("x", unreduced={"y"}), out_specs=P("x", unreduced={"y"})
         )
     )
-    out = given(terms)
-    assert out.sharding.spec == P("x", None, unreduced={"y"}) and collectives(given, terms) == []
+    out = jitted(terms)
+    assert out.sharding.spec == P("x", None, unreduced={"y"}) and collectives(jitted, terms) == []
     for mine, theirs in zip(terms.addressable_shards, out.addressable_shards):
         assert np.array_equal(2 * np.asarray(mine.data), theirs.data)
     total = weft.shard_map(

@@ -92,8 +92,11 @@ def test_results_do_not_depend_on_earlier_calls(kind, name):
     for order in (calls, calls[::-1], calls):
         for sharding, ndim in order:
             got = result(sharding, ndim)
-            given = P("a") if placed else sharding.spec
-            assert got.spec == (given.of_rank(ndim) if typed else given), (sharding.spec, ndim)
+            expected = P("a") if placed else sharding.spec
+            assert got.spec == (expected.of_rank(ndim) if typed else expected), (
+                sharding.spec,
+                ndim,
+            )
             assert got.is_equivalent_to(sharding, ndim)
 
 

@@ -195,9 +195,9 @@ def test_types_leave_out_axes_of_one_device_where_asked(given, kept):
                 if kept.partitions
                 else True
             )
-    made = weft.device_put(np.ones((8, 2), np.float32), sharding)
+    array = weft.device_put(np.ones((8, 2), np.float32), sharding)
     assert (
-        weft.typeof(made).sharding.spec == weft.typeof(made * 2).sharding.spec == given.of_rank(2)
+        weft.typeof(array).sharding.spec == weft.typeof(array * 2).sharding.spec == given.of_rank(2)
     )
 
 
@@ -507,8 +507,8 @@ def test_arrays_like_others_are_split_alike(run):
 def test_shardings_of_types_place_new_values():
     def f(x):
         like = weft.ShapeDtypeStruct.like(x)
-        made = wnp.ones(like.shape, like.dtype, out_sharding=like.sharding)
-        return made, weft.device_put(made * 2, like.sharding)
+        ones = wnp.ones(like.shape, like.dtype, out_sharding=like.sharding)
+        return ones, weft.device_put(ones * 2, like.sharding)
 
     assert [short(y) for y in weft.jit(f)(X)] == ["float32[8@a,16@b]"] * 2
     with use_mesh(MESH):

@@ -56,12 +56,12 @@ def check(outs):
 
 
 def test_the_rule_is_told_the_layouts_and_gives_blocks():
-    told = []
-    f = product(told)
+    calls = []
+    f = product(calls)
     g = weft.jit(lambda a, b: f(a, 3, b))
     outs = g(put(A, "x", "y"), put(B, None, "y"))
     check(outs)
-    assert told[:2] == [
+    assert calls[:2] == [
         (3, [P("x", "y"), P(None, "y")], {"product": P("x", "y"), "sum": P()}),
         ((2, 4), (4, 6)),
     ]
@@ -87,9 +87,9 @@ def test_the_rule_is_told_the_layouts_and_gives_blocks():
     ],
 )
 def test_on_one_device_the_function_runs(run):
-    told = []
-    check(run(product(told)))
-    assert not told
+    calls = []
+    check(run(product(calls)))
+    assert not calls
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,17 @@ def test_on_one_device_the_function_runs(run):
     ],
 )
 def test_on_many_devices_the_rule_is_asked(run):
-    told = []
-    outs = run(product(told))
-    assert told
+    calls = []
+    outs = run(product(calls))
+    assert calls
     check({k: v[0] if v.ndim > {"product": 2, "sum": 0}[k] else v for k, v in outs.items()})
 
 
 @pytest.mark.parametrize("rule", ["i k, k j -> i j,", "i, k j -> i j,", None])
 @pytest.mark.parametrize("run", [weft.jit, lambda f: f], ids=["jit", "eager"])
 def test_inside_of_shard_map_over_all_axes_the_function_runs(rule, run):
-    told = []
-    f = product(told, rule=rule)
+    calls = []
+    f = product(calls, rule=rule)
     mapped = weft.shard_map(
         lambda a, b: weft.tree.map(
             lambda x: lax.psum(x, ("x", "y")), weft.jit(lambda a, b: f(a, 3, b))(a, b)
@@ -126,7 +126,7 @@ def test_inside_of_shard_map_over_all_axes_the_function_runs(rule, run):
     )
     outs = run(mapped)(np.tile(A, (1, 8)), B)
     np.testing.assert_array_equal(outs["product"], 8 * 3 * A @ B)
-    assert outs["sum"] == 8 * A.sum() and not told
+    assert outs["sum"] == 8 * A.sum() and not calls
 
 
 def test_the_page_of_fft():
@@ -158,8 +158,8 @@ def test_the_page_of_fft():
 
 def test_on_axes_that_are_cut():
     """A reshape may split a dim between the devices of one axis; the rule knows the mesh that the user knows."""
-    told = []
-    f = product(told)
+    calls = []
+    f = product(calls)
     g = weft.jit(lambda a, b: f(a.reshape(2, 4, 4).transpose(1, 0, 2).reshape(8, 4), 3, b))
     outs = g(put(A, "x"), put(B))
     moved = A.reshape(2, 4, 4).transpose(1, 0, 2).reshape(8, 4)
@@ -213,8 +213,8 @@ def test_rules_from_parts():
     with pytest.raises(ValueError, match="size of factor 'j' is not known"):
         rule._einsum().factors(*types)
     text = parse_rule("... k, k (i j) -> ... (i j)", {"i": 2, "j": 3})
-    made = text.factors(*types)
-    assert made.sizes == (8, 4, 2, 3) and made.outs == (((0,), (2, 3)),)
+    factors = text.factors(*types)
+    assert factors.sizes == (8, 4, 2, 3) and factors.outs == (((0,), (2, 3)),)
 
 
 @pytest.mark.parametrize(

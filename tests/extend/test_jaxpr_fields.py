@@ -70,7 +70,7 @@ def test_equations_do_not_share_their_lists():
 
 def test_equations_are_made_of_any_sequence():
     eqn = weft.make_jaxpr(PROGRAMS["plain"])(X).eqns[0]
-    made = core.new_jaxpr_eqn(
+    copy = core.new_jaxpr_eqn(
         tuple(eqn.invars), iter(eqn.outvars), eqn.primitive, eqn.params, frozenset()
     )
-    assert (made.invars, made.outvars, made.effects) == (eqn.invars, eqn.outvars, set())
+    assert (copy.invars, copy.outvars, copy.effects) == (eqn.invars, eqn.outvars, set())

@@ -18,15 +18,15 @@ X = np.linspace(0.1, 1, 32, dtype=np.float32).reshape(4, 8)
 
 def costs(xp, lax, jit, grad) -> dict[str, list[list[float]]]:
     """(flops, transcendentals, bytes) of each program before optimization and after it."""
-    found = {}
+    table = {}
     for name, text in PROGRAMS.items():
         lowered = jit(eval(text, {"np": xp, "lax": lax, "lax_grad": grad})).lower(X, X[::-1])
         both = lowered.cost_analysis(), lowered.compile().cost_analysis()
-        found[name] = [
+        table[name] = [
             [cost.get(k, 0.0) for k in ("flops", "transcendentals", "bytes accessed")]
             for cost in both
         ]
-    return found
+    return table
 
 
 if __name__ == "__main__":

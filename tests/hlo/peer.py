@@ -65,19 +65,19 @@ def main(folder):
             module = parsed(text, folder / name)
             if execute:
                 with np.load(folder / f"{name}.npz") as inputs:
-                    given = [
+                    operands = [
                         inputs[k].view(ml_dtypes.bfloat16)
                         if inputs[k].dtype.kind == "V"
                         else inputs[k]
                         for k in inputs
                     ]
                 jax.config.update("jax_enable_x64", True)
-                made = executed(module, devices, mesh, given, specs)
+                results = executed(module, devices, mesh, operands, specs)
                 np.savez(
                     folder / f"{name}.out.npz",
                     **{
                         f"{i:03}": y.astype(np.float32) if y.dtype.kind == "V" else y
-                        for i, y in enumerate(made)
+                        for i, y in enumerate(results)
                     },
                 )
         except Exception as error:

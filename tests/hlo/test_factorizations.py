@@ -151,8 +151,8 @@ def test_eigh_reads_one_triangle(shape, dtype, kind, lower):
     x = KINDS[kind](matrix(shape, dtype))
     h = x / 2 + adjoint(x) / 2
     other = matrix(shape, dtype, seed=1) * np.abs(x).max()
-    given = np.tril(h) + np.triu(other, 1) if lower else np.triu(h) + np.tril(other, -1)
-    v, w = outs = run(jacobi.eigh, given.astype(dtype), lower=lower, sort_eigenvalues=True)
+    stored = np.tril(h) + np.triu(other, 1) if lower else np.triu(h) + np.tril(other, -1)
+    v, w = outs = run(jacobi.eigh, stored.astype(dtype), lower=lower, sort_eigenvalues=True)
     assert_types_of(lax.linalg.eigh_p, outs, x, lower=lower, sort_eigenvalues=True)
     norm = max(float(np.abs(w).max()), float(np.finfo(x.dtype).tiny))
     wide = h.astype(np.complex128 if dtype[0] == "c" else np.float64)

@@ -80,10 +80,10 @@ def test_matmul_and_epilogue_are_one_fusion():
 
 def test_what_a_matmul_reads_by_its_strides_is_not_stored():
     x = np.ones((64, 32), np.float32)
-    made = compiled(lambda x, y: x[::2].T @ y[1::2], x, x)
-    (fusion,) = lines(made.as_text(), "fusion")
+    program = compiled(lambda x, y: x[::2].T @ y[1::2], x, x)
+    (fusion,) = lines(program.as_text(), "fusion")
     assert "kind=kOutput" in fusion and fusion.startswith("ROOT ")
-    assert made.cost_analysis()["bytes accessed"] == 2 * x.nbytes + 4 * 32 * 32
+    assert program.cost_analysis()["bytes accessed"] == 2 * x.nbytes + 4 * 32 * 32
 
 
 def test_before_optimization_nothing_is_fused():
@@ -208,9 +208,9 @@ def test_donated_arguments_are_aliases():
     options = {"donate_argnums": 0, "keep_unused": True}
     lowered = weft.jit(f, **options).lower(X, X, 1)
     assert "input_output_alias={ {1}: (0, {}, may-alias) }" in lowered.as_text("hlo")
-    made = lowered.compile()
-    assert made.runtime_executable().aliases == {1: 0}
-    assert "input_output_alias={ {1}: (0, {}, may-alias) }" in made.as_text()
+    executable = lowered.compile()
+    assert executable.runtime_executable().aliases == {1: 0}
+    assert "input_output_alias={ {1}: (0, {}, may-alias) }" in executable.as_text()
     assert "input_output_alias" not in compiled(f, X, X, 1).as_text()
     alone = compiled(lambda unused, x: x + 1, X, X, donate_argnums=1).as_text()
     assert (
@@ -249,9 +249,9 @@ def test_several_devices():
 
 
 def test_modules_of_the_runtime():
-    made = compiled(wnp.sin, X)
-    (module,) = made.runtime_executable().hlo_modules()
-    assert module.name == "jit_sin" and module.to_string() == made.as_text()
+    executable = compiled(wnp.sin, X)
+    (module,) = executable.runtime_executable().hlo_modules()
+    assert module.name == "jit_sin" and module.to_string() == executable.as_text()
     lowered = weft.jit(wnp.sin).lower(X)
     ir = lowered.compiler_ir("hlo")
     assert ir.as_hlo_text() == lowered.as_text("hlo") and "metadata" not in ir.as_hlo_text()

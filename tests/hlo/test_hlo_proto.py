@@ -250,10 +250,10 @@ def test_asynchronous_instructions_are_those_that_they_wrap():
 
 def test_headers_name_replicas_and_aliases():
     main = computation(9, "main", [op(1, "p", "parameter", VECTOR)], 1, [("p", VECTOR)], VECTOR)
-    made = module(
+    proto = module(
         main, entry=9, f4={1: [VECTOR], 2: VECTOR}, f8={1: [{2: 0, 4: 1}, {1: [1], 2: 2, 4: 2}]}
     )
-    header = optimized_text(encode({1: made, 2: {4: 8, 5: 1}})).splitlines()[0]
+    header = optimized_text(encode({1: proto, 2: {4: 8, 5: 1}})).splitlines()[0]
     assert header == (
         "HloModule jit_f, input_output_alias={ {}: (0, {}, may-alias), {1}: (2, {}, must-alias) }, "
         "entry_computation_layout={(f32[4]{0})->f32[4]{0}}, replica_count=8"

@@ -26,13 +26,13 @@ def marked(f, *args):
 
 def meetings(jaxpr):
     """The axes of each callback, in the order of the program, without the end."""
-    found = []
+    meets = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.kind == "callback" and eqn.primitive is not program_end_p:
-            found.append("".join(sorted(eqn.params["meets"])))
+            meets.append("".join(sorted(eqn.params["meets"])))
         for _, body in subjaxprs(eqn.params):
-            found += meetings(body)
-    return found
+            meets += meetings(body)
+    return meets
 
 
 def note(x):

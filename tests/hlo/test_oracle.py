@@ -46,15 +46,15 @@ def raw(x):
 def texts_of(program: Program) -> dict[str, str]:
     """The texts of a program that the peer is to read, by what is written after its name."""
     lowered = program.lower()
-    found = {"": lowered.as_text(), " with places": lowered.as_text(debug_info=True)}
-    if "chlo." in found[""]:
-        found[" spelled out"] = stablehlo_text(lowered._traced.jaxpr, program.name, chlo=False)
-        assert "chlo." not in found[" spelled out"]
+    texts = {"": lowered.as_text(), " with places": lowered.as_text(debug_info=True)}
+    if "chlo." in texts[""]:
+        texts[" spelled out"] = stablehlo_text(lowered._traced.jaxpr, program.name, chlo=False)
+        assert "chlo." not in texts[" spelled out"]
     compiled = lowered.compile().as_text()
     calls = re.sub(
         r" fusion\((.*), kind=\w+, calls=", r" call(\1, to_apply=", compiled
     )  # the peer executes no HLO with fusions
-    return found | {
+    return texts | {
         " as HLO": lowered.as_text("hlo"),
         " compiled": compiled,
         " compiled, with calls": calls,
@@ -153,10 +153,10 @@ def test_serialized_hlo_prints_as_the_peer_prints_it(program: Program, peer):
 
 def compare(path: pathlib.Path, wanted: list[np.ndarray], tolerance: float) -> None:
     """AssertionError if the results in a file are not those that are wanted."""
-    with np.load(path) as found:
-        found = [found[k] for k in found]
-    assert len(found) == len(wanted)
-    for i, (x, y) in enumerate(zip(found, wanted)):
+    with np.load(path) as results:
+        results = [results[k] for k in results]
+    assert len(results) == len(wanted)
+    for i, (x, y) in enumerate(zip(results, wanted)):
         assert x.shape == y.shape, i
         if y.dtype == bool or dtypes.issubdtype(y.dtype, np.integer):
             assert x.dtype == y.dtype

@@ -45,12 +45,12 @@ def used(jaxpr: Jaxpr) -> set[str]:
 @pytest.fixture(scope="module")
 def lowered() -> dict[str, tuple[set[str], str]]:
     """Of each program its primitives and its text."""
-    found = {}
+    texts = {}
     for p in PROGRAMS:
         with weft.enable_x64(p.x64):
             lowered = p.lower()
-            found[p.name] = used(lowered._traced.jaxpr), lowered.as_text()
-    return found
+            texts[p.name] = used(lowered._traced.jaxpr), lowered.as_text()
+    return texts
 
 
 def test_the_programs_use_every_operation(lowered):
@@ -80,13 +80,13 @@ def test_names_are_defined_before_they_are_used(program: Program, lowered):
     for line in text.splitlines():
         if "func.func" in line:
             defined = set()
-        made, _, rest = (
+        results, _, rest = (
             line.strip().rpartition(" = stablehlo.while(")
             if " = stablehlo.while(" in line
             else (line.split(" = ")[0], "", line)
         )
         if line.strip().startswith("%"):
-            defined.add(made.strip().split(":")[0])
+            defined.add(results.strip().split(":")[0])
         defined.update(re.findall(r"(%arg\d+)[:,]? ?[=:]", line))
         assert {name.split("#")[0] for name in re.findall(r"%\w+(?:#\d+)?", rest)} <= defined, line
 

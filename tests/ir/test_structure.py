@@ -309,7 +309,7 @@ print(hashlib.sha256(told).hexdigest())
 
 
 def test_bytes_do_not_depend_on_the_process():
-    said = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", SCRIPT],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -319,4 +319,4 @@ def test_bytes_do_not_depend_on_the_process():
         ).stdout
         for seed in ("1", "2", "77")
     }
-    assert len(said) == 1
+    assert len(outputs) == 1

@@ -142,12 +142,12 @@ def test_pythons_types_are_cut_without_a_word():
     ],
 )
 def test_what_changes_nothing_makes_arrays_of_numpys(call):
-    given = np.array([1.5, -2.0, 3.25])
-    out = call(given)
+    value = np.array([1.5, -2.0, 3.25])
+    out = call(value)
     assert (
-        isinstance(out, weft.Array) and out.dtype == np.float32 and out.tolist() == given.tolist()
+        isinstance(out, weft.Array) and out.dtype == np.float32 and out.tolist() == value.tolist()
     )
-    again = wnp.asarray(given)
+    again = wnp.asarray(value)
     assert call(again) is again
 
 

@@ -53,8 +53,8 @@ def test_values(shape, axis, reverse):
 
 
 def test_one_operation_one_kernel():
-    made = weft.make_jaxpr(lambda a, b: lax.associative_scan(affine, (a, b)))(A, B)
-    assert [eqn.primitive.name for eqn in made.jaxpr.eqns] == ["associative_scan"]
+    program = weft.make_jaxpr(lambda a, b: lax.associative_scan(affine, (a, b)))(A, B)
+    assert [eqn.primitive.name for eqn in program.jaxpr.eqns] == ["associative_scan"]
     compiled = weft.jit(lambda a, b: lax.associative_scan(affine, (a, b))).lower(A, B).compile()
     assert compiled.stages.scheduled.kernel_count == 1
 
@@ -198,5 +198,5 @@ def test_running_logarithms_of_sums_of_complex_numbers(size, reverse):
         )  # it grows as all of its terms do
         slope = weft.jacrev(f, holomorphic=True)(z[:, 0])
         shares = np.exp(z[:, 0].astype(np.complex128)) / sums[:, :1]
-        wanted = np.triu(shares) if reverse else np.tril(shares)
-        np.testing.assert_allclose(slope, wanted, rtol=2e-2, atol=2e-3 * np.abs(wanted).max())
+        expected = np.triu(shares) if reverse else np.tril(shares)
+        np.testing.assert_allclose(slope, expected, rtol=2e-2, atol=2e-3 * np.abs(expected).max())

@@ -61,8 +61,8 @@ def test_equal_kernels_are_a_convolution(padding):
     image = LHS.transpose(0, 3, 1, 2)
     expected = lax.conv_general_dilated(image, kernel, **options)
     everywhere = np.broadcast_to(kernel.reshape(4, -1, 1, 1), (4, 18, *expected.shape[2:]))
-    found = lax.conv_general_dilated_local(image, everywhere, filter_shape=(2, 3), **options)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    result = lax.conv_general_dilated_local(image, everywhere, filter_shape=(2, 3), **options)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,17 @@ def test_kernels_that_do_not_fit(rhs, message):
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [(1, 2), (0, 3)]])
 def test_shapes_are_those_of_convolutions(padding):
     kernel, names, strides = np.zeros((3, 2, 3, 4), np.float32), ("NHWC", "HWIO", "NCWH"), (2, 3)
-    found = lax.conv_general_shape_tuple(LHS.shape, kernel.shape, strides, padding, names)
+    shape = lax.conv_general_shape_tuple(LHS.shape, kernel.shape, strides, padding, names)
     assert (
-        found
+        shape
         == lax.conv_general_dilated(LHS, kernel, strides, padding, dimension_numbers=names).shape
     )
-    found = lax.conv_transpose_shape_tuple(LHS.shape, kernel.shape, strides, padding, names)
-    assert found == lax.conv_transpose(LHS, kernel, strides, padding, dimension_numbers=names).shape
+    shape = lax.conv_transpose_shape_tuple(LHS.shape, kernel.shape, strides, padding, names)
+    assert shape == lax.conv_transpose(LHS, kernel, strides, padding, dimension_numbers=names).shape
     lhs, rhs, out = lax.conv_general_permutations(names)
     image, kernel = LHS.transpose(lhs), kernel.transpose(rhs)
-    found = lax.conv_shape_tuple(image.shape, kernel.shape, strides, padding)
-    assert found == lax.conv_general_dilated(image, kernel, strides, padding).shape
+    shape = lax.conv_shape_tuple(image.shape, kernel.shape, strides, padding)
+    assert shape == lax.conv_general_dilated(image, kernel, strides, padding).shape
     assert out == (0, 1, 3, 2)
     grouped = lax.conv_general_dilated(
         image[:, :1], kernel[:, :1], strides, padding, batch_group_count=2

@@ -48,12 +48,12 @@ def windows(x, init, ufunc, window, strides, pads, spread):
 )
 def test_reduce_window(name, window, strides, pads, spread):
     combine, ufunc, init = MONOIDS[name]
-    found = lax.reduce_window(X, init, combine, window, strides, pads, window_dilation=spread)
+    result = lax.reduce_window(X, init, combine, window, strides, pads, window_dilation=spread)
     np.testing.assert_allclose(
-        found, windows(X, init, ufunc, window, strides, pads, spread), rtol=1e-4, atol=1e-5
+        result, windows(X, init, ufunc, window, strides, pads, spread), rtol=1e-4, atol=1e-5
     )
     assert (
-        lax.reduce_window_shape_tuple(X.shape, window, strides, pads, None, spread) == found.shape
+        lax.reduce_window_shape_tuple(X.shape, window, strides, pads, None, spread) == result.shape
     )
 
 
@@ -63,11 +63,11 @@ def test_reduce_window(name, window, strides, pads, spread):
 )
 def test_wide_windows(name, width, stride, spread):
     combine, ufunc, init = MONOIDS[name]
-    found = lax.reduce_window(
+    result = lax.reduce_window(
         LINE, init, combine, (width,), (stride,), "VALID", window_dilation=(spread,)
     )
     np.testing.assert_allclose(
-        found,
+        result,
         windows(LINE, init, ufunc, (width,), (stride,), ((0, 0),), (spread,)),
         rtol=1e-4,
         atol=1e-5,

@@ -59,8 +59,8 @@ def test_derivative_of_activation(name):
     """Against a central difference, away from kinks: the grid misses them."""
     x, step = X.astype(np.float64) + 0.013, 1e-5
     expected = (ACTIVATIONS[name](x + step) - ACTIVATIONS[name](x - step)) / (2 * step)
-    found = weft.vmap(weft.grad(getattr(nn, name)))(x.astype(np.float32))
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-3, atol=1e-4)
+    slopes = weft.vmap(weft.grad(getattr(nn, name)))(x.astype(np.float32))
+    np.testing.assert_allclose(np.asarray(slopes), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_relu_at_zero_has_derivative_zero():
@@ -152,9 +152,9 @@ def test_activations_of_integers():
 
 def test_derivative_of_log_softmax():
     x, labels = LOGITS[0], np.eye(6, dtype=np.float32)[[0, 3, 5, 1, 2]]
-    found = weft.grad(lambda v: -wnp.sum(labels * nn.log_softmax(v)))(x)
+    gradient = weft.grad(lambda v: -wnp.sum(labels * nn.log_softmax(v)))(x)
     np.testing.assert_allclose(
-        np.asarray(found), special.softmax(x, -1) - labels, rtol=1e-4, atol=1e-5
+        np.asarray(gradient), special.softmax(x, -1) - labels, rtol=1e-4, atol=1e-5
     )
 
 
@@ -174,8 +174,8 @@ def test_logsumexp(axis, keepdims):
 def test_logsumexp_with_weights_and_sign():
     b = np.random.default_rng(2).standard_normal(LOGITS.shape).astype(np.float32)
     expected, sign = special.logsumexp(LOGITS.astype(np.float64), -1, b, return_sign=True)
-    found, found_sign = nn.logsumexp(LOGITS, -1, b, return_sign=True)
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-3, atol=1e-3)
+    result, found_sign = nn.logsumexp(LOGITS, -1, b, return_sign=True)
+    np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-3, atol=1e-3)
     np.testing.assert_array_equal(np.asarray(found_sign), sign)
 
 
@@ -202,9 +202,9 @@ def test_standardize():
 def test_one_hot(axis):
     labels = np.array([[0, 3], [2, -1]])
     expected = np.moveaxis((labels[..., None] == np.arange(3)).astype(np.float32), -1, axis)
-    found = np.asarray(nn.one_hot(labels, 3, axis=axis))
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, expected)
+    result = np.asarray(nn.one_hot(labels, 3, axis=axis))
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, expected)
     assert nn.one_hot(labels, 3, dtype=np.int32).dtype == np.int32
 
 
@@ -250,18 +250,18 @@ def test_attention_with_masks(qkv):
         ({"mask": (s + t) % 2 == 0}, (s + t) % 2 == 0),
     ]
     for keywords, mask in cases:
-        found = np.asarray(nn.dot_product_attention(*qkv, **keywords))
+        result = np.asarray(nn.dot_product_attention(*qkv, **keywords))
         np.testing.assert_allclose(
-            found, attention(*qkv, mask=mask), rtol=1e-4, atol=1e-5, err_msg=str(keywords)
+            result, attention(*qkv, mask=mask), rtol=1e-4, atol=1e-5, err_msg=str(keywords)
         )
 
 
 def test_attention_with_shared_heads_and_bias(qkv):
     q, k, v = qkv
     bias = np.random.default_rng(4).standard_normal((4, 5, 7)).astype(np.float32)
-    found = np.asarray(nn.dot_product_attention(q, k[:, :, :2], v[:, :, :2], bias))
+    result = np.asarray(nn.dot_product_attention(q, k[:, :, :2], v[:, :, :2], bias))
     whole = attention(q, np.repeat(k[:, :, :2], 2, 2), np.repeat(v[:, :, :2], 2, 2), bias=bias)
-    np.testing.assert_allclose(found, whole, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, whole, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -348,10 +348,10 @@ def test_standardize_without_cancellation():
 
 
 def test_initializer_fans_of_vectors_and_float_classes():
-    made = nn.initializers.variance_scaling(1, "fan_in", "normal", in_axis=0, out_axis=[])(
+    weights = nn.initializers.variance_scaling(1, "fan_in", "normal", in_axis=0, out_axis=[])(
         random.key(0), (3,)
     )
-    assert made.shape == (3,)
+    assert weights.shape == (3,)
     with pytest.raises(ValueError, match="at least two dims"):
         nn.initializers.variance_scaling(1, "fan_in", "normal")(random.key(0), (3,))
     with pytest.warns(DeprecationWarning, match="integer-typed"):
@@ -388,7 +388,7 @@ def test_leaky_relu_keeps_integers_with_integer_slope():
 
 def test_initializers_are_instances_of_a_class():
     init = weft.nn.initializers
-    made = [
+    initializers = [
         init.zeros,
         init.ones,
         init.constant(1.0),
@@ -396,5 +396,5 @@ def test_initializers_are_instances_of_a_class():
         init.he_normal(),
         init.orthogonal(),
     ]
-    assert all(isinstance(each, init.Initializer) for each in made)
+    assert all(isinstance(each, init.Initializer) for each in initializers)
     assert not isinstance(3, init.Initializer)

@@ -243,13 +243,13 @@ def test_what_the_array_api_asks_of_a_library(wide):
             *(["float64"] if wide else []),
         ]
         ones = wnp.ones(2)
-        made = {
+        arrays = {
             "real floating": ones,
             "complex floating": ones * 1j,
             "integral": wnp.arange(2),
             "indexing": wnp.argsort(ones),
         }
-        assert {kind: x.dtype for kind, x in made.items()} == info.default_dtypes()
+        assert {kind: x.dtype for kind, x in arrays.items()} == info.default_dtypes()
     assert (
         info.devices() == weft.devices()
         and info.default_device() is None
@@ -441,11 +441,11 @@ def test_derivatives_of_mantissas():
 def test_64_bit_values_of_numpy_are_taken_as_those_of_arrays(name, wide):
     x = np.array([0.3, -1.5, 0.0, 6.0])
     with enable_x64(wide):
-        found, expected = (
+        result, expected = (
             getattr(wnp, name)(x),
             getattr(np, name)(x if wide else x.astype(np.float32)),
         )
-        for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (found, expected)]):
+        for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (result, expected)]):
             assert a.dtype == b.dtype
             np.testing.assert_allclose(a, b, rtol=1e-6)
 

@@ -22,7 +22,7 @@ def dtypes(*values):
 
 def test_functions_that_take_a_dtype_give_it():
     f64, i64, c128 = np.float64, np.int64, np.complex128
-    made = [
+    arrays = [
         wnp.zeros(3, f64),
         wnp.arange(3, dtype=i64),
         wnp.array([1.0], "float64"),
@@ -47,7 +47,7 @@ def test_functions_that_take_a_dtype_give_it():
         weft.random.uniform(weft.random.key(0), (3,), dtype=f64),
         weft.random.bits(weft.random.key(0), (3,), np.uint64),
     ]
-    assert dtypes(*made) == [
+    assert dtypes(*arrays) == [
         "float64",
         "int64",
         *["float64"] * 7,
@@ -60,13 +60,13 @@ def test_functions_that_take_a_dtype_give_it():
         *["float64"] * 5,
         "uint64",
     ]
-    np.testing.assert_array_equal(made[5], [0, 0.5, 1])
+    np.testing.assert_array_equal(arrays[5], [0, 0.5, 1])
     assert weft.jit(lambda x: x.astype(f64) * 2)(X).dtype == f64
 
 
 def test_what_no_one_asked_for_is_cut():
     whole = np.arange(3.0)
-    found = [
+    arrays = [
         wnp.asarray(whole),
         weft.jit(lambda x: x + 1)(whole),
         weft.device_put(whole),
@@ -76,7 +76,7 @@ def test_what_no_one_asked_for_is_cut():
         wnp.asarray(X).astype(float),
         wnp.zeros(3) + np.float64(1),
     ]
-    assert {*dtypes(*found)} == {"float32"} and wnp.arange(3).dtype == np.int32
+    assert {*dtypes(*arrays)} == {"float32"} and wnp.arange(3).dtype == np.int32
 
 
 def test_operations_keep_the_dtype():

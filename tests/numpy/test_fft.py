@@ -40,8 +40,10 @@ def test_real_values(n, axes):
 
 def steps(fun, *args) -> list:
     """Return the steps of a program that are Fourier transforms, native or not."""
-    found = schedule(stage(lambda *args: [fun(*args)], [typeof(x) for x in args])).program.steps
-    return [step for step in found if isinstance(step, Fft | HostCallStep)]
+    program_steps = schedule(
+        stage(lambda *args: [fun(*args)], [typeof(x) for x in args])
+    ).program.steps
+    return [step for step in program_steps if isinstance(step, Fft | HostCallStep)]
 
 
 def transforms(rows, n, part):
@@ -185,10 +187,10 @@ def test_columns(inner):
         wnp.fft.rfftn(x, axes=(1, 2, 3)), np.fft.rfftn(x, axes=(1, 2, 3)), atol=2e-4
     )
     half = np.fft.rfftn(x, axes=(1, 2, 3)).astype(np.complex64)
-    kept = half.copy()
+    copy = half.copy()
     back = weft.jit(lambda half: wnp.fft.irfftn(half, x.shape[1:], axes=(1, 2, 3)))
     np.testing.assert_allclose(back(half), x, atol=1e-5)
-    np.testing.assert_array_equal(half, kept)
+    np.testing.assert_array_equal(half, copy)
 
 
 def test_what_is_not_finite_stays_in_its_row():
@@ -222,8 +224,8 @@ def test_imaginary_parts_that_do_not_count():
 
 
 def test_long_single_rows_are_scipys():
-    found = [steps(wnp.fft.rfft, np.ones((1, n), np.float32)) for n in (4096, 2 * 131101)]
-    assert [[type(s) for s in one] for one in found] == [[HostCallStep]] * 2
+    schedules = [steps(wnp.fft.rfft, np.ones((1, n), np.float32)) for n in (4096, 2 * 131101)]
+    assert [[type(s) for s in one] for one in schedules] == [[HostCallStep]] * 2
 
 
 PRIMES = [(521, 125), (1042, 3), (1009, 1), (3 * 521, 20), (65537, 1)]
@@ -307,8 +309,8 @@ def test_more_threads_change_nothing():
             env=os.environ | {"WEFT_NUM_THREADS": threads},
         ).stdout
     )
-    found = [run("1"), run("2")]
-    assert len(found[0]) == 300 * 360 * 8 and found[0] == found[1]
+    outputs = [run("1"), run("2")]
+    assert len(outputs[0]) == 300 * 360 * 8 and outputs[0] == outputs[1]
 
 
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft"])

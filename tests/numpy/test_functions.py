@@ -342,6 +342,6 @@ LINALG = {
 
 @pytest.mark.parametrize("name", LINALG)
 def test_linear_algebra(name):
-    found, want = LINALG[name](wnp), LINALG[name](np)
-    for f, w in zip(*[v if isinstance(v, tuple) else (v,) for v in (found, want)]):
+    result, want = LINALG[name](wnp), LINALG[name](np)
+    for f, w in zip(*[v if isinstance(v, tuple) else (v,) for v in (result, want)]):
         np.testing.assert_allclose(f, w, rtol=1e-3, atol=1e-3)

@@ -40,9 +40,9 @@ def test_joins_are_those_of_numpy(name, key):
     matrix = isinstance(key[0], str) and key[0] in ("r", "c")
     with pytest.warns(PendingDeprecationWarning) if matrix else contextlib.nullcontext():
         expected = np.asarray(getattr(np, name)[key])
-    found = getattr(wnp, name)[key]
-    assert found.shape == expected.shape
-    np.testing.assert_array_equal(found, expected)
+    result = getattr(wnp, name)[key]
+    assert result.shape == expected.shape
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize(

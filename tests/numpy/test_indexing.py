@@ -95,14 +95,14 @@ def test_writing(case, method):
         places = np.arange(x.size).reshape(shape)[index]
         if len(np.unique(places)) < places.size:
             return  # which of several values for one place wins is not said
-    found = np.asarray(getattr(wnp.asarray(x).at[index], method)(values))
+    result = np.asarray(getattr(wnp.asarray(x).at[index], method)(values))
     if method == "set":
         x[index] = values
     else:
         {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[method].at(
             x, index, values
         )
-    np.testing.assert_array_equal(found, x)
+    np.testing.assert_array_equal(result, x)
 
 
 @PROFILE
@@ -114,10 +114,10 @@ def test_reading_is_linear(case):
     if want is None:
         return
     v = np.arange(want.size, dtype=np.float32).reshape(want.shape)
-    found = weft.grad(lambda x: wnp.sum(x[index] * v))(data(shape))
+    gradient = weft.grad(lambda x: wnp.sum(x[index] * v))(data(shape))
     x = np.zeros(shape, np.float32)
     np.add.at(x, index, v)
-    np.testing.assert_array_equal(np.asarray(found), x)
+    np.testing.assert_array_equal(np.asarray(gradient), x)
 
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -288,10 +288,10 @@ def test_positions_found_by_comparison(dtype, axis):
         else np.array([5, -1, 11])
     )
     find = lambda x, i, **options: wnp.take_along_axis(x, i, axis, mode="one_hot", **options)
-    found = find(x, at)
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found, np.take_along_axis(x, at, axis))
-    np.testing.assert_array_equal(weft.jit(find)(x, at), found)
+    result = find(x, at)
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result, np.take_along_axis(x, at, axis))
+    np.testing.assert_array_equal(weft.jit(find)(x, at), result)
     assert (
         not np.asarray(find(x, np.full_like(at, 40))).any()
         and not np.asarray(find(x, np.full_like(at, -1), wrap_negative_indices=False)).any()
@@ -322,10 +322,10 @@ def test_dims_longer_than_the_dtype_of_positions_counts(dtype, mode, wraps):
 
 
 def test_comparison_is_exact_beside_infinities():
-    found = wnp.take_along_axis(
+    result = wnp.take_along_axis(
         np.array([1, np.inf, np.nan, 4], np.float32), np.array([0, 3, -1, 1]), 0, mode="one_hot"
     )
-    assert found.tolist() == [1, 4, 4, np.inf]
+    assert result.tolist() == [1, 4, 4, np.inf]
 
 
 @pytest.mark.parametrize(

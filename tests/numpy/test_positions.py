@@ -27,8 +27,8 @@ def test_digitize_on_edges_of_rising_and_falling_bins(dtype, count, right):
 @pytest.mark.parametrize("fill", [None, -5, 7])
 def test_positions_of_a_given_number(shape, size, fill):
     x = np.random.default_rng(1).random(shape) > 0.5
-    found = weft.jit(lambda x: wnp.nonzero(x, size=size, fill_value=fill))(x)
-    for got, where in zip(found, np.nonzero(x)):
+    positions = weft.jit(lambda x: wnp.nonzero(x, size=size, fill_value=fill))(x)
+    for got, where in zip(positions, np.nonzero(x)):
         want = np.full(size, 0 if fill is None else fill, np.int32)
         want[: len(where)] = where[:size]
         np.testing.assert_array_equal(got, want)

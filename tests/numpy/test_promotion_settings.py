@@ -95,8 +95,8 @@ def test_numpys_wide_numbers_are_cut_and_pythons_do_not_fit():
 def test_function_dtypes_are_independent_of_the_setting():
     grid = wnp.mgrid[0:1:3j, 0:2]
     assert grid.dtype == np.float32 and grid.shape == (2, 3, 2)
-    found = wnp.take_along_axis(X, np.zeros((3, 2), np.int32), 1, mode="one_hot")
-    assert found.dtype == np.float32 and found.shape == (3, 2)
+    result = wnp.take_along_axis(X, np.zeros((3, 2), np.int32), 1, mode="one_hot")
+    assert result.dtype == np.float32 and result.shape == (3, 2)
 
 
 def test_vectorized_functions_have_leading_dims_of_equal_number():

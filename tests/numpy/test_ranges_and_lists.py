@@ -79,13 +79,13 @@ def test_functions_of_indices_are_mapped_over_elements():
         seen.append((i.shape, j.shape))
         return {"sum": i + j, "row": scale * i * wnp.arange(4)}
 
-    found = wnp.fromfunction(of_one, (2, 3), dtype=int, scale=3)
+    result = wnp.fromfunction(of_one, (2, 3), dtype=int, scale=3)
     assert (
         seen == [((), ())]
-        and found["sum"].tolist() == [[0, 1, 2], [1, 2, 3]]
-        and found["row"].shape == (2, 3, 4)
+        and result["sum"].tolist() == [[0, 1, 2], [1, 2, 3]]
+        and result["row"].shape == (2, 3, 4)
     )
-    assert found["row"][1, 2].tolist() == [0, 3, 6, 9] and wnp.fromfunction(
+    assert result["row"][1, 2].tolist() == [0, 3, 6, 9] and wnp.fromfunction(
         lambda: wnp.ones(2), ()
     ).shape == (2,)
     assert wnp.fromfunction(lambda i: i, (0,)).shape == (0,)

@@ -71,7 +71,7 @@ def test_dtypes_that_do_not_widen():
                 for name in ("bfloat16", "float16")
                 for deg in (False, True)
             ] == ["bfloat16", "bfloat16", "float16", "float16"]
-            found = [
+            results = [
                 *wnp.divmod(bools, bools),
                 wnp.fmod(bools, bools),
                 wnp.square(bools),
@@ -80,7 +80,7 @@ def test_dtypes_that_do_not_widen():
                 wnp.power(bools, 3),
                 wnp.power(True, bools),
             ]
-            assert {x.dtype for x in found} == {np.dtype("i4")}
+            assert {x.dtype for x in results} == {np.dtype("i4")}
             widest = wnp.power(2.0, bools)
             assert widest.weak_type and widest.dtype == (np.float64 if x64 else np.float32)
             assert not wnp.power(2, bools).weak_type

@@ -39,11 +39,11 @@ def test_methods_of_ufuncs(name):
         ("reduceat", (F, AT[:2])),
     ):
         expected = getattr(numpys, method)(*args)
-        found = weft.jit(getattr(ours, method), static_argnums=1 if method == "accumulate" else ())(
-            *args
-        )
+        result = weft.jit(
+            getattr(ours, method), static_argnums=1 if method == "accumulate" else ()
+        )(*args)
         np.testing.assert_allclose(
-            found,
+            result,
             expected.astype(F.dtype) if method == "reduceat" else expected,
             rtol=1e-6,
             atol=1e-6,

@@ -17,9 +17,9 @@ def test_the_sign_of_zero_chooses_the_side_of_a_branch_cut(name):
     z = np.array([complex(a, b) for a in PARTS for b in PARTS], np.complex64)
     with np.errstate(all="ignore"):
         want = getattr(np, name)(z.astype(np.complex128)).astype(np.complex64)
-    found = np.asarray(getattr(wnp, name)(z))
-    np.testing.assert_allclose(found.real, want.real, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.imag, want.imag, rtol=1e-4, atol=1e-5)
+    result = np.asarray(getattr(wnp, name)(z))
+    np.testing.assert_allclose(result.real, want.real, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result.imag, want.imag, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
@@ -36,9 +36,9 @@ def test_halves_step_to_their_own_neighbours(dtype):
         wnp.array([0, 1, -2, 5, 3, wnp.nan, wnp.inf, -0.0], dtype),
         wnp.array([3, -2, 2, 0, 3, 1, 0, -1], dtype),
     )
-    found, want = np.asarray(wnp.nextafter(x, y)), np.nextafter(np.asarray(x), np.asarray(y))
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found.astype(np.float32), want.astype(np.float32))
+    result, want = np.asarray(wnp.nextafter(x, y)), np.nextafter(np.asarray(x), np.asarray(y))
+    assert result.dtype == dtype
+    np.testing.assert_array_equal(result.astype(np.float32), want.astype(np.float32))
     assert (np.asarray(wnp.spacing(x[:5])).astype(np.float32) != 0).all()
 
 
@@ -69,6 +69,8 @@ def test_inverse_functions_at_complex_infinities(name, jit):
     with np.errstate(invalid="ignore"):
         got, want = np.asarray(weft.jit(f)(z) if jit else f(z)), getattr(np, name)(z)
     for mine, theirs in ((got.real, want.real), (got.imag, want.imag)):
-        settled = ~(np.isnan(z.real) | np.isnan(z.imag))  # where a part is NaN signs are anyone's
+        comparable = ~(
+            np.isnan(z.real) | np.isnan(z.imag)
+        )  # where a part is NaN signs are anyone's
         np.testing.assert_allclose(np.abs(mine), np.abs(theirs), rtol=1e-6)
-        np.testing.assert_array_equal(np.signbit(mine[settled]), np.signbit(theirs[settled]))
+        np.testing.assert_array_equal(np.signbit(mine[comparable]), np.signbit(theirs[comparable]))

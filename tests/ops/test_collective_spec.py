@@ -30,14 +30,14 @@ def run_on_devices(jaxpr, args):
     """Return the results of a local program on all devices in lockstep, `args` by position;
     collectives are executed by their records."""
     consts = dict(zip(jaxpr.constvars, jaxpr.consts))
-    env = {place: consts | dict(zip(jaxpr.invars, given)) for place, given in args.items()}
+    env = {place: consts | dict(zip(jaxpr.invars, operands)) for place, operands in args.items()}
     read = lambda place, a: np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[place][a]
     for eqn in jaxpr.eqns:
         for place in PLACES:
             if eqn.primitive.kind == "collective":
                 group = members(place, collective_axes(eqn.params))
-                given = [[read(other, a) for a in eqn.invars] for other in group]
-                outs = evaluate_collective(eqn.primitive, given, eqn.params)[group.index(place)]
+                operands = [[read(other, a) for a in eqn.invars] for other in group]
+                outs = evaluate_collective(eqn.primitive, operands, eqn.params)[group.index(place)]
             else:
                 out = eqn.primitive.reference(*[read(place, a) for a in eqn.invars], **eqn.params)
                 outs = out if eqn.primitive.multiple_results else [out]
@@ -82,9 +82,9 @@ def test_ragged_exchange(per_target):
 def test_values_that_travel_together():
     from weft._engine.partition.combine import combined_reduction
 
-    given = [[np.float32(i), np.arange(2) + i] for i in range(3)]
+    operands = [[np.float32(i), np.arange(2) + i] for i in range(3)]
     got = evaluate_collective(
-        combined_reduction(lax.psum_p), given, {"axes": ("i",), "axis_index_groups": None}
+        combined_reduction(lax.psum_p), operands, {"axes": ("i",), "axis_index_groups": None}
     )
     assert [(float(x), y.tolist()) for x, y in got] == [(3.0, [3, 6])] * 3
 

@@ -31,13 +31,13 @@ def group(position, axes):
     """Return the positions that differ from `position` only along `axes`, in the order of these
     axes."""
     names = [name for name, _ in MESH]
-    found = []
+    groups = []
     for along in itertools.product(*[range(SIZES[a]) for a in axes]):
         other = list(position)
         for a, i in zip(axes, along):
             other[names.index(a)] = i
-        found.append(tuple(other))
-    return found
+        groups.append(tuple(other))
+    return groups
 
 
 def simulate(meaning, axes, values):

@@ -464,15 +464,15 @@ def test_arrays_like_others_vary_as_they_do(mesh):
     """A carry that starts as zeros_like a varying value needs no cast."""
 
     def local(x):
-        made = [
+        values = [
             weft.numpy.zeros_like(x),
             weft.numpy.ones_like(x, shape=(2,)),
             weft.numpy.full_like(x, 2, dtype=int),
             lax.full_like(x, 3),
         ]
-        assert [weft.typeof(y).vma for y in made] == [{"a"}] * 4
+        assert [weft.typeof(y).vma for y in values] == [{"a"}] * 4
         return (
-            sum(y.sum() for y in made)[None]
+            sum(y.sum() for y in values)[None]
             + lax.scan(lambda c, _: (c + x, None), weft.numpy.zeros_like(x), None, length=2)[0]
         )
 

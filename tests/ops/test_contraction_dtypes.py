@@ -254,9 +254,9 @@ def test_gradients_have_the_dtypes_of_their_operands(lhs, rhs, out):
         product = lax.dot_general(x, y, DOTS["matrices"][3], preferred_element_type=out)
         return product.astype("complex64").real.sum()
 
-    kept = [i for i, name in enumerate((lhs, rhs)) if not is_integer(name)]
-    for run in (weft.grad(loss, kept), weft.jit(weft.grad(loss, kept))):
-        for i, got in zip(kept, run(x, y), strict=True):
+    argnums = [i for i, name in enumerate((lhs, rhs)) if not is_integer(name)]
+    for run in (weft.grad(loss, argnums), weft.jit(weft.grad(loss, argnums))):
+        for i, got in zip(argnums, run(x, y), strict=True):
             operands = [exact(x), exact(y)]
             expected = (
                 np.ones((3, 5)) @ operands[1].T if i == 0 else operands[0].T @ np.ones((3, 5))

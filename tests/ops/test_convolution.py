@@ -329,10 +329,10 @@ def test_of_booleans(spatial, groups):
     for features in (1, 3):
         w = rng.random((features * parts[0] * parts[1], 2, *[2] * len(spatial))) < 0.4
         f = lambda x, w: weft.lax.conv_general_dilated(x, w, (1,) * len(spatial), "VALID", **groups)
-        found = weft.jit(f)(x, w)
-        assert found.dtype == bool
+        result = weft.jit(f)(x, w)
+        assert result.dtype == bool
         np.testing.assert_array_equal(
-            found, np.asarray(f(x.astype(np.float32), w.astype(np.float32))) > 0
+            result, np.asarray(f(x.astype(np.float32), w.astype(np.float32))) > 0
         )
 
 

@@ -641,16 +641,16 @@ def test_errors_name_the_facts():
 
 
 def test_rules_are_made_on_first_use():
-    made = []
+    names = []
 
     def rules(primitive):
-        made.append(primitive.name)
+        names.append(primitive.name)
         return {"type": abs, "lower": min}
 
     late = ElementwiseOp("late", register=False, fill=rules).define(lower=max)
-    assert made == []
+    assert names == []
     assert late.type is abs
-    assert (late.lower, made) == (max, ["late"])
+    assert (late.lower, names) == (max, ["late"])
     assert not has_rule(late.jvp) and late.localize is None
     with pytest.raises(
         MissingRuleError, match="primitive 'late' has no jvp rule: no rule was given"

@@ -105,15 +105,15 @@ def out_index(at, inner, rank, numbers):
 
 def slow_gather(x, indices, numbers, slice_sizes, mode, fill):
     gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    kept = [d for d in range(x.ndim) if d not in gone]
-    rank = indices.ndim - 1 + len(kept)
-    shape = out_index(indices.shape[:-1], [slice_sizes[d] for d in kept], rank, numbers)
+    slice_dims = [d for d in range(x.ndim) if d not in gone]
+    rank = indices.ndim - 1 + len(slice_dims)
+    shape = out_index(indices.shape[:-1], [slice_sizes[d] for d in slice_dims], rank, numbers)
     out = np.full(shape, fill, x.dtype)
     for at, start in windows(x.shape, indices, numbers, slice_sizes, mode):
-        for inner in np.ndindex(*[slice_sizes[d] for d in kept]):
+        for inner in np.ndindex(*[slice_sizes[d] for d in slice_dims]):
             if start is not None:
                 position = list(start)
-                for d, i in zip(kept, inner):
+                for d, i in zip(slice_dims, inner):
                     position[d] += i
                 out[out_index(at, inner, rank, numbers)] = x[tuple(position)]
     return out
@@ -121,16 +121,16 @@ def slow_gather(x, indices, numbers, slice_sizes, mode, fill):
 
 def slow_scatter(x, indices, updates, numbers, slice_sizes, mode, combine):
     out = x.copy()
-    kept = [
+    slice_dims = [
         d
         for d in range(x.ndim)
         if d not in {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     ]
     for at, start in windows(x.shape, indices, numbers, slice_sizes, mode):
-        for inner in np.ndindex(*[slice_sizes[d] for d in kept]):
+        for inner in np.ndindex(*[slice_sizes[d] for d in slice_dims]):
             if start is not None:
                 position = list(start)
-                for d, i in zip(kept, inner):
+                for d, i in zip(slice_dims, inner):
                     position[d] += i
                 p = tuple(position)
                 out[p] = combine(out[p], updates[out_index(at, inner, updates.ndim, numbers)])

@@ -165,10 +165,10 @@ def test_general_eigenvalues(a):
     def near(a):
         """Return the values and vectors of `a` in the order and with the signs of nearby ones,
         which LAPACK may change."""
-        found, vectors = map(np.asarray, values(a))
-        order = np.abs(found[:, None, :] - np.asarray(w)[:, :, None]).argmin(-1)
+        eigenvalues, vectors = map(np.asarray, values(a))
+        order = np.abs(eigenvalues[:, None, :] - np.asarray(w)[:, :, None]).argmin(-1)
         vectors = np.take_along_axis(vectors, order[:, None, :], -1)
-        return np.take_along_axis(found, order, -1), vectors * np.sign(
+        return np.take_along_axis(eigenvalues, order, -1), vectors * np.sign(
             (np.conj(right) * vectors).sum(1, keepdims=True).real
         )
 

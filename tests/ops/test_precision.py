@@ -54,8 +54,8 @@ def test_other_dtypes_derivatives_and_errors():
     )
     np.testing.assert_array_equal(np.asarray(halves, np.float32), [1.25, np.inf, 0.0])
     with weft.enable_x64(True):
-        found = weft.jit(lambda x: lax.reduce_precision(x, 8, 23))(np.array([0.1, 1e300]))
-        np.testing.assert_array_equal(found, np.array([np.float32(0.1), np.inf]))
+        result = weft.jit(lambda x: lax.reduce_precision(x, 8, 23))(np.array([0.1, 1e300]))
+        np.testing.assert_array_equal(result, np.array([np.float32(0.1), np.inf]))
     assert weft.grad(lambda x: lax.reduce_precision(1.1 * x, 5, 2))(1.0) == np.float32(1.1)
     np.testing.assert_array_equal(
         weft.vmap(lambda x: lax.reduce_precision(x, 5, 2))(VALUES[:3]),

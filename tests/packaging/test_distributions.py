@@ -100,7 +100,7 @@ def test_the_demo_runs_where_weft_is_installed(kind, built, unpacked, tmp_path):
     run(str(programs / "python"), "-m", "pip", "install", "--quiet", str(built[kind]))
     place = run(str(programs / "python"), "-c", "import weft; print(weft.__file__)", cwd=tmp_path)
     assert place.startswith(str(tmp_path / "fresh"))
-    said = run(
+    output = run(
         str(programs / "weft"),
         "run",
         str(unpacked / "examples" / "train_digits.py"),
@@ -108,4 +108,4 @@ def test_the_demo_runs_where_weft_is_installed(kind, built, unpacked, tmp_path):
         "8",
         cwd=tmp_path,
     )
-    assert "accuracy" in said
+    assert "accuracy" in output

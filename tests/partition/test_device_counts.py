@@ -221,16 +221,16 @@ def search_without_bounds(
 
 
 def all_placements(axes: str, partial: bool) -> list[Placement]:
-    found = []
+    meshes = []
     for owners in itertools.product(
         (None, 0, 1, *(["partial"] if partial else [])), repeat=len(axes)
     ):
         for order in itertools.permutations(range(len(axes))):
             dims = [tuple(axes[i] for i in order if owners[i] == d) for d in (0, 1)]
-            found.append(
+            meshes.append(
                 Placement(tuple(dims), frozenset(a for a, o in zip(axes, owners) if o == "partial"))
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(meshes))
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (16, 6), (7, 16)], ids=str)

@@ -21,11 +21,11 @@ from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 def count_analyzed_equations(layers: int, monkeypatch) -> int:
     """Return the number of equations whose candidates were computed, in a training step with this
     many equal layers."""
-    made = []
+    calls = []
 
     class Counted(strategies.Candidates):
         def __init__(self, *args):
-            made.append(1)
+            calls.append(1)
             super().__init__(*args)
 
     monkeypatch.setattr(partitioner, "Candidates", Counted)
@@ -39,7 +39,7 @@ def count_analyzed_equations(layers: int, monkeypatch) -> int:
     x = weft.device_put(np.ones((8, 16), np.float32), NamedSharding(mesh, P("a")))
     weights = weft.device_put([np.eye(16, dtype=np.float32)] * layers, NamedSharding(mesh, P()))
     weft.jit(weft.grad(loss)).lower(weights, x).compile()
-    return len(made)
+    return len(calls)
 
 
 def test_candidates_do_not_grow_with_the_number_of_layers(monkeypatch):

@@ -46,10 +46,8 @@ from weft.sharding import NamedSharding, PartitionSpec
     ],
 )
 def test_axes_divide_into_parts_between_and_within_processes(mesh, ranks, parts, order):
-    found = process_axes(mesh, ranks.reshape([size for _, size in mesh]))
-    assert [
-        (p.name, p.size, p.is_process) for p in found.all_parts
-    ] == parts and found.ranks == order
+    axes = process_axes(mesh, ranks.reshape([size for _, size in mesh]))
+    assert [(p.name, p.size, p.is_process) for p in axes.all_parts] == parts and axes.ranks == order
 
 
 @pytest.mark.parametrize("ranks", [[0, 0, 0, 1], [0, 1, 1, 0], [0, 0, 1, 2]])
@@ -61,15 +59,15 @@ def test_devices_without_a_pattern_are_an_error_that_shows_them(ranks):
 def of_process(f, *args, processes=2):
     """Return the program of one of several processes that share the eight devices."""
     stages = weft.jit(f).lower(*args).compile().stages
-    found = stages.partition
-    made = program_of_process(
+    partition = stages.partition
+    program = program_of_process(
         stages.local,
-        found.axes,
-        (np.arange(8) * processes // 8).reshape(found.mesh.axis_sizes),
-        found.in_specs,
-        found.out_specs,
+        partition.axes,
+        (np.arange(8) * processes // 8).reshape(partition.mesh.axis_sizes),
+        partition.in_specs,
+        partition.out_specs,
     )
-    return simplify(made)
+    return simplify(program)
 
 
 def placed(shape, sizes, *entries):
@@ -98,8 +96,8 @@ def test_small_reductions_of_equal_ranks_are_combined():
             (x[:, :1] * x).sum(0),
         )
 
-    found = exchanges_of(of_process(f, placed((16, 6), (8,), "x")))
-    assert sorted((r.op, r.operand.shape) for r in found) == [("max", (6,)), ("sum", (18,))]
+    exchanges = exchanges_of(of_process(f, placed((16, 6), (8,), "x")))
+    assert sorted((r.op, r.operand.shape) for r in exchanges) == [("max", (6,)), ("sum", (18,))]
 
 
 def test_axes_within_a_process_exchange_nothing():
@@ -130,8 +128,8 @@ def test_loops_count_their_iterations():
             lambda c: c.sum() < 9, lambda c: c * 2, x
         )
 
-    found = exchanges_of(of_process(f, placed((16, 6), (8,), "x")))
-    assert [(r.count, r.open_ended) for r in found] == [(5, False), (1, True)]
+    exchanges = exchanges_of(of_process(f, placed((16, 6), (8,), "x")))
+    assert [(r.count, r.open_ended) for r in exchanges] == [(5, False), (1, True)]
 
 
 def steps_of(f, *args, processes=2):

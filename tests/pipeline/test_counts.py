@@ -294,12 +294,12 @@ def test_cost_analysis_counts_the_program_of_one_device():
 
 
 def test_reports_of_the_backend_replace_estimates(monkeypatch):
-    made = compiled(lambda x: x + 1, np.ones(4, np.float32))
-    kind = type(made.runtime_executable().loaded)
+    executable = compiled(lambda x: x + 1, np.ones(4, np.float32))
+    kind = type(executable.runtime_executable().loaded)
     monkeypatch.setattr(kind, "cost", lambda self: {"flops": 7.0})
     monkeypatch.setattr(kind, "memory", lambda self: {"temp_size_in_bytes": 5})
-    assert made.cost_analysis() == {"flops": 7.0}
-    assert made.memory_analysis().temp_size_in_bytes == 5
+    assert executable.cost_analysis() == {"flops": 7.0}
+    assert executable.memory_analysis().temp_size_in_bytes == 5
 
 
 def test_memory_analysis_is_that_of_one_device():

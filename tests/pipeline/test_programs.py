@@ -75,9 +75,9 @@ def loaded(monkeypatch):
     read = programs._read
 
     def watched(key, order):
-        made = read(key, order)
-        names[made is not None].append(order.name)
-        return made
+        program = read(key, order)
+        names[program is not None].append(order.name)
+        return program
 
     monkeypatch.setattr(programs, "_read", watched)
     return names
@@ -231,24 +231,24 @@ def test_facts_of_a_program_from_disk_are_those_of_the_compiler(loaded):
     facts = []
     for _ in range(2):
         compiled = fresh(fun).lower(*args).compile()
-        made = compiled.runtime_executable()
+        executable = compiled.runtime_executable()
         facts.append(
             [
-                made.kernel_count,
-                made.collective_count,
-                made.loaded.native.kernel_count,
-                made.arena_bytes,
-                made.peak_bytes,
-                made.aliases,
-                made.in_specs,
-                made.out_specs,
-                made.loaded.is_long,
+                executable.kernel_count,
+                executable.collective_count,
+                executable.loaded.native.kernel_count,
+                executable.arena_bytes,
+                executable.peak_bytes,
+                executable.aliases,
+                executable.in_specs,
+                executable.out_specs,
+                executable.loaded.is_long,
                 compiled.as_text(),
                 compiled.memory_analysis().__dict__,
                 compiled.cost_analysis(),
-                [r.kind for r in made.stages.collectives],
-                made.stages.scheduled.text(),
-                made.loaded.native.made.loops_text(),
+                [r.kind for r in executable.stages.collectives],
+                executable.stages.scheduled.text(),
+                executable.loaded.native.made.loops_text(),
                 str(weft.explain(fun, *args).counts),
             ]
         )
@@ -259,11 +259,11 @@ def test_facts_of_a_program_from_disk_are_those_of_the_compiler(loaded):
 def test_stages_are_computed_when_they_are_read(loaded):
     fun, args = PROGRAMS["matmul on 8"]()
     results(fun, args)
-    made = fresh(fun).lower(*args).compile().runtime_executable()
+    executable = fresh(fun).lower(*args).compile().runtime_executable()
     assert (
-        callable(made._stages)
-        and made.stages is made.stages
-        and made.stages.name == made.name == "jit(<lambda>)"
+        callable(executable._stages)
+        and executable.stages is executable.stages
+        and executable.stages.name == executable.name == "jit(<lambda>)"
     )
 
 
@@ -365,10 +365,10 @@ def test_the_fingerprint_covers_whatever_the_compiler_loads():
         "import weft._engine.codegen.kernel.kernel_emitter\n"
         "print([m for m in sys.modules if m.startswith('weft.')])"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout
-    loaded = {name.split(".")[2] for name in eval(said) if name.startswith("weft._engine.")}
+    loaded = {name.split(".")[2] for name in eval(output) if name.startswith("weft._engine.")}
     rooms = {
         name
         for name in loaded
@@ -585,7 +585,7 @@ PROGRAM = """
 
 
 def run(tmp_path, **env):
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM)],
         capture_output=True,
         text=True,
@@ -598,7 +598,7 @@ def run(tmp_path, **env):
             **env,
         },
     )
-    return json.loads(said.stdout)
+    return json.loads(process.stdout)
 
 
 def test_a_second_process_loads_no_compiler(tmp_path):

@@ -60,16 +60,16 @@ def try_change(copy: Path, change: PlantedChange, battery: Battery, kind: str) -
     stages = [checks] if kind == "faults" else [checks[:1], checks[1:]]
     result = ""
     with tree.plant(copy, change):
-        found = {"note": change.note, "path": change.path}
+        record = {"note": change.note, "path": change.path}
         for stage in stages:
             catch = battery.run(stage)
             if catch is not None:
                 seconds = round(time.perf_counter() - start, 1)
-                return {**found, **asdict(catch), "result": "caught", "seconds": seconds}
+                return {**record, **asdict(catch), "result": "caught", "seconds": seconds}
             result = result or battery.replay(STATE / "replay")
             if result in ("equal", "other code"):
                 break
-    return {**found, "result": result, "seconds": round(time.perf_counter() - start, 1)}
+    return {**record, "result": result, "seconds": round(time.perf_counter() - start, 1)}
 
 
 def run_changes(kind: str, changes: list[Any], results: dict[str, Any], workers: int) -> None:
@@ -81,10 +81,12 @@ def run_changes(kind: str, changes: list[Any], results: dict[str, Any], workers:
         copy, clean = [tree.copy_tree(Path(folder) / name) for name in ("faulty", "clean")]
         battery = Battery(copy, clean, results["baseline"], workers)
         for change in waiting:
-            found = results[kind][change.name] = try_change(copy, change, battery, kind)
+            record = results[kind][change.name] = try_change(copy, change, battery, kind)
             save_results(results)
-            where = f" by {found['check']}: {found['test']}" if found["result"] == "caught" else ""
-            print(f"{change.name}: {found['result']}{where} ({found['seconds']} s)", flush=True)
+            where = (
+                f" by {record['check']}: {record['test']}" if record["result"] == "caught" else ""
+            )
+            print(f"{change.name}: {record['result']}{where} ({record['seconds']} s)", flush=True)
 
 
 def main() -> int:

@@ -163,19 +163,19 @@ class Battery:
         entries = replay.choose(replay.list_corpus(self.clean, self.clean), REPLAYED)
         if not records.exists():
             replay.compile_corpus(self.clean, self.clean, entries, records)
-        found = "equal"
+        worst = "equal"
         with tempfile.TemporaryDirectory(prefix="planted-replay-") as scratch:
             mine = Path(scratch)
 
             def stop_at_values(entry: Any) -> bool:
-                nonlocal found
+                nonlocal worst
                 if replay.compare(entry, records, mine) is not None:
                     pair = [replay.read_record(p, entry.name) for p in (records, mine)]
-                    found = max(found, classify(*pair), key=CLASSES.index)
-                return found != CLASSES[-1]
+                    worst = max(worst, classify(*pair), key=CLASSES.index)
+                return worst != CLASSES[-1]
 
             replay.compile_corpus(self.tree, self.clean, entries, mine, stop_at_values)
-        return found
+        return worst
 
 
 CLASSES = ("equal", "other code", "other rounding", "other values")

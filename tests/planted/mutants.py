@@ -226,8 +226,8 @@ def _changed(node: ast.AST, change: Callable[[ast.AST], ast.AST | None]) -> str 
 
 def files(root: Path) -> list[str]:
     """Return the files that mutants are drawn from: all but the checks of compiled programs."""
-    found = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
-    names = [str(path.relative_to(root)) for path in found]
+    paths = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
+    names = [str(path.relative_to(root)) for path in paths]
     return sorted(name for name in names if not name.endswith("_check.py"))
 
 

@@ -43,7 +43,7 @@ def write_report(results: dict[str, Any], path: Path, checks: Sequence[str]) -> 
 
 def named_faults(faults: dict[str, Any]) -> list[str]:
     """Return the table of named faults."""
-    caught = sum(found["result"] == "caught" for found in faults.values())
+    caught = sum(record["result"] == "caught" for record in faults.values())
     lines = [
         "## Named faults",
         "",
@@ -53,10 +53,10 @@ def named_faults(faults: dict[str, Any]) -> list[str]:
         "|---|---|---|---|",
     ]
     for fault in FAULTS:
-        found = faults.get(fault.name)
-        if found is not None:
-            by = f"{found['check']}: `{found['test']}`" if "check" in found else found["result"]
-            lines.append(f"| {fault.name} | {fault.note} | {by} | {found['seconds']} |")
+        record = faults.get(fault.name)
+        if record is not None:
+            by = f"{record['check']}: `{record['test']}`" if "check" in record else record["result"]
+            lines.append(f"| {fault.name} | {fault.note} | {by} | {record['seconds']} |")
     return lines
 
 

@@ -55,8 +55,8 @@ def f(x, shape):
 
 def test_mutants_of_a_file(tmp_path):
     (tmp_path / "m.py").write_text(SOURCE)
-    made = mutants.MutantSource(tmp_path, "m.py").mutants()
-    kinds = {(m.kind, m.new) for m in made}
+    mutations = mutants.MutantSource(tmp_path, "m.py").mutants()
+    kinds = {(m.kind, m.new) for m in mutations}
     assert {
         ("swapped axes", "(shape[1])"),
         ("changed bound", "(shape[0] <= 3)"),
@@ -67,8 +67,8 @@ def test_mutants_of_a_file(tmp_path):
         ("negated condition", "(i if not x else 0)"),
         ("swapped arguments", "(g(shape, total))"),
     } <= kinds
-    assert all(mutants.is_valid(tmp_path, m) for m in made)
-    assert not [m for m in made if "wrong" in m.old or "4 + 5" in m.old]
+    assert all(mutants.is_valid(tmp_path, m) for m in mutations)
+    assert not [m for m in mutations if "wrong" in m.old or "4 + 5" in m.old]
 
 
 def test_a_mutant_of_a_changed_file_is_an_error(tmp_path):

@@ -121,8 +121,8 @@ class Trainer:
         signal.signal(signal.SIGUSR2, _fill_disk)
         step, states = 0, {0: self.place(value_at(0))}
         if self.checkpoint.latest_step(self.folder) is not None:
-            found = self.checkpoint.restore(self.folder, like={"x": states[0], "step": 0})
-            step, states = found["step"], {found["step"]: found["x"]}
+            restored = self.checkpoint.restore(self.folder, like={"x": states[0], "step": 0})
+            step, states = restored["step"], {restored["step"]: restored["x"]}
         while True:
             try:
                 if step == STEPS:

@@ -188,8 +188,8 @@ class Rank:
     def resume(self) -> None:
         """Continue from the last checkpoint for some steps."""
         like = {"x": self.state(0), "step": 0}
-        found = self.checkpoint.restore(self.folder, like=like)
-        step, x = int(found["step"]), found["x"]
+        restored = self.checkpoint.restore(self.folder, like=like)
+        step, x = int(restored["step"]), restored["x"]
         print("resumed", step, self.is_at(x, step), flush=True)
         for _ in range(3):
             x = self.step(x)
@@ -224,15 +224,15 @@ def run(seed: int, times: list[float]) -> str:
     }
     with folder_of_this_process() as folder:
         with forked_ranks(size, lambda: Rank(folder).run(place), {}, settings) as running:
-            said = _faulted(running, size, fault, victim, delay, times)
+            failure = _faulted(running, size, fault, victim, delay, times)
             saved = [
                 int(line.split()[1])
                 for rank in range(size)
                 for line in running.output(rank).splitlines()
                 if line.startswith("saved")
             ]
-        if said or place not in ("train", "restore"):
-            return said or (_lost(folder, saved) if place == "save" else "")
+        if failure or place not in ("train", "restore"):
+            return failure or (_lost(folder, saved) if place == "save" else "")
         left = max(n for n in (1, 2) if n < size)
         with forked_ranks(left, lambda: Rank(folder).resume(), {}, {}) as running:
             outcomes = running.finish()
@@ -291,9 +291,9 @@ def _faulted(
     if running.processes[victim].wait(bound()) is None:
         return f"rank {victim}, the victim, did not end\n{running.shown()}"
     for rank in survivors:
-        said = running.output(rank, "err")
+        errors = running.output(rank, "err")
         if running.processes[rank].returncode == 0 or not (
-            "ProcessFailureError" in said or "KeyboardInterrupt" in said
+            "ProcessFailureError" in errors or "KeyboardInterrupt" in errors
         ):
             return f"rank {rank} ended with {running.processes[rank].returncode}, and said no reason\n{running.shown()}"
     return ""

@@ -44,13 +44,13 @@ def results(task: runner.Task) -> list[np.ndarray] | str:
 
     weft.config.update("jax_enable_x64", task.x64)
     try:
-        found = []
+        arrays = []
         for x in weft.tree.leaves(runner._run(weft, task, "split", None, {})):
             if not x.is_fully_addressable and not x.is_fully_replicated:
                 mesh = weft.sharding.Mesh(np.array(x.sharding.device_assignment), ("all",))
                 x = weft.jit(lambda v: v, out_shardings=NamedSharding(mesh, P()))(x)
-            found.append(np.asarray(x))
-        return found
+            arrays.append(np.asarray(x))
+        return arrays
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     finally:
@@ -61,9 +61,11 @@ def answer(tasks: str, answers: str) -> None:
     """Run the tasks as one rank."""
     import weft
 
-    found = [results(runner.Task(*task)) for task in pickle.loads(Path(tasks).read_bytes())]
+    answers_of_tasks = [
+        results(runner.Task(*task)) for task in pickle.loads(Path(tasks).read_bytes())
+    ]
     if weft.process_index() == 0:
-        Path(answers).write_bytes(pickle.dumps(found))
+        Path(answers).write_bytes(pickle.dumps(answers_of_tasks))
 
 
 def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 300.0) -> list[str]:
@@ -75,25 +77,27 @@ def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 
     expected = [results(task) for task in tasks]
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
-        given, got = Path(folder, "tasks"), Path(folder, "answers")
-        given.write_bytes(pickle.dumps([tuple(task) for task in tasks]))
+        task_file, got = Path(folder, "tasks"), Path(folder, "answers")
+        task_file.write_bytes(pickle.dumps([tuple(task) for task in tasks]))
         for processes, devices in splits:
-            run_ranks(processes, RUN, devices, timeout=timeout, arguments=[str(given), str(got)])
+            run_ranks(
+                processes, RUN, devices, timeout=timeout, arguments=[str(task_file), str(got)]
+            )
             for program, task, want, have in zip(
                 some, tasks, expected, pickle.loads(got.read_bytes()), strict=True
             ):
                 if isinstance(have, str) or isinstance(want, str):
-                    said = (
+                    message = (
                         ""
                         if isinstance(have, str) and isinstance(want, str)
                         else f"{have!s:.300} instead of {want!s:.100}"
                     )
                 else:
-                    said = judge.difference(
+                    message = judge.difference(
                         have, want, program.exact, judge.tolerance_of(program, task, want)
                     )
-                if said:
-                    wrong.append(f"seed {program.seed} on {processes} x {devices}: {said}")
+                if message:
+                    wrong.append(f"seed {program.seed} on {processes} x {devices}: {message}")
     return wrong
 
 

@@ -67,10 +67,10 @@ class Child:
         """Return the exit code, or None while it runs; a negative code is the signal that killed
         it."""
         if self.returncode is None:
-            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is not None:
+            state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if state is not None:
                 self.returncode = (
-                    found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+                    state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
                 )
         return self.returncode
 

@@ -282,8 +282,8 @@ def _stop(folder: Path) -> None:
 def sums(output: str, size: int = 4, devices: int = 2) -> str:
     """Return what is wrong with the output of a program, or ""."""
     total = float(sum(range(4 * devices * size)))  # each device has four numbers
-    found = re.findall(rf"rank (\d+) of {size} on (n\d): sum {total} ", output)
-    if sorted(int(rank) for rank, _ in found) == list(range(size)):
+    matches = re.findall(rf"rank (\d+) of {size} on (n\d): sum {total} ", output)
+    if sorted(int(rank) for rank, _ in matches) == list(range(size)):
         return ""
     return "not all ranks printed the sum: " + output[-1500:]
 
@@ -351,11 +351,11 @@ def two_jobs_at_once(slurm: Cluster) -> str:
 
 def a_killed_rank(slurm: Cluster) -> str:
     status, output, seconds = slurm.srun("kill", "--mpi=none", "--kill-on-bad-exit=0")
-    told = len(re.findall(r"ProcessFailureError: distributed: process 1 has ended", output))
+    errors = len(re.findall(r"ProcessFailureError: distributed: process 1 has ended", output))
     return (
         ""
-        if status and told == 3 and seconds < 60
-        else f"status {status}, {told} were told, {seconds:.0f} s: {output[-1500:]}"
+        if status and errors == 3 and seconds < 60
+        else f"status {status}, {errors} were told, {seconds:.0f} s: {output[-1500:]}"
     )
 
 

@@ -80,11 +80,11 @@ def reductions() -> Any:
 def dtypes() -> Any:
     grid = mesh(8)
     total = lambda x: (x.sum(0), x.max(0) if x.dtype.kind != "c" else x.mean(0))
-    made = [
+    arrays = [
         numbers(16, 3, dtype=t)
         for t in ("int8", "uint16", "int32", "float16", "float32", "complex64")
     ] + [numbers(16, 3) > 0]
-    return [weft.jit(total, in_shardings=sharding(grid, "x"))(x) for x in made] + [
+    return [weft.jit(total, in_shardings=sharding(grid, "x"))(x) for x in arrays] + [
         weft.jit(total, in_shardings=sharding(grid, "x"))(
             weft.numpy.asarray(numbers(16, 3)).astype("bfloat16")
         )
@@ -159,7 +159,7 @@ def groups() -> Any:
     ):
         options = {"axis_index_groups": members}
         k = len(members[0])
-        made = _each(
+        values = _each(
             mesh(8),
             "x",
             x,
@@ -169,7 +169,7 @@ def groups() -> Any:
             scatter=lambda v, o=options: lax.psum_scatter(v, "x", tiled=True, **o),
             exchange=lambda v, o=options, k=k: lax.all_to_all(v, "x", 0, 0, tiled=True, **o),
         )
-        tables.update({f"{name} {kind}": value for kind, value in made.items()})
+        tables.update({f"{name} {kind}": value for kind, value in values.items()})
     return tables
 
 
@@ -178,7 +178,7 @@ def resharding() -> Any:
     """Reshard between any two of these layouts."""
     grids = mesh(4, 2), mesh(2, 2, 2)
     x = numbers(16, 24)
-    found = []
+    results = []
     for grid, entries in (
         (
             grids[0],
@@ -202,8 +202,8 @@ def resharding() -> Any:
                     in_shardings=sharding(grid, *a),
                     out_shardings=sharding(grid, *b),
                 )
-                found.append(move(x))
-    return found
+                results.append(move(x))
+    return results
 
 
 @program
@@ -412,12 +412,12 @@ def callbacks() -> Any:
 
 def values(tree: Any) -> list[np.ndarray]:
     """Return all leaves as values on the host."""
-    found = []
+    arrays = []
     for x in weft.tree.leaves(tree):
         if len(x.sharding.device_set) > 1:
             x = weft.jit(lambda v: v, out_shardings=NamedSharding(x.sharding.mesh, P()))(x)
-        found.append(np.asarray(x.astype("float32") if x.dtype.name == "bfloat16" else x))
-    return found
+        arrays.append(np.asarray(x.astype("float32") if x.dtype.name == "bfloat16" else x))
+    return arrays
 
 
 def results(names: list[str] | None = None) -> dict[str, np.ndarray]:
@@ -431,6 +431,6 @@ def results(names: list[str] | None = None) -> dict[str, np.ndarray]:
 
 def write(path: str, names: list[str]) -> None:
     """Write the results of rank 0 into a file."""
-    found = results(names)
+    arrays = results(names)
     if weft.process_index() == 0:
-        np.savez(path, **found)
+        np.savez(path, **arrays)

@@ -28,9 +28,9 @@ def different():
 
 
 def test_ranks_that_traced_different_programs_are_told_the_line():
-    said = [rank.out for rank in run_ranks(3, different)]
-    assert said[0] == said[1] == said[2]
-    head, *rows = said[0].splitlines()
+    outputs = [rank.out for rank in run_ranks(3, different)]
+    assert outputs[0] == outputs[1] == outputs[2]
+    head, *rows = outputs[0].splitlines()
     assert head == "(1,) compiling jit(loss): the processes traced different programs."
     assert "ranks 0, 2" in rows[0] and "integer_pow" in rows[0] and "return (y**2).sum()" in rows[1]
     assert "rank 1" in rows[2] and "mul" in rows[2] and "3.0" in rows[2] and "y = y * 3" in rows[3]

@@ -27,15 +27,15 @@ FACTS = {
 
 @pytest.fixture
 def served():
-    made = []
+    coordinators = []
 
     def serve(size, heartbeat_timeout=10.0):
-        made.append(Coordinator("127.0.0.1:0", size, heartbeat_timeout))
-        made[-1].start()
-        return made[-1]
+        coordinators.append(Coordinator("127.0.0.1:0", size, heartbeat_timeout))
+        coordinators[-1].start()
+        return coordinators[-1]
 
     yield serve
-    for coordinator in made:
+    for coordinator in coordinators:
         coordinator.stop()
 
 
@@ -197,8 +197,8 @@ def test_a_thousand_ranks_start_and_meet(served):
             }
         )
         assert all(table["ok"] for table in agreed.values()) and came / size < 8_000
-        said, _ = simulated.all(lambda rank: {"op": "put", "key": f"address/{rank}"})
-        assert all(table["ok"] for table in said.values())
+        replies, _ = simulated.all(lambda rank: {"op": "put", "key": f"address/{rank}"})
+        assert all(table["ok"] for table in replies.values())
         ended, came = simulated.all(lambda rank: {"op": "barrier", "name": LAST, "ranks": []})
         assert all(table["ok"] for table in ended.values()) and came / size < 10_000
         for link in simulated.links:

@@ -87,15 +87,15 @@ def test_survivors_continue_in_place(tmp_path, victim):
 
 def children(pid):
     """Return the child processes of a process by their rank."""
-    found = {}
+    steps = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError, IndexError):
                 parent = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
                 rank = re.search(rb"WEFT_PROCESS_ID=(\d+)", folder.joinpath("environ").read_bytes())
                 if parent == pid and rank:
-                    found[int(rank[1])] = int(folder.name)
-    return found
+                    steps[int(rank[1])] = int(folder.name)
+    return steps
 
 
 def test_a_launcher_starts_it_again_with_the_same_bits(tmp_path, undisturbed):

@@ -251,9 +251,9 @@ def interrupted_in_a_finalizer():
     from weft._engine import processes
 
     if processes.current().rank == 0:
-        found = set()
-        watched = weakref.ref(found, lambda _: signal.raise_signal(signal.SIGINT))
-        del found
+        canary = set()
+        watched = weakref.ref(canary, lambda _: signal.raise_signal(signal.SIGINT))
+        del canary
         assert watched() is None
         print("ignored", flush=True)
     time.sleep(100)

@@ -73,14 +73,14 @@ def arrays_over_processes():
     for s in shardings[1::9]:  # permuted dims
         x = weft.device_put(value, Format(columns, s))
         moved = weft.device_put(arrays[3], Format(columns, s))
-        made = weft.make_array_from_callback(
+        array = weft.make_array_from_callback(
             value.shape, Format(columns, s), lambda index: value[index]
         )
         back = weft.device_put(moved, Format(Layout((0, 1)), shardings[4]))
         for y in (
             x,
             moved,
-            made,
+            array,
             copy.deepcopy(x),
             weft.device_put(moved, shardings[2]),
             weft.jit(lambda x: x + 0)(x),
@@ -173,17 +173,17 @@ def arrays_over_processes():
 
     mesh = meshes[0]
     mine = np.full((4 // size * 2, 3), rank)
-    made = host_local_array_to_global_array(
+    array = host_local_array_to_global_array(
         {"a": mine, "b": np.arange(3)}, mesh, {"a": P("x"), "b": P()}
     )
-    assert made["a"].shape == (8, 3) and made["b"].shape == (3,)
+    assert array["a"].shape == (8, 3) and array["b"].shape == (3,)
     np.testing.assert_array_equal(
-        process_allgather(made["a"], tiled=True)[:, 0], np.repeat(np.arange(size), 8 // size)
+        process_allgather(array["a"], tiled=True)[:, 0], np.repeat(np.arange(size), 8 // size)
     )
-    local = global_array_to_host_local_array(made, mesh, {"a": P("x"), "b": P()})
+    local = global_array_to_host_local_array(array, mesh, {"a": P("x"), "b": P()})
     assert local["a"].is_fully_addressable and local["a"].sharding.mesh == mesh.local_mesh
     np.testing.assert_array_equal(np.asarray(local["a"]), mine)
-    other = global_array_to_host_local_array(made["a"], mesh, P())
+    other = global_array_to_host_local_array(array["a"], mesh, P())
     np.testing.assert_array_equal(np.asarray(other)[:, 0], np.repeat(np.arange(size), 8 // size))
     batch = weft.make_array_from_process_local_data(
         NamedSharding(mesh, P(("x", "y"))), np.full((n, 2), rank, np.float32)
@@ -233,8 +233,8 @@ def agreements():
         "b"
     ].shape == (size,)
     assert tiled["c"].shape == (0, 4)
-    told = mu.broadcast_one_to_all({"seed": np.full(2, rank), "on": np.array(rank == 0)})
-    assert told["seed"].tolist() == [0, 0] and told["on"]
+    values = mu.broadcast_one_to_all({"seed": np.full(2, rank), "on": np.array(rank == 0)})
+    assert values["seed"].tolist() == [0, 0] and values["on"]
     assert int(mu.broadcast_one_to_all(np.int32(rank), is_source=rank == size - 1)) == size - 1
     refused(ValueError, "there must be one source", mu.broadcast_one_to_all, 1, is_source=False)
     refused(ValueError, "[0, 1", mu.broadcast_one_to_all, 1, is_source=True)

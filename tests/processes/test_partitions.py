@@ -162,8 +162,8 @@ def assert_one_group(job, codes, goes_on, stops):
 def test_an_isolated_host_stops_and_the_others_go_on(kind, host, size, tmp_path):
     alone = 0 if host == "first" else size - 1
     with contextlib.ExitStack() as stack:
-        made, job = start(stack, size, tmp_path)
-        BREAKS[kind](made, alone)
+        network, job = start(stack, size, tmp_path)
+        BREAKS[kind](network, alone)
         codes = job.wait()
         majority = [rank for rank in range(size) if rank != alone]
         assert_one_group(job, codes, majority, [alone])
@@ -173,10 +173,10 @@ def test_an_isolated_host_stops_and_the_others_go_on(kind, host, size, tmp_path)
 @pytest.mark.parametrize("kind", ["drop", "reject with tcp reset"])
 def test_no_half_goes_on(kind, tmp_path):
     with contextlib.ExitStack() as stack:
-        made, job = start(stack, 4, tmp_path)
+        network, job = start(stack, 4, tmp_path)
         rule = kind if kind == "drop" else f"ip protocol tcp {kind}"
         for host in (0, 1):
-            block(made, host, (2, 3), rule)
+            block(network, host, (2, 3), rule)
         assert_one_group(job, job.wait(), [], [0, 1, 2, 3])
 
 
@@ -186,11 +186,11 @@ def test_a_network_that_heals_makes_no_second_group(host, tmp_path):
     """The network heals while the isolated rank, which has failed for the others, is still
     deciding."""
     with contextlib.ExitStack() as stack:
-        made, job = start(stack, 3, tmp_path)
-        block(made, host, others_of(made, host))
+        network, job = start(stack, 3, tmp_path)
+        block(network, host, others_of(network, host))
         job.wait_for("failed", [host], 30.0)
         time.sleep(1.0)
-        heal(made, host)
+        heal(network, host)
         codes = job.wait()
         groups = {
             line
@@ -204,10 +204,10 @@ def test_a_network_that_heals_makes_no_second_group(host, tmp_path):
 @needs_hosts
 def test_a_short_break_is_not_noticed(tmp_path):
     with contextlib.ExitStack() as stack:
-        made, job = start(stack, 3, tmp_path)
-        made.link(2, "down")
+        network, job = start(stack, 3, tmp_path)
+        network.link(2, "down")
         time.sleep(HEARTBEAT_S / 3)
-        made.link(2, "up")
+        network.link(2, "up")
         time.sleep(2 * HEARTBEAT_S)
         assert (
             all(process.poll() is None for process in job.processes) and "failed" not in job.shown()

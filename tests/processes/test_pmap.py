@@ -26,10 +26,10 @@ def program():
 
 
 def test_pmap_over_two_processes():
-    said = [rank.out.strip() for rank in run_ranks(2, program, 2)]
+    outputs = [rank.out.strip() for rank in run_ranks(2, program, 2)]
     total = [6 + i for i in range(4)]
     again = [sum(total) + i for i in range(4)]
-    assert said == [
+    assert outputs == [
         f"{np.float32(total[r : r + 2]).tolist()} {np.float32(again[r : r + 2]).tolist()} [-1.5, -1.5, -1.5]"
         for r in (0, 2)
     ]

@@ -29,9 +29,9 @@ def test_keys_travel_with_the_next_barrier():
         def exchange(new):
             brought[rank] = new
             all_came.wait(60)
-            found = [brought[0], brought[1]]
+            results = [brought[0], brought[1]]
             all_came.wait(60)
-            return found
+            return results
 
         return exchange
 

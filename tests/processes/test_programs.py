@@ -25,12 +25,12 @@ EXACT = ("elementwise", "random_numbers", "resharding", "indexing")
 def check(names, processes, devices, folder, **how):
     file = folder / "results.npz"
     run_ranks(processes, RUN, devices, arguments=[str(file), *names], **how)
-    found, expected = dict(np.load(file)), table.results(names)
-    assert found.keys() == expected.keys()
+    results, expected = dict(np.load(file)), table.results(names)
+    assert results.keys() == expected.keys()
     for name, value in expected.items():
-        assert found[name].shape == value.shape and found[name].dtype == value.dtype, name
+        assert results[name].shape == value.shape and results[name].dtype == value.dtype, name
         rounded = 2e-2 if name.startswith(COARSE) else 0 if name.startswith(EXACT) else 2e-5
-        np.testing.assert_allclose(found[name], value, rounded, rounded, err_msg=name)
+        np.testing.assert_allclose(results[name], value, rounded, rounded, err_msg=name)
 
 
 def test_some_programs_on_two_processes(tmp_path):

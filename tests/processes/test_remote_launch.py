@@ -74,10 +74,10 @@ def relays(folder, host):
 def test_ranks_run_on_each_host_in_order(ssh):
     launched = Launched(ssh, "--hosts", "a:2,b:1", "program.py", "well", program=PROGRAM)
     assert launched.wait() == 0, launched.err
-    found = re.findall(
+    matches = re.findall(
         r"^\[(\d)\] rank (\d) of 3 on (.), pid \d+ pid \d+ in (.*)$", launched.out, re.MULTILINE
     )
-    assert sorted(found) == [(rank, rank, host, str(ssh)) for rank, host in zip("012", "aab")]
+    assert sorted(matches) == [(rank, rank, host, str(ssh)) for rank, host in zip("012", "aab")]
     assert launched.out.count("done") == 3 and gone(launched)
     assert "Welcome" not in launched.out + launched.err
 

@@ -22,13 +22,13 @@ from weft.tools.launch.rank_output import RankOutput
 def start(monkeypatch):
     """Start a coordinator and clients with the given facts, and return them."""
     monkeypatch.setattr(coordinator_module, "PROOF_S", 0.6)
-    made = []
+    cleanups = []
 
     def start_job(facts, **options):
         size = len(facts)
         coordinator = Coordinator("127.0.0.1:0", size, 4.0, machine=machine(), **options)
         coordinator.start()
-        made.append(coordinator.stop)
+        cleanups.append(coordinator.stop)
         clients = [None] * size
 
         def join(rank):
@@ -36,11 +36,11 @@ def start(monkeypatch):
             clients[rank] = Client(f"127.0.0.1:{coordinator.port}", rank, size, own, 20, 4.0)
 
         run_all(join, size)
-        made.append(lambda: [client.close() for client in clients])
+        cleanups.append(lambda: [client.close() for client in clients])
         return coordinator, clients
 
     yield start_job
-    for end in reversed(made):
+    for end in reversed(cleanups):
         end()
 
 

@@ -96,8 +96,8 @@ print(f"rank {weft.process_index()} on {os.uname().nodename}: sum {total} by {pr
 def test_ranks_of_two_hosts_compute_together(cluster, tmp_path):
     launched = launch(cluster, tmp_path, "program.py", program=SUM)
     assert launched.wait() == 0, launched.err
-    found = sorted(re.findall(r"rank (\d) on ([\d.]+): sum 120.0 by ([\d.]+):\d+", launched.out))
-    assert found == [
+    matches = sorted(re.findall(r"rank (\d) on ([\d.]+): sum 120.0 by ([\d.]+):\d+", launched.out))
+    assert matches == [
         (str(rank), cluster.addresses[rank // 2], cluster.addresses[2]) for rank in range(4)
     ]
 

@@ -90,16 +90,16 @@ def collectives():
     started, number = [], 0
     for number, plan in enumerate(cases(), 1):
         group = plan.group_of(rank)
-        given = {member: value(member, plan) for member in group or (rank,)}
+        operands = {member: value(member, plan) for member in group or (rank,)}
         out = np.full(plan.output_count, 3).astype(plan.numpy_dtype)
-        request = native_start(transport.plan(plan), given[rank].ctypes.data, out.ctypes.data)
+        request = native_start(transport.plan(plan), operands[rank].ctypes.data, out.ctypes.data)
         assert request >= 0, plan
         expected = (
-            evaluate(plan, group, given, rank)
+            evaluate(plan, group, operands, rank)
             if group
             else np.zeros(plan.output_count, plan.numpy_dtype)
         )
-        started.append((plan, request, given[rank], out, expected))
+        started.append((plan, request, operands[rank], out, expected))
         if number % 3:  # several in progress at once
             continue
         for plan, request, _, out, expected in started:
@@ -201,8 +201,8 @@ def test_reductions_keep_the_order_and_the_dtype(op):
         "or": [7, 3, 3],
         "xor": [7, 1, 2],
     }[op]
-    found = reduce(op, parts)
-    assert found.tolist() == expected and found.dtype == np.int32
+    result = reduce(op, parts)
+    assert result.tolist() == expected and result.dtype == np.int32
 
 
 def test_small_floats_are_added_in_32_bits():
@@ -231,11 +231,11 @@ def test_plans_that_mean_nothing_are_refused(fields):
 
 
 def test_what_a_rank_gets():
-    given = {0: np.array([1, 2, 3, 4]), 1: np.array([5, 6, 7, 8])}
+    operands = {0: np.array([1, 2, 3, 4]), 1: np.array([5, 6, 7, 8])}
 
     def got(kind, count, op=None):
         plan = CollectivePlan(kind, "int64", count, op, ((0, 1),))
-        return [evaluate(plan, (0, 1), given, rank).tolist() for rank in (0, 1)]
+        return [evaluate(plan, (0, 1), operands, rank).tolist() for rank in (0, 1)]
 
     assert got("all_gather", 4) == [[1, 2, 3, 4, 5, 6, 7, 8]] * 2
     assert got("reduce_scatter", 2, "sum") == [[6, 8], [10, 12]]

@@ -88,8 +88,8 @@ def test_equal_versions_join():
 
 @pytest.mark.parametrize("what, count", [("size", 8), ("smaller", 3)])
 def test_another_number_of_processes_is_named_everywhere(what, count):
-    said = said_by_all(what)
-    assert f"process 2 of {count} (" in said and "the coordinator serves 4 processes" in said
+    output = said_by_all(what)
+    assert f"process 2 of {count} (" in output and "the coordinator serves 4 processes" in output
 
 
 def test_a_version_that_a_process_does_not_tell_is_none():

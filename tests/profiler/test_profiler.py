@@ -44,11 +44,11 @@ def fields(data: bytes) -> list:
 
 
 def numbers(data: bytes) -> list[int]:
-    found, at = [], 0
+    values, at = [], 0
     while at < len(data):
         value, at = varint(data, at)
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def read(profile: bytes) -> tuple[list, list]:
@@ -115,15 +115,15 @@ def test_each_device_is_charged_for_its_shards():
 def test_results_of_native_dispatch_and_shared_memory_are_seen():
     f = weft.jit(lambda x: x + 1)
     x = wnp.zeros(1241)
-    kept = [f(x) for _ in range(5)]
+    results = [f(x) for _ in range(5)]
     shared = weft.device_put(x, x.sharding)
     assert held(weft.profiler.device_memory_profile(), "float32[1241]") == {
         "cpu:0": (6, 6 * 1241 * 4)
     }
     alive = weft.live_arrays()
-    assert all(any(a is b for b in alive) for a in [x, shared, *kept])
-    kept[0].delete()
-    assert not any(a is kept[0] for a in weft.live_arrays("cpu"))
+    assert all(any(a is b for b in alive) for a in [x, shared, *results])
+    results[0].delete()
+    assert not any(a is results[0] for a in weft.live_arrays("cpu"))
 
 
 def test_watching_from_a_thread_as_memory_inspectors_do(tmp_path):

@@ -91,10 +91,10 @@ def test_no_signature_shows_an_alias_of_the_engine(module):
 
 def _doc(value: Any) -> str:
     """The docstring of a value itself, not of its type or its bases."""
-    found = (
+    docstring = (
         vars(value).get("__doc__") if isinstance(value, type) else getattr(value, "__doc__", None)
     )
-    return found or ""
+    return docstring or ""
 
 
 def resolve_name(name: str) -> tuple[Any, Any]:
@@ -130,11 +130,11 @@ def test_the_most_used_names_have_examples_and_errors(name):
 def _failures(name: str, value: Any, text: str) -> int:
     """Return the number of failing examples of a docstring."""
     function = inspect.unwrap(value)
-    given = getattr(function, "__globals__", None) or vars(
+    names = getattr(function, "__globals__", None) or vars(
         importlib.import_module(getattr(function, "__module__", None) or "weft")
     )
     assumed = {"np": np, "weft": weft, "wnp": weft.numpy, "lax": weft.lax}
-    example = doctest.DocTestParser().get_doctest(text, {**given, **assumed}, name, None, 0)
+    example = doctest.DocTestParser().get_doctest(text, {**names, **assumed}, name, None, 0)
     return (
         doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
         .run(example)

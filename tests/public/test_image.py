@@ -51,10 +51,10 @@ def test_dtypes_and_antialias():
 
 
 def test_scale_and_translate():
-    found = image.scale_and_translate(
+    result = image.scale_and_translate(
         LINE, (6,), (0,), wnp.array([1.5]), wnp.array([0.3]), "linear"
     )
-    np.testing.assert_allclose(found, [0, 0.3, 0.9666667, 1.6333334, 2.3, 2.9666667], rtol=1e-5)
+    np.testing.assert_allclose(result, [0, 0.3, 0.9666667, 1.6333334, 2.3, 2.9666667], rtol=1e-5)
     moved = lambda t: image.scale_and_translate(LINE, (5,), (0,), wnp.array([1.0]), t, "linear")[2]
     np.testing.assert_allclose(weft.grad(lambda t: moved(t[None]))(0.25), -1.0, rtol=1e-5)
 

@@ -35,9 +35,9 @@ def by_loop(kind, data, ids, n, identity=None):
 @pytest.mark.parametrize("bucket", [None, 5])
 def test_values(kind, bucket):
     reduce = getattr(segment_ops, f"segment_{kind}")
-    found = reduce(DATA, IDS, 5, bucket_size=bucket)
-    np.testing.assert_allclose(found, by_loop(kind, DATA, IDS, 5), rtol=1e-6)
-    np.testing.assert_allclose(weft.jit(reduce, static_argnums=2)(DATA, IDS, 5), found, rtol=1e-6)
+    result = reduce(DATA, IDS, 5, bucket_size=bucket)
+    np.testing.assert_allclose(result, by_loop(kind, DATA, IDS, 5), rtol=1e-6)
+    np.testing.assert_allclose(weft.jit(reduce, static_argnums=2)(DATA, IDS, 5), result, rtol=1e-6)
 
 
 def test_integers_ranks_and_counts():
@@ -73,10 +73,10 @@ def test_gradient_and_sharding():
     want = np.where((IDS >= 0) & (IDS < 5), IDS, 0)[:, None] * np.ones(3)
     np.testing.assert_allclose(slope, want)
     rows = NamedSharding(make_mesh((8,), ("i",)), P("i"))
-    found = weft.jit(segment_ops.segment_sum, static_argnums=2)(
+    result = weft.jit(segment_ops.segment_sum, static_argnums=2)(
         weft.device_put(DATA, rows), weft.device_put(IDS, rows), 5
     )
-    np.testing.assert_allclose(found, by_loop("sum", DATA, IDS, 5), rtol=1e-5)
+    np.testing.assert_allclose(result, by_loop("sum", DATA, IDS, 5), rtol=1e-5)
 
 
 def test_they_are_found_where_jax_has_them():

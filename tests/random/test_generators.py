@@ -149,9 +149,9 @@ def test_a_batch_of_keys_draws_from_its_first(impl, wrapped):
 
 def test_new_keys_of_a_batch():
     keys = random.split(random.key(3, impl="unsafe_rbg"), 3)
-    found = weft.vmap(lambda k: random.split(k, 2))(keys)
+    split_keys = weft.vmap(lambda k: random.split(k, 2))(keys)
     np.testing.assert_array_equal(
-        random.key_data(found), random.key_data(random.split(keys[0], (3, 2)))
+        random.key_data(split_keys), random.key_data(random.split(keys[0], (3, 2)))
     )
     keys = random.split(random.key(3, impl="rbg"), 3)  # whose new keys do not come from bits
     for fun in (random.split, lambda k: random.fold_in(k, 5)):
@@ -163,9 +163,9 @@ def test_new_keys_of_a_batch():
 def test_samples_by_rejection_come_from_their_own_keys(impl):
     """As in a loop over the keys, and with the values that JAX 0.10.2 gives for `split(key(73), 3)`."""
     keys = random.split(random.key(73, impl=impl), 3)
-    found = weft.vmap(lambda k: random.gamma(k, 2.0))(keys)
+    samples = weft.vmap(lambda k: random.gamma(k, 2.0))(keys)
     np.testing.assert_array_equal(
-        found, lax.map(lambda k: random.gamma(k, 2.0), keys) if impl == "rbg" else found
+        samples, lax.map(lambda k: random.gamma(k, 2.0), keys) if impl == "rbg" else samples
     )
     known = {"rbg": [0.1702, 2.2622, 3.5231], "unsafe_rbg": [0.3283, 0.9028, 2.5242]}[impl]
     np.testing.assert_allclose(

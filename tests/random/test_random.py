@@ -67,8 +67,8 @@ def test_large_gumbel_samples_are_as_rare_as_they_should_be(mode, dtype):
     count = 1 << 20
     sample = random.gumbel(random.key(0), (count,), dtype, mode=mode)
     for p in (0.25 * step, 1.5 * step):
-        found = int((sample > wnp.asarray(-np.log(-np.log1p(-p)), dtype)).sum()) / count
-        assert 0.6 * p < found < 1.5 * p
+        share = int((sample > wnp.asarray(-np.log(-np.log1p(-p)), dtype)).sum()) / count
+        assert 0.6 * p < share < 1.5 * p
 
 
 def test_rare_events_happen_as_often_as_they_should():
@@ -195,31 +195,31 @@ def test_errors(call, error, says):
     ids=["normal", "uniform", "split", "categorical"],
 )
 def test_a_draw_is_one_program(draw, monkeypatch):
-    made = []
+    compilations = []
     key = random.PRNGKey(11)
-    monkeypatch.setattr(hooks, "after_compilation", [made.append])
+    monkeypatch.setattr(hooks, "after_compilation", [compilations.append])
     eager = draw(key)
-    assert len(made) == 1
+    assert len(compilations) == 1
     np.testing.assert_array_equal(eager, weft.jit(draw)(key))
 
 
 def test_multivariate_normal_has_the_dtype_of_what_it_is_given():
     with Override(enable_x64=True):
         key, root = weft.random.key(0), np.eye(2)
-        made = [
+        dtypes = [
             weft.random.multivariate_normal(key, np.zeros(2, a), root.astype(b)).dtype.name
             for a, b in (("f4", "f4"), ("f4", "f8"), ("i4", "f4"), ("i4", "i4"))
         ]
-        assert made == ["float32", "float64", "float32", "float64"]
+        assert dtypes == ["float32", "float64", "float32", "float64"]
 
 
 def test_multivariate_normal_of_half_floats_factors_in_cov_dtype():
-    made = weft.random.multivariate_normal(
+    sample = weft.random.multivariate_normal(
         weft.random.key(0), np.ones(2, "f4"), 4 * np.eye(2, dtype="f4"), (3,), dtype=np.float16
     )
     halves = weft.random.normal(weft.random.key(0), (3, 2), np.float16)
-    assert made.dtype == np.float32
-    np.testing.assert_allclose(made, 1 + 2 * np.asarray(halves, "f4"), atol=4e-3)
+    assert sample.dtype == np.float32
+    np.testing.assert_allclose(sample, 1 + 2 * np.asarray(halves, "f4"), atol=4e-3)
     with pytest.raises(
         ValueError, match=r"multivariate_normal: mean must be a vector.*shapes \(\)"
     ):
@@ -389,8 +389,8 @@ def test_the_shape_of_samples_has_room_for_the_parameters(draw):
 
 
 def test_samples_for_each_pair_of_parameters():
-    found = random.double_sided_maxwell(random.key(0), wnp.zeros((2, 1)), wnp.ones(3), (4,))
-    assert found.shape == (4, 2, 3) and random.t(random.key(0), wnp.ones(3)).shape == (3,)
+    sample = random.double_sided_maxwell(random.key(0), wnp.zeros((2, 1)), wnp.ones(3), (4,))
+    assert sample.shape == (4, 2, 3) and random.t(random.key(0), wnp.ones(3)).shape == (3,)
     with pytest.raises(ValueError, match="covariances of shape"):
         random.multivariate_normal(random.key(0), wnp.zeros(2), wnp.eye(3))
 

@@ -309,8 +309,8 @@ def test_scalars_as_python_numbers(dtype, value):
     want = np.asarray(value, wnp.dtype(dtype))
     for x in (by_python, *(by_native(by_python) for _ in range(4))):
         for convert in (bool, int, float, complex, lambda x: x.item()):
-            found = convert(x)
-            assert found == convert(want) and type(found) is type(convert(want))
+            number = convert(x)
+            assert number == convert(want) and type(number) is type(convert(want))
     x.delete()
     with pytest.raises(RuntimeError, match="deleted"):
         float(x)

@@ -77,16 +77,16 @@ def test_shard_data_has_the_type_and_placement_of_device_put(make, kind, mesh, m
             value[shard.index], SingleDeviceSharding(shard.device, memory_kind=kind)
         )
         assert shard.data._spec is put._spec
-        made = shard.data._spec
-        monkeypatch.delitem(array_spec._specs, (made.aval, made.sharding, True))
-        fresh = array_spec.ArraySpec(made.aval, made.sharding, True)
+        spec = shard.data._spec
+        monkeypatch.delitem(array_spec._specs, (spec.aval, spec.sharding, True))
+        fresh = array_spec.ArraySpec(spec.aval, spec.sharding, True)
         fields = [
             name for name in array_spec.ArraySpec.__slots__ if name not in ("__weakref__", "stored")
         ]
-        assert fresh is not made and [getattr(made, name) for name in fields] == [
+        assert fresh is not spec and [getattr(spec, name) for name in fields] == [
             getattr(fresh, name) for name in fields
         ]
-        assert made.stored is made and fresh.stored is fresh
+        assert spec.stored is spec and fresh.stored is fresh
 
 
 def test_shards_of_a_split_array(split, mesh):

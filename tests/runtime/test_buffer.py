@@ -21,11 +21,11 @@ SIZES = [0, 1, 63, 64, 65, 4096, 4097, 5000, 8192, 100_000, (1 << 20) - 1, 1 << 
 def fresh_heap(request, monkeypatch):
     """A heap of each kind, in place of the one that serves buffers."""
     gc.collect()
-    made = PythonHeap() if request.param == "python" else NativeHeap(heap.symbols())
-    made.trim()
-    made.peak = made.live
-    monkeypatch.setattr(buffer, "_heaps", [made])
-    return made
+    heap_object = PythonHeap() if request.param == "python" else NativeHeap(heap.symbols())
+    heap_object.trim()
+    heap_object.peak = heap_object.live
+    monkeypatch.setattr(buffer, "_heaps", [heap_object])
+    return heap_object
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
@@ -147,15 +147,15 @@ def test_many_threads(fresh_heap):
 
     def work(seed):
         rng = np.random.default_rng(seed)
-        kept = []
+        views = []
         for _ in range(300):
             n = int(rng.choice([8, 100, 5000, 70_000, 1 << 20]))
             b = HostBuffer(n)
             v = b.view(np.uint8, (n,))
             v[:: max(n // 8, 1)] = seed
-            kept.append(v)
-            if len(kept) > 5:
-                old = kept.pop(int(rng.integers(len(kept))))
+            views.append(v)
+            if len(views) > 5:
+                old = views.pop(int(rng.integers(len(views))))
                 if (old[:: max(old.size // 8, 1)] != seed).any():
                     wrong.append(seed)
 

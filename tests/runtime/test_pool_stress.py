@@ -292,10 +292,12 @@ for name, program in programs.items():
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
-    told = {
+    results = {
         n: dict(line.split(": ") for line in output(start(DIGESTS, n)).splitlines())
         for n in (1, 2, 3, 7)
     }
-    assert len(told[1]) == 31
-    different = {name for made in told.values() for name in told[1] if made[name] != told[1][name]}
+    assert len(results[1]) == 31
+    different = {
+        name for made in results.values() for name in results[1] if made[name] != results[1][name]
+    }
     assert different == set()

@@ -59,9 +59,9 @@ class Gate:
 
 @pytest.fixture
 def gate():
-    made = Gate()
-    yield made
-    made.open()
+    opened = Gate()
+    yield opened
+    opened.open()
 
 
 def taught(function, *args, **options):
@@ -132,11 +132,11 @@ READERS = {
 
 
 def in_thread(work):
-    found = []
-    thread = threading.Thread(target=lambda: found.append(work()))
+    results = []
+    thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
     thread.join()
-    return found[0]
+    return results[0]
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -474,13 +474,15 @@ def test_threads_call_at_once():
             x = f(x) * 0.5 + 0.5
         return np.asarray(x)
 
-    found = [None] * 6
-    threads = [threading.Thread(target=lambda i=i: found.__setitem__(i, work(i))) for i in range(6)]
+    results = [None] * 6
+    threads = [
+        threading.Thread(target=lambda i=i: results.__setitem__(i, work(i))) for i in range(6)
+    ]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    for i, x in enumerate(found):
+    for i, x in enumerate(results):
         np.testing.assert_allclose(x, X + i, rtol=1e-5)
 
 

@@ -169,7 +169,7 @@ def _at(case: Case, args: Sequence[float]) -> Exact | None:
     for digits in DIGITS:
         with mp.workdps(digits):
             try:
-                found, resolved = attempt()
+                point, resolved = attempt()
             except (
                 ValueError,
                 ZeroDivisionError,
@@ -181,7 +181,7 @@ def _at(case: Case, args: Sequence[float]) -> Exact | None:
                 return None
             if resolved:
                 break
-    return found
+    return point
 
 
 @functools.cache
@@ -288,10 +288,10 @@ def write_page(page: Path, names: Sequence[str], count: int = 24) -> None:
     text = page.read_text()
     head, rest = text.split(HEAD)
     table, rest = rest.split("\n\n", 1)
-    told = {line.split("`")[1]: line for line in table.splitlines() if line.startswith("| `")} | {
+    rows = {line.split("`")[1]: line for line in table.splitlines() if line.startswith("| `")} | {
         name: row(name, count) for name in names
     }
-    lines = [HEAD, "|---|---|---|---|---|", *[told[name] for name in CASES if name in told]]
+    lines = [HEAD, "|---|---|---|---|---|", *[rows[name] for name in CASES if name in rows]]
     page.write_text("\n".join([*head.rstrip("\n").splitlines(), "", *lines]) + "\n\n" + rest)
 
 

@@ -34,5 +34,5 @@ def test_errors_are_those_of_the_condition(name, type_, count):
 
 def test_the_page_names_no_other_functions():
     table = PAGE.read_text().partition(HEAD)[2].partition("\n\n")[0]
-    told = {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
-    assert told and told <= set(CASES)
+    names = {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
+    assert names and names <= set(CASES)

@@ -45,9 +45,9 @@ def test_errors_in_regions(name, type_):
 
 
 def test_the_page_names_no_other_functions():
-    told = {
+    names = {
         line.split("`")[1]
         for line in PAGE.read_text().splitlines()
         if line.startswith("| `") and line.count("|") == 5
     }
-    assert told and told <= set(REGIONS)
+    assert names and names <= set(REGIONS)

@@ -120,11 +120,11 @@ def test_samples_without_numbers():
         stats.sem(x, 1, nan_policy="omit"), scipy.stats.sem(x, 1, nan_policy="omit"), rtol=1e-5
     )
     for keepdims in (False, True):
-        found = stats.mode(np.zeros((0, 2, 3)), axis=0, keepdims=keepdims)
+        result = stats.mode(np.zeros((0, 2, 3)), axis=0, keepdims=keepdims)
         assert (
-            found.mode.shape == ((1, 2, 3) if keepdims else (2, 3))
-            and np.isnan(found.mode).all()
-            and not found.count.any()
+            result.mode.shape == ((1, 2, 3) if keepdims else (2, 3))
+            and np.isnan(result.mode).all()
+            and not result.count.any()
         )
     cov = np.stack([np.eye(2) * k for k in (1.0, 2.0, 3.0)]).astype(np.float32)
     at, mean = RNG.randn(3, 2).astype(np.float32), np.zeros(2, np.float32)

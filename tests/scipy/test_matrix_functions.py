@@ -62,11 +62,11 @@ def test_real_eigenvalues_stay_on_their_side_of_a_branch_cut(n):
         a @ np.diag(np.arange(-n, 0) + 0.5).astype(np.float32) @ np.linalg.inv(a)
     )  # all eigenvalues are negative
     for name in ("sqrt", "log"):
-        found = linalg.funm(a, getattr(weft.numpy, name))
+        result = linalg.funm(a, getattr(weft.numpy, name))
         want = scipy.linalg.funm(
             a.astype(np.float64), lambda x, name=name: getattr(np, name)(x + 0j)
         )
-        np.testing.assert_allclose(found, want, rtol=5e-2, atol=5e-2)
+        np.testing.assert_allclose(result, want, rtol=5e-2, atol=5e-2)
     np.testing.assert_allclose(
         linalg.sqrtm(a).imag, scipy.linalg.sqrtm(a.astype(np.float64)).imag, rtol=5e-2, atol=5e-2
     )
@@ -86,9 +86,9 @@ def test_qr_multiply(mode, a, c):
     for pivoting in (False, True):
         for conjugate in (False, True):
             operands = a * (1 + 1j), c
-            found = linalg.qr_multiply(*operands, mode, pivoting, conjugate)
+            result = linalg.qr_multiply(*operands, mode, pivoting, conjugate)
             for x, y in zip(
-                found, scipy.linalg.qr_multiply(*operands, mode, pivoting, conjugate), strict=True
+                result, scipy.linalg.qr_multiply(*operands, mode, pivoting, conjugate), strict=True
             ):
                 np.testing.assert_allclose(x, y, **CLOSE)
 
@@ -130,8 +130,8 @@ def test_square_roots():
 
 def test_functions_of_matrices():
     f = lambda x: 1 / (x * x + 9)
-    found, error = linalg.funm(A, f, disp=False)
-    np.testing.assert_allclose(found, np.linalg.inv(A @ A + 9 * np.eye(5)), **CLOSE)
+    result, error = linalg.funm(A, f, disp=False)
+    np.testing.assert_allclose(result, np.linalg.inv(A @ A + 9 * np.eye(5)), **CLOSE)
     assert 0 < error < 1e-3
     derivative = linalg.expm_frechet(A, A.T, compute_expm=False)
     np.testing.assert_allclose(

@@ -107,9 +107,9 @@ def test_cholesky_reads_one_triangle(lower, dtype):
     np.testing.assert_allclose(
         linalg.solve(half, V, lower, assume_a="pos"), scipy.linalg.solve(h, V), rtol=2e-3, atol=1e-3
     )
-    found = weft.grad(lambda x: wnp.abs(linalg.cholesky(x, lower)).sum())(h)
+    gradient = weft.grad(lambda x: wnp.abs(linalg.cholesky(x, lower)).sum())(h)
     whole = weft.grad(lambda x: wnp.abs(wnp.linalg.cholesky(x, upper=not lower)).sum())(h)
-    np.testing.assert_allclose((found + np.conj(found.T)) / 2, whole, **CLOSE)
+    np.testing.assert_allclose((gradient + np.conj(gradient.T)) / 2, whole, **CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_one_vector_for_each_matrix_is_deprecated(shape, b_shape):
         with pytest.warns(FutureWarning, match="one vector for each matrix"):
             np.testing.assert_allclose(solve(), want, **CLOSE)
     with pytest.warns(FutureWarning, match="solve_triangular"):
-        found = linalg.solve_triangular(a, b)
-    np.testing.assert_allclose(found, np.linalg.solve(np.triu(a), b[..., None])[..., 0], **CLOSE)
+        solution = linalg.solve_triangular(a, b)
+    np.testing.assert_allclose(solution, np.linalg.solve(np.triu(a), b[..., None])[..., 0], **CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_lu():
     for a in (A, A[:, :3], A[:2]):
         p, lo, up = linalg.lu(a)
         np.testing.assert_allclose(p @ lo @ up, a, **CLOSE)
-        for found, want in zip((p, lo, up), scipy.linalg.lu(a)):
-            np.testing.assert_allclose(found, want, **CLOSE)
+        for result, want in zip((p, lo, up), scipy.linalg.lu(a)):
+            np.testing.assert_allclose(result, want, **CLOSE)
     for trans in (0, 1):
-        found = linalg.lu_solve(linalg.lu_factor(A), V, trans)
+        result = linalg.lu_solve(linalg.lu_factor(A), V, trans)
         np.testing.assert_allclose(
-            found, np.linalg.solve(A.T if trans else A, V), rtol=2e-3, atol=1e-4
+            result, np.linalg.solve(A.T if trans else A, V), rtol=2e-3, atol=1e-4
         )
 
 

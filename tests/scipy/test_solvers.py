@@ -33,9 +33,12 @@ def test_linear_systems(name, steps, kind):
         solve, peer = getattr(linalg, name), getattr(scipy.sparse.linalg, name)
         options = {"restart": 2} if name == "gmres" else {}
         for m in (None, np.linalg.inv(a) + 0.01 * np.eye(6)):
-            found, info = solve(a, b, M=m, maxiter=steps, atol=0.0, **options)
+            solution, info = solve(a, b, M=m, maxiter=steps, atol=0.0, **options)
             np.testing.assert_allclose(
-                found, peer(a, b, M=m, maxiter=steps, rtol=1e-5, **options)[0], rtol=1e-9, atol=1e-9
+                solution,
+                peer(a, b, M=m, maxiter=steps, rtol=1e-5, **options)[0],
+                rtol=1e-9,
+                atol=1e-9,
             )
             assert info is None
             np.testing.assert_allclose(
@@ -55,8 +58,8 @@ def test_linear_systems(name, steps, kind):
 def test_operators_on_trees(name):
     solve = getattr(linalg, name)
     mix = lambda x: {"a": x["a"] + 0.5 * x["b"], "b": 0.5 * x["a"] + x["b"]}
-    found, _ = weft.jit(lambda b: solve(mix, b))({"a": 1.0, "b": -4.0})
-    np.testing.assert_allclose([found["a"], found["b"]], [4.0, -6.0], rtol=1e-5)
+    solution, _ = weft.jit(lambda b: solve(mix, b))({"a": 1.0, "b": -4.0})
+    np.testing.assert_allclose([solution["a"], solution["b"]], [4.0, -6.0], rtol=1e-5)
     grid = np.arange(9.0, dtype=np.float32).reshape(3, 3)
     np.testing.assert_allclose(solve(lambda x: 2 * x, grid)[0], grid / 2, rtol=1e-6)
     assert float(wnp.sum(solve(np.eye(3, dtype=np.float32), np.zeros(3, np.float32))[0])) == 0
@@ -143,14 +146,14 @@ def _eggholder(np_):
 )
 def test_minima_are_those_of_scipy(method, make, start):
     with Override(enable_x64=True):
-        found = weft.jit(lambda x: minimize(make(wnp), x, method=method, options={"gtol": 1e-7}))(
+        result = weft.jit(lambda x: minimize(make(wnp), x, method=method, options={"gtol": 1e-7}))(
             np.array(start)
         )
         want = scipy.optimize.minimize(make(np), start, method="BFGS", options={"gtol": 1e-8}).x
         if not (method == LBFGS and start[0] == 92):  # another of its four minima
-            np.testing.assert_allclose(found.x, want, atol=2e-4)
-        assert found.fun == make(wnp)(found.x) and int(found.nfev) >= int(found.nit)
-        assert bool(found.success) == (int(found.status) == 0)
+            np.testing.assert_allclose(result.x, want, atol=2e-4)
+        assert result.fun == make(wnp)(result.x) and int(result.nfev) >= int(result.nit)
+        assert bool(result.success) == (int(result.status) == 0)
 
 
 def test_minima_of_trees_of_options():
@@ -211,13 +214,15 @@ def test_the_unit_of_a_function_does_not_matter(scale):
     f = lambda x: (
         scale * wnp.sum(wnp.array([1.0, 2.0, 0.5]) * (x - wnp.array([0.0, 1.0, -1.0])) ** 2)
     )
-    found = minimize(f, wnp.ones(3), method="BFGS", options={"gtol": 1e-4 * scale})
-    assert bool(found.success) and int(found.nit) < 20
-    np.testing.assert_allclose(found.x, [0.0, 1.0, -1.0], atol=2e-4)
+    result = minimize(f, wnp.ones(3), method="BFGS", options={"gtol": 1e-4 * scale})
+    assert bool(result.success) and int(result.nit) < 20
+    np.testing.assert_allclose(result.x, [0.0, 1.0, -1.0], atol=2e-4)
 
 
 @pytest.mark.parametrize("x64, dtype", [(False, np.int32), (True, np.int64)])
 def test_counts_of_a_search_are_of_the_default_integers(x64, dtype):
     with weft.enable_x64(x64):
-        found = minimize(lambda x: wnp.sum((x - 1) ** 2), wnp.zeros(2), method="BFGS")
-    assert {x.dtype for x in (found.status, found.nfev, found.njev, found.nit)} == {np.dtype(dtype)}
+        result = minimize(lambda x: wnp.sum((x - 1) ** 2), wnp.zeros(2), method="BFGS")
+    assert {x.dtype for x in (result.status, result.nfev, result.njev, result.nit)} == {
+        np.dtype(dtype)
+    }

@@ -95,12 +95,12 @@ def test_values_and_slopes_are_exact_to_the_condition(name, wide):
         for a in args
     ]
     with Override(enable_x64=wide), mp.workdps(28):
-        found = np.asarray(fun(*args))
+        result = np.asarray(fun(*args))
         slopes = {
             i: np.asarray(weft.jvp(_by(fun, i, args), (args[i],), (np.ones_like(args[i]),))[1])
             for i in by
         }
-        assert found.dtype == args[-1].dtype
+        assert result.dtype == args[-1].dtype
         eps = float(np.finfo(real).eps)
         for k, numbers in enumerate(zip(*args)):
             numbers = [
@@ -109,11 +109,11 @@ def test_values_and_slopes_are_exact_to_the_condition(name, wide):
             value = exact(*numbers)
             if not float(np.finfo(real).tiny) < abs(value) < float(np.finfo(real).max):
                 continue
-            error = abs(mp.mpmathify(found[k].item()) - value) / abs(value)
+            error = abs(mp.mpmathify(result[k].item()) - value) / abs(value)
             assert error <= bound * eps * _condition(exact, numbers, value), (
                 name,
                 numbers,
-                found[k],
+                result[k],
                 value,
             )
             for i in by:

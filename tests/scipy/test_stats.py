@@ -133,8 +133,8 @@ def test_gradients_of_parameters():
         ("norm", ()),
     ):
         args, h = (0.4, *shapes, 0.1, 1.5), 1e-5
-        found = weft.grad(getattr(stats, family).logpdf, argnums=tuple(range(len(args))))(*args)
-        for i, slope in enumerate(found):
+        slopes = weft.grad(getattr(stats, family).logpdf, argnums=tuple(range(len(args))))(*args)
+        for i, slope in enumerate(slopes):
             up, down = ([*args[:i], args[i] + s, *args[i + 1 :]] for s in (h, -h))
             want = (
                 getattr(scipy.stats, family).logpdf(*up)
@@ -195,9 +195,9 @@ def test_vectors():
     mean, x = RNG.normal(size=3).astype(np.float32), RNG.normal(size=(4, 3)).astype(np.float32)
     root = RNG.normal(size=(3, 3))
     cov = (root @ root.T + np.eye(3)).astype(np.float32)
-    found = stats.multivariate_normal.logpdf(x, mean, cov)
+    result = stats.multivariate_normal.logpdf(x, mean, cov)
     np.testing.assert_allclose(
-        found, scipy.stats.multivariate_normal.logpdf(x, mean, cov), rtol=1e-4
+        result, scipy.stats.multivariate_normal.logpdf(x, mean, cov), rtol=1e-4
     )
     np.testing.assert_allclose(
         stats.multivariate_normal.pdf(x, mean, 2.0),
@@ -219,9 +219,9 @@ def test_vectors():
 def test_summaries():
     x = RNG.integers(0, 4, size=(5, 6)).astype(np.int32)
     for axis in (0, 1, None):
-        found, want = stats.mode(x, axis=axis), scipy.stats.mode(x, axis=axis)
-        np.testing.assert_array_equal(found.mode, want.mode)
-        np.testing.assert_array_equal(found.count, want.count)
+        result, want = stats.mode(x, axis=axis), scipy.stats.mode(x, axis=axis)
+        np.testing.assert_array_equal(result.mode, want.mode)
+        np.testing.assert_array_equal(result.count, want.count)
         np.testing.assert_allclose(stats.sem(x, axis), scipy.stats.sem(x, axis), rtol=1e-5)
         for method in ("average", "min", "max", "dense", "ordinal"):
             np.testing.assert_allclose(
@@ -314,8 +314,8 @@ def test_counts_need_no_promotion():
 )
 def test_nan_is_a_value_that_may_be_the_commonest(values):
     values = np.array(values, np.float32)
-    found, want = weft.scipy.stats.mode(values), scipy.stats.mode(values)
-    np.testing.assert_array_equal([found.mode, found.count], [want.mode, want.count])
+    result, want = weft.scipy.stats.mode(values), scipy.stats.mode(values)
+    np.testing.assert_array_equal([result.mode, result.count], [want.mode, want.count])
     np.testing.assert_array_equal(
         weft.scipy.stats.mode(values[None].repeat(2, 0), axis=1).mode, [want.mode] * 2
     )

@@ -44,9 +44,9 @@ MODES = ("full", "same", "valid")
     ],
 )
 def test_matrices_are_those_of_scipy(name, args):
-    found, expected = getattr(linalg, name)(*args), getattr(scipy.linalg, name)(*args)
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6)
+    result, expected = getattr(linalg, name)(*args), getattr(scipy.linalg, name)(*args)
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name, args", [case for i, case in enumerate(VECTORS) if i != 1])
@@ -71,11 +71,11 @@ def test_sharded_vectors():
 
 def test_integers_stay_exact():
     assert linalg.leslie(np.array([1, 2]), np.array([3])).dtype == np.int32
-    found = np.asarray(
+    result = np.asarray(
         linalg.invhilbert(12), np.float64
     )  # up to 3.8e15, each rounded once to float32
     np.testing.assert_array_equal(
-        found, np.float32(scipy.linalg.invhilbert(12, exact=True).astype(np.float64))
+        result, np.float32(scipy.linalg.invhilbert(12, exact=True).astype(np.float64))
     )
     with weft.enable_x64(True):
         np.testing.assert_allclose(linalg.invpascal(8) @ linalg.pascal(8), np.eye(8), atol=1e-6)

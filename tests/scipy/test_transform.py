@@ -118,8 +118,8 @@ def test_transformations():
     np.testing.assert_allclose(
         turn(Rotation.from_quat(QUATS), VECTORS), (peer * peer).apply(VECTORS), **CLOSE
     )
-    found = weft.vmap(lambda q, v: Rotation.from_quat(q).apply(v))(QUATS, VECTORS)
-    np.testing.assert_allclose(found, peer.apply(VECTORS), **CLOSE)
+    rotated = weft.vmap(lambda q, v: Rotation.from_quat(q).apply(v))(QUATS, VECTORS)
+    np.testing.assert_allclose(rotated, peer.apply(VECTORS), **CLOSE)
     slope = weft.jacobian(lambda w: Rotation.from_rotvec(w).apply(wnp.array([1.0, 2.0, 3.0])))(
         wnp.zeros(3)
     )

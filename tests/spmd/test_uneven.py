@@ -215,11 +215,11 @@ def test_results_without_elements(mesh, spec, size):
 
     def nothing(x):
         x = laid(functions.sin(x), mesh, spec)
-        found = [
+        results = [
             slicing.slice(x, (1, 0), (1, 4), (4, 1)),
             slicing.pad(x, np.float32(0), [(1, -size - 1, 0), (0, 0, 0)]),
         ]
-        return [laid(y, mesh, spec) for y in (*found, *sorting.top_k(x, 0, axis=0))]
+        return [laid(y, mesh, spec) for y in (*results, *sorting.top_k(x, 0, axis=0))]
 
     check(nothing, [random(size, 4)], mesh, [None])
 

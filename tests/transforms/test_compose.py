@@ -180,10 +180,10 @@ def test_checkpoint_recomputes_under_grad():
     )(1.0)
     assert count(saved, "sin") == count(plain, "sin")
     g = lambda w: (wnp.sin(w @ w) @ w).sum()
-    kept = weft.make_jaxpr(
+    program = weft.make_jaxpr(
         weft.grad(weft.checkpoint(g, policy=weft.checkpoint_policies.dots_saveable))
     )(wnp.ones((2, 2)))
-    assert count(kept, "dot_general") == count(
+    assert count(program, "dot_general") == count(
         weft.make_jaxpr(weft.grad(g))(wnp.ones((2, 2))), "dot_general"
     )
     assert float(weft.grad(weft.checkpoint(f))(1.0)) == pytest.approx(float(weft.grad(f)(1.0)))
@@ -236,11 +236,11 @@ def test_custom_vjp_rule_is_used_everywhere():
 
 
 def test_residuals_of_a_custom_vjp_stay_what_they_are():
-    found = []
+    types = []
     f = weft.custom_vjp(lambda x: 2.0 * x)
     f.defvjp(
         lambda x: (2.0 * x, (True, 3, np.ones(2), x)),
-        lambda r, ct: (found.append([type(v) for v in r[:3]]), (2.0 * ct,))[1],
+        lambda r, ct: (types.append([type(v) for v in r[:3]]), (2.0 * ct,))[1],
     )
     total, x = (lambda x: f(x).sum()), wnp.ones((2, 3))
     for slope in (
@@ -252,7 +252,7 @@ def test_residuals_of_a_custom_vjp_stay_what_they_are():
         weft.grad(lambda x: weft.vmap(weft.vmap(f))(x).sum()),
     ):
         np.testing.assert_array_equal(slope(x), np.full((2, 3), 2.0))
-        assert found.pop() == [bool, int, np.ndarray] and not found
+        assert types.pop() == [bool, int, np.ndarray] and not types
 
 
 def test_custom_vjp_with_nondiff_arguments_and_trees():
@@ -374,13 +374,13 @@ TRANSFORMED = {
 
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_leaks_are_told_where_they_are_looked_for(name):
-    kept = []
+    leaked = []
     with weft.checking_leaks():
         TRANSFORMED[name](lambda x: wnp.sin(x) * 2.0 * x)
         with pytest.raises(
             weft.errors.UnexpectedTracerError, match=r"(?s)checking_leaks: .*held by: list"
         ):
-            TRANSFORMED[name](lambda x: (kept.append(x * 2.0), wnp.sin(x))[1])
+            TRANSFORMED[name](lambda x: (leaked.append(x * 2.0), wnp.sin(x))[1])
 
 
 @pytest.mark.parametrize("jit", [weft.jit, lambda f: f])

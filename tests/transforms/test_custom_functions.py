@@ -333,11 +333,11 @@ _dense = lambda matvec, b: wnp.linalg.solve(weft.jacobian(matvec)(b), b)
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_custom_linear_solve_agrees_with_differentiated_solver(wrap, symmetric):
     sym = (lambda a: a + a.T) if symmetric else (lambda a: a)
-    given = {"symmetric": True} if symmetric else {"transpose_solve": _dense}
+    options = {"symmetric": True} if symmetric else {"transpose_solve": _dense}
 
     @wrap
     def solution(a, b):
-        return lax.custom_linear_solve(lambda x: sym(a) @ x, b, _dense, **given)
+        return lax.custom_linear_solve(lambda x: sym(a) @ x, b, _dense, **options)
 
     plain = lambda a, b: wnp.linalg.solve(sym(a), b)
     near = lambda f: [
@@ -553,9 +553,9 @@ def test_rules_with_wrong_result_shapes_are_refused_in_programs(kind):
 
 
 def test_transposes_are_trees_of_what_their_functions_close_over():
-    made = weft.jit(lambda a: weft.linear_transpose(lambda x: a * x, 1.0))(3.0)
-    assert len(weft.tree.leaves(made)) == 1
-    assert weft.jit(lambda f, x: f(x))(made, 2.0) == made(2.0) == (6.0,)
+    transpose = weft.jit(lambda a: weft.linear_transpose(lambda x: a * x, 1.0))(3.0)
+    assert len(weft.tree.leaves(transpose)) == 1
+    assert weft.jit(lambda f, x: f(x))(transpose, 2.0) == transpose(2.0) == (6.0,)
     slope = weft.grad(lambda a: weft.linear_transpose(lambda x: a * a * x, 1.0)(2.0)[0])
     assert slope(3.0) == 12.0
 

@@ -58,8 +58,8 @@ def argument(name):
 def test_promotion_with_64_bit_types(a):
     with enable_x64():
         for b, expected in ROWS[a].items():
-            found = D.result_type(argument(a), argument(b), return_weak_type_flag=True)
-            assert found == (dtype(expected), expected in WEAK), (a, b)
+            result = D.result_type(argument(a), argument(b), return_weak_type_flag=True)
+            assert result == (dtype(expected), expected in WEAK), (a, b)
 
 
 @pytest.mark.parametrize("a", NAMES)
@@ -67,14 +67,14 @@ def test_promotion_without_64_bit_types(a):
     narrow = {"u8": "u4", "i8": "i4", "f8": "f4", "c16": "c8"}
     for b in NAMES:
         expected = ROWS[narrow.get(a, a)][narrow.get(b, b)]
-        found = D.result_type(argument(a), argument(b), return_weak_type_flag=True)
-        assert found == (D.canonicalize_dtype(dtype(expected)), expected in WEAK), (a, b)
+        result = D.result_type(argument(a), argument(b), return_weak_type_flag=True)
+        assert result == (D.canonicalize_dtype(dtype(expected)), expected in WEAK), (a, b)
 
 
 def test_comparisons_of_weak_numbers_promote_as_booleans():
     def dtypes_of(t):
         small = t < 1  # its type is weak, as is the type of t
-        found.append(
+        rows.append(
             [
                 D.result_type(small),
                 D.result_type(small, t < 2),
@@ -85,9 +85,9 @@ def test_comparisons_of_weak_numbers_promote_as_booleans():
         assert D.result_type(small, small, return_weak_type_flag=True) == (np.bool_, False)
         return small
 
-    found = []
+    rows = []
     weft.jit(dtypes_of)(0)
-    assert found == [[np.bool_, np.bool_, np.int32, np.int8]]
+    assert rows == [[np.bool_, np.bool_, np.int32, np.int8]]
     assert D.join_dtypes(((np.dtype(bool), True), (np.dtype(bool), True))) == (np.bool_, False)
 
 
@@ -162,8 +162,8 @@ WEAK_JOINS = [
 @pytest.mark.parametrize("x64", [False, True])
 def test_weak_arrays_among_themselves_take_the_widest_dtype(a, b, expected, x64):
     with enable_x64(x64):
-        found = D.result_type(weak_array(a), weak_array(b), return_weak_type_flag=True)
-        assert found == (D.canonicalize_dtype(expected), True)
+        result = D.result_type(weak_array(a), weak_array(b), return_weak_type_flag=True)
+        assert result == (D.canonicalize_dtype(expected), True)
 
 
 def test_weak_arrays_give_way_like_python_numbers():
@@ -408,8 +408,8 @@ def test_neighbours(name, inexact, complex_, real):
 
 
 def test_defaults_follow_the_switch():
-    found = [D.default_int_dtype(), D.default_uint_dtype(), D.default_float_dtype()]
-    assert found == ["int32", "uint32", "float32"]
+    defaults = [D.default_int_dtype(), D.default_uint_dtype(), D.default_float_dtype()]
+    assert defaults == ["int32", "uint32", "float32"]
     with enable_x64():
         assert D.default_float_dtype() == np.float64
 
@@ -464,8 +464,8 @@ def test_scalar_types_differ():
 
 
 def test_scalar_types_make_arrays():
-    made = D.scalar_types["bfloat16"](2)
-    assert isinstance(made, weft.Array) and made.dtype == D.bfloat16 and made == 2
+    scalar = D.scalar_types["bfloat16"](2)
+    assert isinstance(scalar, weft.Array) and scalar.dtype == D.bfloat16 and scalar == 2
 
 
 def test_float0_has_no_bytes():
@@ -518,12 +518,12 @@ def test_the_whole_table_against_the_peer():
         x64, mode, a, b = case.split()
         with Override(enable_x64=x64 == "True", numpy_dtype_promotion=mode):
             try:
-                found, weak = D.result_type(*(WEAK[x][0] if x in WEAK else D.as_dtype(x) for x in (a, b)),
+                result, weak = D.result_type(*(WEAK[x][0] if x in WEAK else D.as_dtype(x) for x in (a, b)),
                                             return_weak_type_flag=True)  # fmt: skip
-                found = [found.name, weak]
+                result = [result.name, weak]
             except TypePromotionError:
-                found = None
-        assert found == peer, case
+                result = None
+        assert result == peer, case
 
 
 def test_no_dtype_is_numpys_default():

@@ -152,10 +152,10 @@ def test_the_first_and_the_many_are_alike():
         def __post_init__(self):
             assert self.start <= self.end
 
-    made = [Line(i, 30, marks=[i]) if i % 2 else Line(end=20, start=i) for i in range(20)]
-    assert [(x.start, x.end, x.marks, x.checked) for x in made] == [
+    lines = [Line(i, 30, marks=[i]) if i % 2 else Line(end=20, start=i) for i in range(20)]
+    assert [(x.start, x.end, x.marks, x.checked) for x in lines] == [
         (i, 30, [i], 0) if i % 2 else (i, 20, [], 0) for i in range(20)
     ]
-    assert made[0] == Line(0, 20) and made[0].marks is not made[18].marks
+    assert lines[0] == Line(0, 20) and lines[0].marks is not lines[18].marks
     with pytest.raises(AssertionError):
         Line(10)

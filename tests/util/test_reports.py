@@ -39,12 +39,12 @@ def test_one_compilation_is_reported_in_four_lines(caplog, monkeypatch, asked, l
         jitted = weft.jit(f)
         jitted(wnp.ones(3), 2.0)
         jitted(wnp.ones(3), 4.0)
-    found = [
+    logged = [
         (name, kind, text)
         for name, kind, text in reports(caplog)
         if not text.startswith("Compiled program")
     ]
-    assert found == [(name, level, text) for name, text in EXPECTED]
+    assert logged == [(name, level, text) for name, text in EXPECTED]
     (line,) = [r.getMessage() for r in caplog.records if r.getMessage().startswith("Compiling")]
     assert line == (
         "Compiling jit(f) with global shapes and types (ShapedArray(float32[3]), ShapedArray(float32[], weak_type=True)). "

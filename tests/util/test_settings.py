@@ -102,12 +102,12 @@ def test_seeds_have_an_offset():
         weft.random.PRNGKey(-1).tolist()
     ]
     with Override(random_seed_offset=5):
-        made = [
+        results = [
             weft.random.key_data(weft.random.key(3)),
             weft.random.PRNGKey(np.int32(3)),
             weft.random.PRNGKey(-6),
         ]
-    assert [x.tolist() for x in made] == expected
+    assert [x.tolist() for x in results] == expected
 
 
 def test_large_constants_are_warned_of():

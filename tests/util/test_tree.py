@@ -14,11 +14,11 @@ from weft._engine.util.trees.treedef import PyTreeDef
 
 @pytest.mark.parametrize("tree, text, leaves", TREES, ids=IDS)
 def test_flatten_print_and_rebuild(tree, text, leaves):
-    found, treedef = T.tree_flatten(tree)
-    assert found == leaves
+    flat, treedef = T.tree_flatten(tree)
+    assert flat == leaves
     assert str(treedef) == f"PyTreeDef({text})"
     assert treedef.num_leaves == len(leaves)
-    rebuilt = treedef.unflatten(found)
+    rebuilt = treedef.unflatten(flat)
     assert rebuilt == tree
     assert type(rebuilt) is type(tree)
 

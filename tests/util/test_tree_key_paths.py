@@ -59,8 +59,8 @@ def test_map_with_path_and_is_leaf_by_path():
     assert T.tree_map_with_path(
         lambda p, x, y: (T.keystr(p), x, y), {"a": [1]}, {"a": [(2, 3)]}
     ) == {"a": [("['a'][0]", 1, (2, 3))]}
-    found = paths([1, (2, (3,))], is_leaf=lambda path, x: len(path) == 1, is_leaf_takes_path=True)
-    assert found == {"[0]": 1, "[1]": (2, (3,))}
+    entries = paths([1, (2, (3,))], is_leaf=lambda path, x: len(path) == 1, is_leaf_takes_path=True)
+    assert entries == {"[0]": 1, "[1]": (2, (3,))}
 
 
 def test_keys_of_different_kinds_have_different_hashes():

@@ -47,13 +47,13 @@ def in_bounds(monkeypatch, by=1):
     inner = cpu_compile.schedule
 
     def shifted(jaxpr, *options):
-        made = inner(jaxpr, *options)
+        scheduled = inner(jaxpr, *options)
         steps = tuple(
             replace(s, kernel=_shifted(s.kernel, by)) if isinstance(s, P.Launch) else s
-            for s in made.program.steps
+            for s in scheduled.program.steps
         )
-        made.program = replace(made.program, steps=steps)
-        return made
+        scheduled.program = replace(scheduled.program, steps=steps)
+        return scheduled
 
     monkeypatch.setattr(cpu_compile, "schedule", shifted)
 

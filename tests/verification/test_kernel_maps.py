@@ -30,11 +30,12 @@ def no_kernels(monkeypatch):
 
 def built_kernels(function, *args):
     """Return the graph, the group and the kernel of every group of a program."""
-    found = []
+    kernels = []
     schedule.schedule(
-        simplify(weft.make_jaxpr(function)(*args)), check_kernel=lambda *built: found.append(built)
+        simplify(weft.make_jaxpr(function)(*args)),
+        check_kernel=lambda *built: kernels.append(built),
     )
-    return found
+    return kernels
 
 
 def floats(*shapes):
@@ -126,11 +127,11 @@ def test_faults_planted_in_gathers_are_found(name, mutation):
 def test_faults_in_large_kernels_are_found(name, mutation):
     function, shapes = FLOAT_PROGRAMS[name]
     for graph, group, built in built_kernels(function, *floats(*shapes)):
-        found = [
+        results = [
             is_found(graph, group, built, mutant)
             for mutant in some(mutants(built.kernel, mutation), 3)
         ]
-        assert all(found)
+        assert all(results)
 
 
 def test_the_error_names_kernel_equation_and_line():
@@ -254,14 +255,14 @@ def test_guarded_loads_outside_read_nothing():
 )
 def test_maps_of_equations(function, element, may, must):
     graph, group, built = built_kernels(function, np.zeros(9, np.float32))[-1]
-    given = {
+    positions = {
         v: np.array([5, 2, 2], v.aval.dtype)
         for v in built.ins
         if v.aval.shape == (3,) and v.aval.dtype.kind == "i"
     }
-    maps = EquationMaps(graph, group, given)
-    found = {v: s for v, s in maps.reads(group.roots[0], [element]).items() if v.aval.shape == (9,)}
-    sets = next(iter(found.values()), None)
+    maps = EquationMaps(graph, group, positions)
+    reads = {v: s for v, s in maps.reads(group.roots[0], [element]).items() if v.aval.shape == (9,)}
+    sets = next(iter(reads.values()), None)
     assert (
         ([], []) == (may, must)
         if sets is None

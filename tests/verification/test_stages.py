@@ -25,14 +25,14 @@ def checked():
 @pytest.fixture
 def compared(monkeypatch):
     """The stages that ran, by their titles."""
-    found = []
+    types = []
     inner = stages._jaxpr_stages
     monkeypatch.setattr(
         stages,
         "_jaxpr_stages",
-        lambda call: (found.append([t for t, *_ in inner(call)]), inner(call))[1],
+        lambda call: (types.append([t for t, *_ in inner(call)]), inner(call))[1],
     )
-    return found
+    return types
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
@@ -64,8 +64,8 @@ def test_a_fault_of_the_partitioner(monkeypatch):
     inner = partition.partition_for
 
     def wrong(*args):
-        made = inner(*args)
-        return replace(made, jaxpr=faults.swap(made.jaxpr, "sin", "cos"))
+        stage = inner(*args)
+        return replace(stage, jaxpr=faults.swap(stage.jaxpr, "sin", "cos"))
 
     monkeypatch.setattr(partition, "partition_for", wrong)
     error = error_of(lambda x: wnp.sin(x).sum(), x)

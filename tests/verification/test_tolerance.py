@@ -32,9 +32,9 @@ def test_precision_is_that_of_the_coarsest_dtype_on_the_way():
             wnp.sum(x.astype(wnp.float16)),
         )
 
-    found = precision_of(fun, wnp.ones(5), wnp.arange(3))
-    assert [p.epsilon for p in found] == [2.0**-7, 2.0**-23, 0.0, 2.0**-23, 2.0**-10]
-    assert [p.overflows for p in found] == [False, False, False, False, True]
+    precisions = precision_of(fun, wnp.ones(5), wnp.arange(3))
+    assert [p.epsilon for p in precisions] == [2.0**-7, 2.0**-23, 0.0, 2.0**-23, 2.0**-10]
+    assert [p.overflows for p in precisions] == [False, False, False, False, True]
 
 
 LENGTHS = [
@@ -60,8 +60,14 @@ def test_long_reductions_may_differ_by_more():
 
 def test_units_are_relative_to_the_result():
     want, got = np.float32([1e-9, 2e-9]), np.float32([1e-9, 2.2e-9])
-    found = difference([got], [want], ResultTolerance([want], [F32]))
-    assert (found.result, found.index, found.got, found.want, found.count) == (
+    difference_found = difference([got], [want], ResultTolerance([want], [F32]))
+    assert (
+        difference_found.result,
+        difference_found.index,
+        difference_found.got,
+        difference_found.want,
+        difference_found.count,
+    ) == (
         0,
         (1,),
         got[1],

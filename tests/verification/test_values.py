@@ -32,10 +32,10 @@ def checked():
 @pytest.fixture
 def compared(monkeypatch):
     """The calls that were compared."""
-    found = []
+    calls = []
     inner = values.compare
-    monkeypatch.setattr(values, "compare", lambda call: (found.append(call), inner(call))[1])
-    return found
+    monkeypatch.setattr(values, "compare", lambda call: (calls.append(call), inner(call))[1])
+    return calls
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)

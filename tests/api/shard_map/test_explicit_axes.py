@@ -82,7 +82,7 @@ def test_transformations_of_blocks_with_explicit_axes(mode, how, axis, spec):
     shape, layout = (
         (whole, P("i", "j", None)) if how.startswith("vmap") else (whole[..., 0], P("i", "j"))
     )
-    found = []
+    results = []
     for kind in (AxisType.Auto, AxisType.Explicit):
         with weft.set_mesh(
             make_mesh((2, 2), ("i", "j"), devices=weft.devices()[:4], axis_types=(kind,) * 2)
@@ -93,10 +93,10 @@ def test_transformations_of_blocks_with_explicit_axes(mode, how, axis, spec):
                 out_specs=spec,
                 axis_names={axis},
             )
-            found.append(
+            results.append(
                 mode(TRANSFORMED[how](f))(weft.device_put(shape, NamedSharding(mesh, layout)))
             )
-    for automatic, explicit in zip(*map(weft.tree.leaves, found)):
+    for automatic, explicit in zip(*map(weft.tree.leaves, results)):
         np.testing.assert_allclose(automatic, explicit, rtol=2e-5, atol=1e-5)
 
 

@@ -48,9 +48,9 @@ def test_a_part_of_the_groups():
     )
     np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
     before = draw(10, 5)
-    kept = gmm(lhs, rhs, np.array(sizes), group_offset=np.array([1]), existing_out=before)
+    product = gmm(lhs, rhs, np.array(sizes), group_offset=np.array([1]), existing_out=before)
     own = (np.arange(10) >= 3) & (np.arange(10) < 9)
-    np.testing.assert_allclose(kept, np.where(own[:, None], want, before), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(product, np.where(own[:, None], want, before), rtol=1e-5, atol=1e-5)
 
 
 def test_a_product_for_each_group():

@@ -40,5 +40,5 @@ def test_matmul(page):
 def test_attention(page):
     q, k, v = random(2, 64, 8), random(2, 128, 8, seed=1), random(2, 128, 8, seed=2)
     want = softmax(q @ k.swapaxes(1, 2) / np.sqrt(8)) @ v
-    found = weft.vmap(lambda q, k, v: page["attention"](q, k, v, 16, 32))(q, k, v)
-    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+    result = weft.vmap(lambda q, k, v: page["attention"](q, k, v, 16, 32))(q, k, v)
+    np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-5)
