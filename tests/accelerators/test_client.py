@@ -239,8 +239,8 @@ def test_threads_use_a_plugin_at_once(mesh, devices, client):
 FIRST_USE = """
 import sys, threading, numpy as np, weft
 from weft._engine.backends.pjrt.client import PjrtClient
-made, make = [], PjrtClient.__init__
-PjrtClient.__init__ = lambda self, *args: made.append(self) or make(self, *args)
+clients, initialize = [], PjrtClient.__init__
+PjrtClient.__init__ = lambda self, *args: clients.append(self) or initialize(self, *args)
 start, sums = threading.Barrier(8), []
 
 def work():
@@ -249,7 +249,7 @@ def work():
 
 threads = [threading.Thread(target=work) for _ in range(8)]
 [thread.start() for thread in threads], [thread.join() for thread in threads]
-print(len(made), float(sum(sums)), len({x.devices().pop().client for x in sums}))
+print(len(clients), float(sum(sums)), len({x.devices().pop().client for x in sums}))
 """
 
 

@@ -108,8 +108,8 @@ for p in programs.PROGRAMS:
         args = [weft.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=here) for x in p.args]
     try:
         with weft.enable_x64(p.x64):
-            made = weft.jit(p.fn, donate_argnums=p.donate, **p.placement()).lower(*args).compile()
-            assert made.memory_analysis().peak_memory_in_bytes > 0 and made.as_text().startswith("HloModule")
+            program = weft.jit(p.fn, donate_argnums=p.donate, **p.placement()).lower(*args).compile()
+            assert program.memory_analysis().peak_memory_in_bytes > 0 and program.as_text().startswith("HloModule")
         compiled += 1
     except Exception as error:
         failed[p.name] = str(error)[:300]

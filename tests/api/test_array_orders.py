@@ -39,9 +39,9 @@ def written(x):
 
 def restored(x, folder):
     weft.checkpoint.save(folder, {"x": x}, step=0).wait()
-    found = weft.checkpoint.restore(folder, {"x": x})["x"]
-    assert found.format == x.format
-    return found
+    array = weft.checkpoint.restore(folder, {"x": x})["x"]
+    assert array.format == x.format
+    return array
 
 
 def by_shard_map(x, jitted):

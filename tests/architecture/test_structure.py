@@ -127,9 +127,9 @@ def imported(module: str, is_package: bool, tree: ast.Module, modules: set[str])
             )
             base = ".".join([*above, *([node.module] if node.module else [])])
             for alias in node.names:
-                found = f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base
-                if found in modules:
-                    yield found
+                target = f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base
+                if target in modules:
+                    yield target
 
 
 def layers() -> dict[str, int]:

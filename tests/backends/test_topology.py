@@ -192,9 +192,11 @@ def test_tpu_settings_of_the_user_stay(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
         monkeypatch.setenv(variable, "")  # so that monkeypatch restores it
         monkeypatch.delenv(variable)
-    monkeypatch.setattr(topology, "TopologyBackend", lambda platform, made, calls: (platform, made))
-    made = topology.describe("tpu", "v5e:2x4", {"num_slices": 2})
-    assert made == ("tpu", ("v5e:2x4", {"num_slices": 2}))
+    monkeypatch.setattr(
+        topology, "TopologyBackend", lambda platform, arguments, calls: (platform, arguments)
+    )
+    description = topology.describe("tpu", "v5e:2x4", {"num_slices": 2})
+    assert description == ("tpu", ("v5e:2x4", {"num_slices": 2}))
     assert os.environ["TPU_WORKER_ID"] == "3" and os.environ["TPU_SKIP_MDS_QUERY"] == "1"
 
 

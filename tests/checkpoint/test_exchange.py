@@ -32,12 +32,13 @@ rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
 like = {"w": jax.ShapeDtypeStruct((24, 8), np.float32, sharding=rows), "b": np.zeros(6, np.int16), "deep": [{"x": np.zeros(3)}], "n": 0,
         "f": 0.0}
 step = manager.latest_step()
-found = manager.restore(step, args=orbax.args.StandardRestore(like))
-assert found["w"].sharding == rows, found["w"].sharding
+restored = manager.restore(step, args=orbax.args.StandardRestore(like))
+assert restored["w"].sharding == rows, restored["w"].sharding
 plain = manager.restore(step, args=orbax.args.StandardRestore())
-same = jax.tree.all(jax.tree.map(lambda x, y: bool(np.array_equal(x, y)), found, plain))
-print(json.dumps({"step": step, "steps": manager.all_steps(), "same": same, "w": np.asarray(found["w"]).tolist(),
-                  "b": np.asarray(found["b"]).tolist(), "x": np.asarray(found["deep"][0]["x"]).tolist(), "n": found["n"], "f": found["f"]},
+same = jax.tree.all(jax.tree.map(lambda x, y: bool(np.array_equal(x, y)), restored, plain))
+print(json.dumps({"step": step, "steps": manager.all_steps(), "same": same, "w": np.asarray(restored["w"]).tolist(),
+                  "b": np.asarray(restored["b"]).tolist(), "x": np.asarray(restored["deep"][0]["x"]).tolist(), "n": restored["n"],
+                  "f": restored["f"]},
                  default=lambda x: np.asarray(x).tolist()))
 """
 

@@ -59,9 +59,9 @@ def packed(type_: str, extent, room: int, kind: str) -> LoopsKernel:
     count in each block."""
     x = Load("x", add(mul(j, ix(room)), i), type_)
     expected = x if type_ == "bool" else ScalarOp("gt", (x, Const(0, type_)), "bool")
-    kept = tuple(
-        StoreElement(to, add(mul(j, ix(room)), k), Load(kept, k, t))
-        for to, kept, t in (("y", "a", type_), ("z", "b", "i32"))
+    copies = tuple(
+        StoreElement(to, add(mul(j, ix(room)), k), Load(copies, k, t))
+        for to, copies, t in (("y", "a", type_), ("z", "b", "i32"))
     )
     block = (
         Init("n", ix(0)),
@@ -73,7 +73,7 @@ def packed(type_: str, extent, room: int, kind: str) -> LoopsKernel:
             kind,
         ),
         StoreElement("count", j, ScalarRef("n", "i64")),
-        For("k", ScalarRef("m", "i64"), kept),
+        For("k", ScalarRef("m", "i64"), copies),
     )
     size = 3 * room
     bufs = (

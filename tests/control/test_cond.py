@@ -83,12 +83,12 @@ def test_batched_predicates_select():
 
 
 def test_operands_that_all_branches_hand_on_are_not_batched():
-    def f(which, kept, moved):
-        return lax.cond(which, lambda k, m: (k, m, m + 1), lambda k, m: (k, m, m), kept, moved)
+    def f(which, constant, moved):
+        return lax.cond(which, lambda k, m: (k, m, m + 1), lambda k, m: (k, m, m), constant, moved)
 
     which, moved = wnp.arange(4) % 2 == 0, wnp.arange(4.0)
-    kept, same, out = weft.vmap(f, (0, None, 0), (None, 0, 0))(which, wnp.ones(3), moved)
-    np.testing.assert_array_equal(kept, np.ones(3))
+    constant, same, out = weft.vmap(f, (0, None, 0), (None, 0, 0))(which, wnp.ones(3), moved)
+    np.testing.assert_array_equal(constant, np.ones(3))
     np.testing.assert_array_equal(same, moved)
     np.testing.assert_array_equal(out, [1, 1, 3, 3])
     jaxpr = str(

@@ -344,5 +344,5 @@ if __name__ == "__main__":
     import jax
     from jax import lax, nn, numpy as jnp, random
 
-    found = texts(scope_of(jax, jnp, lax, nn, random, jax.sharding.PartitionSpec))
-    pathlib.Path(sys.argv[1]).write_text(json.dumps(found))
+    programs = texts(scope_of(jax, jnp, lax, nn, random, jax.sharding.PartitionSpec))
+    pathlib.Path(sys.argv[1]).write_text(json.dumps(programs))

@@ -71,10 +71,10 @@ def test_buffers_have_the_dtype_of_their_arrays(dtype):
 
 def test_aliased_buffers_are_one():
     def check(context, out, x):
-        given, made = np.asarray(x), np.asarray(out)
-        assert given.ctypes.data == made.ctypes.data and made.tolist() == [0, 1, 2]
+        operand, result = np.asarray(x), np.asarray(out)
+        assert operand.ctypes.data == result.ctypes.data and result.tolist() == [0, 1, 2]
         assert out.writeable and not x.writeable
-        made += 1
+        result += 1
 
     x = wnp.arange(3.0)
     call = buffer_callback(

@@ -21,9 +21,9 @@ def dense(shape, seed=0):
     return np.where(rng.random(shape) < 0.4, rng.standard_normal(shape), 0).astype(np.float32)
 
 
-def check(found, expected):
-    found = found.todense() if isinstance(found, sparse.JAXSparse) else found
-    np.testing.assert_allclose(np.asarray(found), expected, atol=1e-5, rtol=1e-5)
+def check(result, expected):
+    result = result.todense() if isinstance(result, sparse.JAXSparse) else result
+    np.testing.assert_allclose(np.asarray(result), expected, atol=1e-5, rtol=1e-5)
 
 
 @layouts

@@ -109,7 +109,7 @@ def test_only_explicit_axes_are_in_types():
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("spec", "of_type"),
     [
         (P(("a", "b", "c"), "d"), P(("a", "b"))),
         (P(("a", "c"), "b", "d"), P("a", "b")),
@@ -118,21 +118,21 @@ def test_only_explicit_axes_are_in_types():
         (P("a", unreduced={"b"}), P("a", unreduced={"b"})),
     ],
 )
-def test_types_keep_what_a_sharding_says_of_explicit_axes(given, kept):
+def test_types_keep_what_a_sharding_says_of_explicit_axes(spec, of_type):
     mesh = AbstractMesh(
         (2, 2, 2, 2), ("a", "b", "c", "d"), (EXPLICIT, EXPLICIT, AUTO, AxisType.Manual)
     )
     aval = ShapedArray((16, 8, 4, 2), np.float32)
-    kept = kept.of_rank(4)
+    of_type = of_type.of_rank(4)
     for typed in (
-        aval.update(sharding=NamedSharding(mesh, given)),
+        aval.update(sharding=NamedSharding(mesh, spec)),
         ShapedArray(
-            aval.shape, aval.dtype, sharding=NamedSharding(mesh, given, memory_kind="device")
+            aval.shape, aval.dtype, sharding=NamedSharding(mesh, spec, memory_kind="device")
         ),
     ):
         assert typed is aval.update(
-            sharding=NamedSharding(mesh, kept)
-        ) and typed.sharding == NamedSharding(mesh, kept)
+            sharding=NamedSharding(mesh, of_type)
+        ) and typed.sharding == NamedSharding(mesh, of_type)
 
 
 def test_explicit_axes_divide_the_dims_of_types():
@@ -157,7 +157,7 @@ def test_explicit_axes_divide_the_dims_of_types():
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("spec", "of_type"),
     [
         (P("a", "b"), P("a")),
         (P(("a", "b")), P("a")),
@@ -168,17 +168,17 @@ def test_explicit_axes_divide_the_dims_of_types():
         (P(unreduced={"a", "b"}), P(unreduced={"a"})),
     ],
 )
-def test_types_leave_out_axes_of_one_device_where_asked(given, kept):
+def test_types_leave_out_axes_of_one_device_where_asked(spec, of_type):
     mesh = weft.make_mesh(
         (2, 1), ("a", "b"), axis_types=(EXPLICIT, EXPLICIT), devices=weft.devices()[:2]
     )
-    sharding = NamedSharding(mesh, given)
+    sharding = NamedSharding(mesh, spec)
     aval = ShapedArray((8, 2), np.float32, sharding=sharding)
-    kept = kept.of_rank(2)
-    assert aval.sharding.spec == given.of_rank(2)
+    of_type = of_type.of_rank(2)
+    assert aval.sharding.spec == spec.of_rank(2)
     with Override(remove_size_one_mesh_axis_from_type=True):
-        assert ShapedArray((8, 2), np.float32, sharding=sharding).sharding.spec == kept
-        if given.is_partial:
+        assert ShapedArray((8, 2), np.float32, sharding=sharding).sharding.spec == of_type
+        if spec.is_partial:
             return
         x = weft.device_put(np.ones((8, 2), np.float32), sharding)
         seen = []
@@ -187,17 +187,17 @@ def test_types_leave_out_axes_of_one_device_where_asked(given, kept):
                 1
             ]
         )(x)
-        assert seen[0].sharding.spec == kept == y.sharding.spec and x.sharding.spec == given
-        if given.partitions[0]:
-            spread = weft.vmap(lambda r: r * 2, spmd_axis_name=given.partitions[0])(x)
+        assert seen[0].sharding.spec == of_type == y.sharding.spec and x.sharding.spec == spec
+        if spec.partitions[0]:
+            spread = weft.vmap(lambda r: r * 2, spmd_axis_name=spec.partitions[0])(x)
             assert (
-                weft.typeof(spread).sharding.spec.partitions[0] == kept.partitions[0]
-                if kept.partitions
+                weft.typeof(spread).sharding.spec.partitions[0] == of_type.partitions[0]
+                if of_type.partitions
                 else True
             )
     array = weft.device_put(np.ones((8, 2), np.float32), sharding)
     assert (
-        weft.typeof(array).sharding.spec == weft.typeof(array * 2).sharding.spec == given.of_rank(2)
+        weft.typeof(array).sharding.spec == weft.typeof(array * 2).sharding.spec == spec.of_rank(2)
     )
 
 

@@ -303,8 +303,8 @@ mesh = Mesh(np.array(weft.devices()).reshape(2, 4), ("left", "right"))
 place = NamedSharding(mesh, P("left", "right"))
 f = lambda x: weft.shard_map(lambda x: weft.lax.psum(x, ("left", "right")), mesh=mesh, in_specs=P("left", "right"), out_specs=P())(x)
 g = lambda x: weft.nn.softmax(weft.lax.with_sharding_constraint(x, place) @ x.T) * 2.5 + f(x).sum()
-told = serialize_structure(weft.jit(weft.grad(lambda x: g(x).sum())).trace(wnp.ones((8, 8))).jaxpr, frozenset({"a", "b", "c"}), place)
-print(hashlib.sha256(told).hexdigest())
+data = serialize_structure(weft.jit(weft.grad(lambda x: g(x).sum())).trace(wnp.ones((8, 8))).jaxpr, frozenset({"a", "b", "c"}), place)
+print(hashlib.sha256(data).hexdigest())
 """
 
 

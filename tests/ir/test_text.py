@@ -44,12 +44,12 @@ PROGRAM = """{ lambda a:f32[2]; b:f32[3] c:f32[3]. let
 @pytest.fixture(autouse=True)
 def primitives(monkeypatch):
     names = ("t_mul", "t_reduce", "t_cond")
-    made = {n: Primitive(n, "elementwise", register=False) for n in names}
+    by_name = {n: Primitive(n, "elementwise", register=False) for n in names}
     from weft._engine.core import primitive
 
-    for name, p in made.items():
+    for name, p in by_name.items():
         monkeypatch.setitem(primitive.registry, name, p)
-    return made
+    return by_name
 
 
 def test_round_trip():

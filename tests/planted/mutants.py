@@ -185,17 +185,17 @@ class MutantSource:
 
     def mutants(self) -> list[Mutant]:
         """Return every mutant of the file, in the order of its nodes."""
-        found = []
+        result = []
         for node in sites(self.tree):
             if isinstance(node, ast.If | ast.While):
                 old = self._text(node.test)
-                found.append(self._mutant(node.test, "negated condition", f"(not ({old}))"))
+                result.append(self._mutant(node.test, "negated condition", f"(not ({old}))"))
                 continue
             for kind, change in CHANGES.items():
                 new = _changed(node, change)
                 if new is not None:
-                    found.append(self._mutant(node, kind, new))
-        return sorted(found, key=lambda m: (m.start, m.end, m.kind))
+                    result.append(self._mutant(node, kind, new))
+        return sorted(result, key=lambda m: (m.start, m.end, m.kind))
 
     def _span(self, node: ast.AST) -> tuple[int, int]:
         lines = node.lineno, node.end_lineno  # type: ignore[attr-defined]

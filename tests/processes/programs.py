@@ -105,8 +105,10 @@ if __name__ == "__main__":
     os.environ["WEFT_NUM_DEVICES"] = "8"  # for one process; each of several gets its own number
     count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     some = draw_programs(count, first)
-    found = [line for i in range(0, count, 20) for line in faults(some[i : i + 20], timeout=600.0)]
+    failures = [
+        line for i in range(0, count, 20) for line in faults(some[i : i + 20], timeout=600.0)
+    ]
     print(
-        "\n".join(found)
+        "\n".join(failures)
         or f"{count} programs give the same on {len(SPLITS)} splits into processes."
     )

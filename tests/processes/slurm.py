@@ -355,7 +355,7 @@ def a_killed_rank(slurm: Cluster) -> str:
     return (
         ""
         if status and errors == 3 and seconds < 60
-        else f"status {status}, {errors} were told, {seconds:.0f} s: {output[-1500:]}"
+        else f"status {status}, {errors} errors reported, {seconds:.0f} s: {output[-1500:]}"
     )
 
 

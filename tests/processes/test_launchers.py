@@ -120,8 +120,8 @@ def test_what_a_launcher_says(name, environment, monkeypatch):
     environment(variables)
     monkeypatch.setattr(socket, "gethostname", lambda: "train-2")
     monkeypatch.setattr(socket, "getfqdn", lambda: "train-2.pods.default.svc.cluster.local")
-    found = launchers.detect_environment()
-    assert (found.address, found.size, found.rank) == (address, size, rank)
+    cluster = launchers.detect_environment()
+    assert (cluster.address, cluster.size, cluster.rank) == (address, size, rank)
     assert launchers.detected_size() == (size or 1)
 
 
@@ -208,9 +208,9 @@ def test_processes_that_are_not_alone_are_not_warned(variables, environment):
 
 def test_ranks_of_one_launcher_derive_the_same_port(environment):
     environment({"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALNRANKS": "2"})
-    found = launchers.detect_environment()
-    host, port = found.address.split(":")
-    assert (host, found.size, found.rank, found.share) == (
+    cluster = launchers.detect_environment()
+    host, port = cluster.address.split(":")
+    assert (host, cluster.size, cluster.rank, cluster.share) == (
         "127.0.0.1",
         2,
         1,
@@ -227,7 +227,7 @@ def test_ranks_of_one_launcher_derive_the_same_port(environment):
     assert (
         launchers.detect_environment("ompi").address
         == launchers.detect_environment("ompi").address
-        != found.address
+        != cluster.address
     )
     environment(
         {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
@@ -240,8 +240,8 @@ def test_ranks_of_one_launcher_derive_the_same_port(environment):
 
 def test_what_is_given_goes_before_what_is_found(environment):
     environment(CASES["slurm"][0])
-    found = launchers.detect_environment(None, "h:9", None, 0)
-    assert (found.address, found.size, found.rank) == ("h:9", 8, 0)
+    cluster = launchers.detect_environment(None, "h:9", None, 0)
+    assert (cluster.address, cluster.size, cluster.rank) == ("h:9", 8, 0)
     assert launchers.detect_environment("deactivate") == launchers.ClusterEnvironment()
 
 

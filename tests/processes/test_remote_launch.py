@@ -258,13 +258,13 @@ shared, state = processes.current(), os.path.join(folder, "state")
 step = int(open(state).read()) if os.path.exists(state) else 0
 while step < 100:
     time.sleep(0.05)
-    told = shared.client.barrier(f"step {step}", 60.0, brings=bool(ends))
+    ending = shared.client.barrier(f"step {step}", 60.0, brings=bool(ends))
     step += 1
     if me == 0:
         with open(state + ".new", "w") as file:
             file.write(str(step))
         os.replace(state + ".new", state)
-    if any(told):
+    if any(ending):
         shared.barrier("saved")
         shutdown()
         os._exit(75)

@@ -114,9 +114,9 @@ if shared.size == 2:
     open("small", "w").close()
 signal.signal(signal.SIGTERM, lambda *_: ends.append(1))
 for step in range(100 if was_small and shared.size == 4 else 100000):
-    told = shared.client.barrier(f"step {step}", 60.0, brings=bool(ends))
+    ending = shared.client.barrier(f"step {step}", 60.0, brings=bool(ends))
     time.sleep(0.02)
-    if any(told):
+    if any(ending):
         shared.barrier("saved")
         weft.distributed.shutdown()
         os._exit(75)

@@ -45,11 +45,11 @@ def clients():
     coordinator = Coordinator("127.0.0.1:0", 2)
     coordinator.start()
     address = f"127.0.0.1:{coordinator.port}"
-    made = run_concurrently(
+    pair = run_concurrently(
         *(lambda rank=rank: Client(address, rank, 2, FACTS, timeout=10.0) for rank in range(2))
     )
-    yield made
-    for client in made:
+    yield pair
+    for client in pair:
         client.leave()
         client.close()
     coordinator.stop()

@@ -32,15 +32,15 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 def fields(data: bytes) -> list:
     """(field number, int or bytes) of a message."""
-    found, at = [], 0
+    pairs, at = [], 0
     while at < len(data):
         key, at = varint(data, at)
         assert key & 7 in (0, 2)
         value, at = varint(data, at)
         if key & 7 == 2:
             value, at = data[at : at + value], at + value
-        found.append((key >> 3, value))
-    return found
+        pairs.append((key >> 3, value))
+    return pairs
 
 
 def numbers(data: bytes) -> list[int]:

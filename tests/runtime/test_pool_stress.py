@@ -87,9 +87,9 @@ CASES = {
         together(*[work] * 6)
     """,
     "threads meet at the first call": """
-        made = []
-        together(*[lambda: made.append(tuple(bits()))] * 6)
-        assert len(made) == 6 and len(set(made)) == 1
+        results = []
+        together(*[lambda: results.append(tuple(bits()))] * 6)
+        assert len(results) == 6 and len(set(results)) == 1
     """,
     "threads trace and compile different programs": """
         def work(k):
@@ -195,10 +195,10 @@ CASES = {
     "arrays die on other threads": """
         def work():
             for k in range(60):
-                made = [wnp.asarray(x) * k for _ in range(4)]
-                threads = [threading.Thread(target=made.pop) for _ in range(3)]
+                arrays = [wnp.asarray(x) * k for _ in range(4)]
+                threads = [threading.Thread(target=arrays.pop) for _ in range(3)]
                 for thread in threads: thread.start()
-                assert float(made[0][0, 1]) == float(np.float32(x[0, 1] * np.float32(k)))
+                assert float(arrays[0][0, 1]) == float(np.float32(x[0, 1] * np.float32(k)))
                 for thread in threads: thread.join()
         together(work, work)
     """,
@@ -298,6 +298,9 @@ def test_results_do_not_depend_on_the_number_of_threads():
     }
     assert len(results[1]) == 31
     different = {
-        name for made in results.values() for name in results[1] if made[name] != results[1][name]
+        name
+        for values in results.values()
+        for name in results[1]
+        if values[name] != results[1][name]
     }
     assert different == set()

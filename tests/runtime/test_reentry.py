@@ -195,9 +195,9 @@ CASES = {
         def called(_):
             if not is_over:
                 call_programs(is_trace_context_own=True)
-        kept = []
+        garbage = []
         def again():
-            kept[:] = [weakref.ref(Garbage(), called)]
+            garbage[:] = [weakref.ref(Garbage(), called)]
         is_over = []
         gc.set_threshold(50, 2, 2)
         run(3, again)

@@ -242,11 +242,11 @@ def _exact_at(case: RegionCase, args: Sequence[float]) -> list[tuple[mpf, mpf] |
                 out.append((case.part_of(value), sum(changes) + abs(value)))
         return out, resolved
 
-    found: list = [None] * len(_parts(case))
+    points: list = [None] * len(_parts(case))
     for digits in DIGITS:
         with mp.workdps(digits):
             try:
-                found, resolved = attempt()
+                points, resolved = attempt()
             except (
                 ValueError,
                 ZeroDivisionError,
@@ -258,7 +258,7 @@ def _exact_at(case: RegionCase, args: Sequence[float]) -> list[tuple[mpf, mpf] |
                 return [None] * len(_parts(case))
             if resolved:
                 break
-    return found
+    return points
 
 
 @functools.cache

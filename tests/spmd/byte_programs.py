@@ -77,7 +77,7 @@ def programs(xp, grad, lax, checkpoint):
         [(None, None, ("a", "b")), ()],
         [(None, None, "a", "b"), ()],
     )
-    found = {
+    cases = {
         "add": (add, [square] * 2, [("a",), (None, "a")]),
         "add_swapped": (add, [square] * 2, [("a", "b"), ("b", "a")]),
         "where": (lambda x, y: xp.where(x > 0, x, y), [square] * 2, [("a", "b"), ("b", "a")]),
@@ -199,7 +199,7 @@ def programs(xp, grad, lax, checkpoint):
         ),
     }
     return {
-        name: (f, shapes, [tuple(s) for s in specs]) for name, (f, shapes, specs) in found.items()
+        name: (f, shapes, [tuple(s) for s in specs]) for name, (f, shapes, specs) in cases.items()
     }
 
 

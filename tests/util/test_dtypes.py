@@ -493,8 +493,8 @@ for x64, mode in itertools.product((False, True), ("standard", "strict")):
     jax.config.update("jax_numpy_dtype_promotion", mode)
     for a, b in itertools.product(names, names):
         try:
-            found = jax.dtypes.result_type(read(a), read(b), return_weak_type_flag=True)
-            table[f"{x64} {mode} {a} {b}"] = [str(found[0]), bool(found[1])]
+            result = jax.dtypes.result_type(read(a), read(b), return_weak_type_flag=True)
+            table[f"{x64} {mode} {a} {b}"] = [str(result[0]), bool(result[1])]
         except jax.dtypes.TypePromotionError:
             table[f"{x64} {mode} {a} {b}"] = None
 print(json.dumps(table))

@@ -96,9 +96,9 @@ def test_masks_compare_by_value():
         lambda: masks.CausalMask((T, S)) | masks.FullMask((T, S)), lambda: masks.CausalMask((T, S)) & masks.FullMask((T, S)),
         lambda: masks.MultiHeadMask([masks.CausalMask((T, S))] * 2),
     ]  # fmt: skip
-    made = [make() for make in makers]
-    assert len({*made, *[make() for make in makers]}) == len(makers)
-    assert all(a == b for a, b in zip(made, [make() for make in makers]))
+    first = [make() for make in makers]
+    assert len({*first, *[make() for make in makers]}) == len(makers)
+    assert all(a == b for a, b in zip(first, [make() for make in makers]))
 
 
 def test_masks_of_several_heads():
