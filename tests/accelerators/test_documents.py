@@ -1,6 +1,6 @@
 """Every cell of the documents runs with the plugin as default platform, with the values that the documents show.
 
-The tests of the documents (tests/document) run once more, in processes of their own.
+The tests of the documents (tests/document) run again in separate processes.
 """
 
 import pytest

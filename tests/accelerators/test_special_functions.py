@@ -1,4 +1,4 @@
-"""Incomplete beta functions of a plugin, which has no SciPy, against those of the CPU."""
+"""Incomplete beta functions of a plugin, which has no SciPy, against the CPU backend."""
 
 import numpy as np
 import pytest

@@ -113,8 +113,8 @@ class Pair:
 
 
 def fast_paths(jitted):
-    """Return the functions of leaves for which a jitted function has native entries; they fail if
-    they run in Python."""
+    """Return the leaf functions that have native entries of a jitted function. They fail if they
+    run in Python."""
     known = list(jitted._cache.fast_paths.values())
     for quick in known:
         quick._slow = refuse

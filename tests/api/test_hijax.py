@@ -286,7 +286,7 @@ class Scale(hijax.HiPrimitive):
         return self.bind(*primals, **params), self.bind(*tangents, **params)
 
 
-class Unscale(hijax.HiPrimitive):  # the derivative is twice that of to_lojax
+class Unscale(hijax.HiPrimitive):  # its derivative is twice to_lojax's derivative
     def abstract_eval(self, x):
         return x.of, set()
 
@@ -592,7 +592,7 @@ def test_values_of_hi_types_in_programs(halves_registered):
 def test_rules_on_values_of_hi_types(halves_registered):
     x = wnp.array(X)
     loss = lambda x: (join(cut(x)) * X).sum()
-    want = 3 * X * X  # by the rule of Join, which multiplies by its argument, then that of Cut
+    want = 3 * X * X  # the rule of Join multiplies by its argument; then the rule of Cut applies
     np.testing.assert_allclose(weft.grad(loss)(x), want, rtol=1e-6)
     np.testing.assert_allclose(weft.jit(weft.grad(loss))(x), want, rtol=1e-6)
     by_halves = weft.grad(lambda h: (join(h) * X).sum())

@@ -53,7 +53,7 @@ def module_name(path: Path) -> str:
 
 
 def complexity(function: ast.AST) -> int:
-    """Return 1 and the number of branches, those of functions inside included.
+    """Return 1 plus the number of branches, including branches of nested functions.
 
     >>> complexity(ast.parse("def f(x):\\n  if x and x > 1: return [y for y in x]").body[0])
     4

@@ -94,7 +94,7 @@ def test_no_folder_is_crowded():
 
 
 def listed(name: str) -> set[str]:
-    """The exceptions that a text file beside this one names, one in a line."""
+    """Return the exceptions listed in a text file of this folder, one per line."""
     return set((Path(__file__).parent / name).read_text().split())
 
 

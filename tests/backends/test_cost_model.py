@@ -11,7 +11,7 @@ from weft.sharding import Mesh, NamedSharding, P
 
 
 class FreeCompute(ReferenceBackend):
-    """A model in which computation takes no time: every device may compute the whole."""
+    """A model where computation takes no time, so every device may compute the whole."""
 
     platform = "free-work"
     cost_model = CostModel(
@@ -23,7 +23,7 @@ class FreeCompute(ReferenceBackend):
 
 
 class ExpensiveCompute(ReferenceBackend):
-    """A model in which computation is slow: no product is computed twice."""
+    """A model where computation is slow, so no product is computed twice."""
 
     platform = "dear-work"
     cost_model = CostModel(flops_per_byte=1, repeated_flops_per_byte=1, local_bytes_per_byte=1)

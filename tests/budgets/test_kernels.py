@@ -164,7 +164,7 @@ def test_a_recurrence_keeps_each_state_once_for_its_gradient():
     row = batch * width * 4
     assert (
         plan.program.arena_bytes <= (turns + 1) * row + turns * row + row
-    )  # states, cotangents, and those of a turn
+    )  # states, cotangents, and the cotangents of one iteration
 
 
 @pytest.mark.parametrize("columns, kernels", [(8, 2), (64, 1)])

@@ -105,7 +105,7 @@ def events(folder: str, every: str) -> None:
         number += int(every)
         step += (
             step in results[-1]["steps"]
-        )  # one that was named goes on being replaced every other time
+        )  # a step that got its name is replaced every other time
     print(json.dumps(results))
 
 
@@ -127,7 +127,7 @@ def paused_at(number: int, folder: str, tell: int, go: int) -> None:
 def overtakes(folder: str, every: str) -> None:
     """For regularly chosen operations of a program that replaces step 5 and saves step 7: another one does the same with other values there.
 
-    The steps that are left are 1, 5 (saved as 5 at first, then as 50, by the other program as 500), 6 of the other program, and 7."""
+    The remaining steps are 1, 5 (first saved as 5, then as 50, by the other program as 500), 6 of the other program, and 7."""
     results = []
     number = 1
     while True:

@@ -102,7 +102,7 @@ def test_a_lost_claim_is_not_renewed_over_a_greater_one(tmp_path):
     (tmp_path / "weft_claim.1").rename(tmp_path / "weft_claim.7")
     with pytest.raises(CheckpointSupersededError, match="claimed by  token 7"):
         checkpoint.save(tmp_path, {"a": 2}, 2).wait()
-    (tmp_path / "weft_claim.7").write_text("")  # its owner ended before it wrote who it is
+    (tmp_path / "weft_claim.7").write_text("")  # its owner ended before it wrote its name
     with pytest.raises(
         CheckpointSupersededError, match="token 7: an owner whose file cannot be read"
     ):

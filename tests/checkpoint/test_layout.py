@@ -1,4 +1,4 @@
-"""The files of a checkpoint are those of the layout that orbax reads: names, JSON, and the keys of zarr arrays in the database."""
+"""Checkpoints have the file layout that orbax reads: names, JSON, and keys of zarr arrays in the database."""
 
 import collections
 import json

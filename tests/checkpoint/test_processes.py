@@ -1,4 +1,4 @@
-"""Several processes save one checkpoint, each its own shards, and any number of them restores it; a failure of one is told by all."""
+"""Several processes save one checkpoint, each its own shards; any number restores it; all report a failure of one."""
 
 import json
 import re

@@ -272,8 +272,8 @@ def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the larger argument and the term added to it, whose error is that of the difference of
-    the arguments."""
+    """Return the larger argument and the term added to it. The term's error is the error of the
+    difference of the arguments."""
     gap = np.abs(x - y)
     return np.fmax(np.abs(np.maximum(x, y)), (1 + gap) * np.log1p(np.exp(-gap)))
 
@@ -408,8 +408,8 @@ def native(op: str, type_: str, *args: np.ndarray, result: str | None = None) ->
 def error_in_ulp(got: np.ndarray, exact: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
     """Return the distance to the exact value in ulps; infinite where exactly one is NaN, or where a
     zero has the wrong sign.
-    Results beyond the largest float count as the next power of two. An ulp is at least that of
-    `least`.
+    Results beyond the largest float count as the next power of two. An ulp is at least the ulp
+    of `least`.
     """
     info = ml_dtypes.finfo(got.dtype)
     limit = WIDE(2.0) ** int(info.maxexp)

@@ -117,7 +117,7 @@ def test_sizes_and_their_ends():
 
 
 def test_a_batch_that_becomes_rows_has_no_band():
-    """Batch elements with equal B become rows of one product, in which the difference of row and
+    """Batch elements with equal B become rows of one product, where the difference of row and
     column has no meaning."""
     step, a, b, c = product(40, 66, 30, batch=(3,))
     step = replace(step, batch=((3, 1200, 0, 2640),), band=(-FAR, 0))

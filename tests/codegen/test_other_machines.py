@@ -42,10 +42,10 @@ pool.architecture = loader.architecture = machine.architecture = lambda: triple.
 objects = []
 
 class Addresses:
-    "Memory to write to, wherever a symbol would be."
-    room = ctypes.create_string_buffer(1 << 16)
+    "Scratch memory at the address of every symbol."
+    memory = ctypes.create_string_buffer(1 << 16)
     def __getitem__(self, name):
-        return ctypes.addressof(self.room)
+        return ctypes.addressof(self.memory)
 
 def link(data, exports, imports):
     assert data[:4] == b"\\x7fELF" and int.from_bytes(data[18:20], "little") == int(elf)

@@ -1,5 +1,4 @@
-"""Functions that a kernel calls because they occur often in it: bits equal those of inlined
-functions."""
+"""Kernels that call frequent functions instead of inlining them have equal bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of which position masks select a band: detection of the band, and unchanged values."""
+"""Products whose position masks select a band: detection of the band, and unchanged values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Small work stays on one thread: kernels and batches of matrices for which synchronization costs
-more than it saves."""
+"""Kernels and batches of matrices stay on one thread if synchronization costs more than it
+saves."""
 
 from __future__ import annotations
 

@@ -168,11 +168,11 @@ def test_batched_loop_checks_cover_active_examples_only():
     mapped = weft.vmap(loop)
     assert (
         message(mapped, wnp.array([3, 5, 1]), wnp.array([2, 5, 0])) is None
-    )  # none takes a step: all are asked once
+    )  # no example takes a step: each condition runs once
     assert message(mapped, wnp.array([7, 5]), wnp.array([2, 5])) == "at 7 (`check` failed)"
     assert (
         message(mapped, wnp.array([1, 5]), wnp.array([3, 3])) is None
-    )  # 1, 5: what is done is asked no more
+    )  # 1, 5: conditions of finished examples do not run
     assert message(mapped, wnp.array([1, 2]), wnp.array([3, 4])) == "at 8 (`check` failed)"
     assert message(mapped, wnp.array([-1, 5]), wnp.array([4, 3])) == "x is -1 (`check` failed)"
     assert (

@@ -342,7 +342,7 @@ def test_bodies_are_traced_once():
     assert len(traces) == 1  # another length, the same slices
     for _ in range(3):
         weft.grad(lambda c: lax.scan(body, c, wnp.arange(3.0))[0])(1.0)
-    assert len(traces) <= 2  # at most once more, for a weakly typed carry
+    assert len(traces) <= 2  # at most one more trace, for a weakly typed carry
 
 
 def test_state_of_callable_objects_is_never_stale():
@@ -454,7 +454,7 @@ def test_errors_say_what_and_where(name):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_slices_that_are_stacked_again_are_not_copied(reverse):
-    """They are not among the stacked outputs; values and gradients are those of the operand."""
+    """They are not among the stacked outputs; values and gradients equal the operand's."""
 
     def body(c, xs):
         a, b = xs

@@ -203,7 +203,7 @@ def test_a_state_of_other_data_is_refused():
 
 
 class Broken:
-    """Twenty records, of which one cannot be read."""
+    """Twenty records; one cannot be read."""
 
     def __init__(self, at):
         self.at = at

@@ -1,5 +1,5 @@
-"""Loaders of several processes: the global batches equal those of one process, for any number of
-processes, also when it changes on resuming."""
+"""Loaders of several processes: global batches equal the batches of one process for any number of
+processes, also if the number changes on resuming."""
 
 import json
 

@@ -165,7 +165,7 @@ PROGRAMS = {
         (np.array([1, 2]),),
         ["1", "2", "1", "2", "2", "2"],
     ),
-    "vmap of while condition in order": (  # asked once a step, and of the examples that go on
+    "vmap of while condition in order": (  # called once per step, then for the examples that continue
         weft.vmap(
             lambda n: lax.while_loop(
                 lambda i: (weft.debug.print("{}", i, ordered=True), i < 2)[1], lambda i: i + 1, n

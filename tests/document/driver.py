@@ -48,7 +48,7 @@ def run_cell(code, number, scope):
 
 
 def layout_of(array):
-    """Where the tiles of an array lie: ids with commas in a tile, spaces between columns, slashes between rows."""
+    """Return the device ids of an array's tiles: commas within a tile, spaces between columns, slashes between rows."""
     from weft._engine.debug.device_tiles import tile
 
     tiling = tile(array.shape, array.sharding)

@@ -328,7 +328,7 @@ def scope_of(jax, jnp, lax, nn, random, P) -> dict:
 
 
 def texts(scope: dict) -> dict[str, str]:
-    """The text of each program; of those that fail, the error."""
+    """Return the text of each program, or its error."""
     results = {}
     for line in programs():
         function, _, args = line.rpartition("|")

@@ -2,7 +2,7 @@
 
     python notebook.py DOCUMENT RECORD
 
-In:  a text in which every cell starts with a line `In [number]:`, followed by its code, what it printed, and prose.
+In:  a text whose cells start with a line `In [number]:`, followed by code, printed output, and prose.
 Out: RECORD, a JSON list with the code, the text that the document shows after it, what was printed (the value that the cell
      ends in included), and the error if any. `%timeit` lines become a few plain runs.
 

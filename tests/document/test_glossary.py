@@ -47,7 +47,7 @@ def used(retired: list[str], text: str) -> list[str]:
 
 
 def searched_files() -> Iterator[tuple[str, str]]:
-    """Yield the path and the text, preceded by the path, of each file in which retired words are looked for."""
+    """Yield the path, and the text preceded by the path, of each file to search for retired words."""
     for folder in SEARCHED:
         for path in sorted((ROOT / folder).rglob("*")):
             name = str(path.relative_to(ROOT))

@@ -106,7 +106,7 @@ lambda x: jnp.select([x > 0], [x], 0.0) | v
 lambda x: lax.reduce(x, 0., lax.add, (0,)) | v
 attention | t, t, t
 """,
-    "the derivative is written otherwise: that of tanh as 1 - y ** 2, of max without a reshape, of a repetition as one sum": """
+    "the derivative is written otherwise: 1 - y ** 2 for tanh, no reshape for max, one sum for a repetition": """
 jax.grad(lambda x: jnp.sum(jnp.tanh(x))) | v
 jax.grad(lambda x: jnp.max(x)) | v
 jax.grad(loss, argnums=(0, 1)) | w, k4, m

@@ -1,6 +1,6 @@
 """The notebook of pjit examples, run cell by cell on eight devices: values, layouts, and what each device holds.
 
-The document lies beside the project, in ../shared/seeds, and its first cell starts the tracker of `jax_smi` (from the
+The document is in ../shared/seeds, outside of the project. Its first cell starts the tracker of `jax_smi` (from the
 registry, where it asks for JAX; `make setup` installs it alone). Without either these tests are skipped.
 """
 
@@ -15,9 +15,7 @@ from tests.document.notebook import cells_of, platform, run_apart
 DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "002_0974c6e356b05095.txt"
 CELLS = cells_of(DOCUMENT.read_text()) if DOCUMENT.exists() else []
 pytestmark = [
-    pytest.mark.skipif(
-        not CELLS, reason="the document is not beside the project (../shared/seeds)"
-    ),
+    pytest.mark.skipif(not CELLS, reason="the document is absent (../shared/seeds)"),
     pytest.mark.skipif(
         importlib.util.find_spec("jax_smi") is None, reason="jax_smi is not installed"
     ),

@@ -1,7 +1,7 @@
 """The primer's snippets on tracing, control flow, sharding and inspection, run as the document writes them.
 
 The document lost the indentation of its code, so each snippet is named by its first line and the depth of each line.
-It lies beside the project, in ../shared/seeds; where it is absent these tests are skipped.
+It is in ../shared/seeds, outside of the project. These tests are skipped if it is absent.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from weft.compat import install_as_jax, uninstall
 
 DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "003_0ad3666ca458c5c3.txt"
 LINES = DOCUMENT.read_text().splitlines() if DOCUMENT.exists() else []
-pytestmark = pytest.mark.skipif(not LINES, reason="the document is not beside the project")
+pytestmark = pytest.mark.skipif(not LINES, reason="the document is absent (../shared/seeds)")
 
 MESH = {"devices": np.array(weft.devices()[:8])}
 
@@ -226,7 +226,7 @@ def test_what_gets_recompiled():
 
 
 def test_reading_a_jaxpr():
-    """Literals carry their types, and `where` its name, beside what the document shows approximately."""
+    """Literals carry their types and `where` its name; otherwise the text is approximately the document's."""
     _, printed = run(snippet("def g(x):", "010"))
     for equation in ("bool[3] = gt a 0.0", "f32[3] = mul 0.5", "f32[3] = select_n"):
         assert equation in printed

@@ -1,6 +1,6 @@
 """The tutorial on shard_map, run cell by cell on eight devices: every printed result that it shows.
 
-The document lies beside the project, in ../shared/seeds; where it is absent these tests are skipped.
+The document is in ../shared/seeds, outside of the project. These tests are skipped if it is absent.
 """
 
 import re
@@ -13,9 +13,7 @@ from tests.document.notebook import cells_of, platform, run_apart
 
 DOCUMENT = Path(__file__).parents[2].parent / "shared" / "seeds" / "001_ecc1779ecf986ba7.txt"
 CELLS = cells_of(DOCUMENT.read_text()) if DOCUMENT.exists() else []
-needs_document = pytest.mark.skipif(
-    not CELLS, reason="the document is not beside the project (../shared/seeds)"
-)
+needs_document = pytest.mark.skipif(not CELLS, reason="the document is absent (../shared/seeds)")
 
 # What a cell prints where the document cannot be compared line by line: a piece of its code, and why.
 PICTURES = "jax.debug.visualize_array_sharding(scroll_C_sharded)"  # pictures are not in the text

@@ -1,6 +1,6 @@
 """The tutorial on distributed arrays, run cell by cell on eight devices: layouts, errors and values.
 
-The document lies beside the project, in ../shared/seeds; where it is absent these tests are skipped. At full size:
+The document is in ../shared/seeds, outside of the project. These tests are skipped if it is absent. At full size:
 
     WEFT_NUM_DEVICES=8 python tests/document/driver.py DOCUMENT record.json
 """
@@ -27,8 +27,8 @@ ROWS_4 = "0,1/2,3/4,5/6,7"
 COLUMNS_2 = "0,2,4,6 1,3,5,7"
 EVERYWHERE = "0,1,2,3,4,5,6,7"
 
-# In the order of the document: (a piece of the cell's text, an expression after the cell, what it must be). The first
-# cell at or after that of the previous entry that holds the text is meant.
+# In the order of the document: (a piece of the cell's text, an expression to evaluate after the cell, its value). An
+# entry refers to the first cell with the text at or after the previous entry's cell.
 CHECKS = [
     ("jax.config.update('jax_array', True)", "jax.__name__", "jax"),
     ("# Create an array of random values", "layout_of(y)", GRID_42),
@@ -143,9 +143,7 @@ PARTITIONABLE = [
     5.5858659744262695, 6.074809551239014, 7.77513313293457, 8.698959350585938, 9.818634033203125,
 ]  # fmt: skip
 
-needs_document = pytest.mark.skipif(
-    not CELLS, reason="the document is not beside the project (../shared/seeds)"
-)
+needs_document = pytest.mark.skipif(not CELLS, reason="the document is absent (../shared/seeds)")
 
 
 def placed_checks():

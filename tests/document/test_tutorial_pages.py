@@ -1,4 +1,4 @@
-"""The examples of the tutorial on automatic sharding run, and its pictures are those that they draw."""
+"""The examples of the tutorial on automatic sharding run and draw its pictures."""
 
 import doctest
 from typing import Any

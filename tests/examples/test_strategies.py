@@ -1,4 +1,4 @@
-"""Every strategy, run as its first lines say: its results are those of one device, and it sends what is written here."""
+"""Every strategy, run as its first lines say, has the results of one device and sends the bytes listed here."""
 
 import os
 import re

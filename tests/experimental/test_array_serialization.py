@@ -190,7 +190,7 @@ def test_bad_calls(tmp_path):
     with pytest.raises(ValueError, match="another rank"):
         manager.deserialize([wnp.ones(3).sharding], [spec], [(3, 1)])
     with pytest.raises(ValueError):
-        run_serialization([wnp.ones((4, 2))], [spec])  # another array lies there
+        run_serialization([wnp.ones((4, 2))], [spec])  # the file holds another array
 
 
 def test_inside_of_a_loop(tmp_path):

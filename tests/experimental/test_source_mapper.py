@@ -1,4 +1,4 @@
-"""Source maps: their format, and those of jaxprs, StableHLO, HLO and compiled programs."""
+"""The format of source maps, and source maps of jaxprs, StableHLO, HLO and compiled programs."""
 
 import inspect
 import json

@@ -84,7 +84,7 @@ def test_types_print_as_the_documents_show():
 )
 @pytest.mark.parametrize("transform", [lambda f: f, weft.jit])
 def test_dims_that_move_data_keep_the_split_of_the_operand(f, given, wanted, transform):
-    """Merged dims and those that a transform mixes are split as the operand's, though other devices hold their parts."""
+    """Merged and transformed dims keep the operand's split, though other devices hold their parts."""
     got = transform(f)(put(WHOLE, *given))
     spec = weft.typeof(got).sharding.spec
     assert spec == wanted and len(spec) == got.ndim and got.sharding.spec == wanted

@@ -27,21 +27,21 @@ def put(value, *spec):
     return weft.device_put(value, NamedSharding(MESH, P(*spec)))
 
 
-def product(told, rule="i k, k j -> i j,", **options):
-    """`n a @ b` and the sum of `a`, by rows; `told` takes what the partition rule is told."""
+def product(calls, rule="i k, k j -> i j,", **options):
+    """Return a function for `n a @ b` and the sum of `a`, by rows. `calls` records the arguments of the partition rule."""
 
     @partial(custom_partitioning, static_argnums=(1,))
     def f(a, n, b):
         return {"product": n * a @ b, "sum": a.sum()}
 
     def partition(n, mesh, args, results):
-        told.append(
+        calls.append(
             (n, [s.sharding.spec for s in args], {k: s.sharding.spec for k, s in results.items()})
         )
         rows, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
 
         def blocks(a, b):
-            told.append((a.shape, b.shape))
+            calls.append((a.shape, b.shape))
             return {"product": n * a @ b, "sum": lax.psum(a.sum(), "x")}
 
         return mesh, blocks, {"product": rows, "sum": whole}, (rows, whole)

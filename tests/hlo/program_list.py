@@ -1,4 +1,4 @@
-"""The list of programs, the decorator that adds to it, and arguments."""
+"""The list of programs, the decorator that adds to it, and common arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.sharding import NamedSharding, PartitionSpec as P
 
 @dataclasses.dataclass
 class Program:
-    """`fn(*args)`; `specs` say how arguments lie on `mesh()`, `tolerance` what results may differ by, relative to the largest."""
+    """`fn(*args)`, with the `specs` of arguments on `mesh()` and the `tolerance` of results, relative to the largest one."""
 
     name: str
     fn: Callable
@@ -40,7 +40,7 @@ class Program:
 
 
 def mesh():
-    """Eight devices along two axes."""
+    """Return a mesh of eight devices along two axes."""
     return weft.make_mesh((4, 2), ("a", "b"))
 
 
@@ -48,7 +48,7 @@ PROGRAMS: list[Program] = []
 
 
 def program(*args, **facts) -> Callable:
-    """Decorator: a function is a program on these arguments."""
+    """Return a decorator that adds a function with these arguments to `PROGRAMS`."""
     return lambda fn: PROGRAMS.append(Program(fn.__name__, fn, args, **facts)) or fn
 
 
@@ -65,7 +65,7 @@ WORDS = INTS.view(np.uint32)
 BOOLS = np.array([[True, False, True], [False, False, True]])
 SPECIALS = np.array(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 1.5, -2.5, 1e-30], np.float32
-)  # (XLA takes subnormal numbers for zeros)
+)  # XLA flushes subnormal numbers to zero
 Z = (X + 1j * Y).astype(np.complex64)
 BF = X.astype(wnp.bfloat16)
 

@@ -39,7 +39,7 @@ def plain(x: np.ndarray) -> np.ndarray:
 
 
 def raw(x):
-    """An argument of a text, in which random keys are their words."""
+    """Return an argument for a text: random keys become their words."""
     return weft.random.key_data(x) if dtypes.is_extended(x.dtype) else x
 
 
@@ -152,7 +152,7 @@ def test_serialized_hlo_prints_as_the_peer_prints_it(program: Program, peer):
 
 
 def compare(path: pathlib.Path, wanted: list[np.ndarray], tolerance: float) -> None:
-    """AssertionError if the results in a file are not those that are wanted."""
+    """Assert that the results in a file are near `wanted`."""
     with np.load(path) as results:
         results = [results[k] for k in results]
     assert len(results) == len(wanted)

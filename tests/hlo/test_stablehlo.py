@@ -14,7 +14,7 @@ from weft._engine.hlo.lowering import rule_of
 from weft._engine.hlo.text import stablehlo
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 
-#: primitives of which no text speaks
+#: primitives that occur in no text
 NEVER_SEEN = {
     "call_hi_primitive": "a call of its body, tested with weft.experimental.hijax",
     "call_hi_primitive_linearized": "a call of its body, tested with weft.experimental.hijax",

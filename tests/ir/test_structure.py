@@ -220,7 +220,7 @@ def test_arrays_count_by_content_not_by_layout():
 
 
 class Sub(int):
-    """Not an int that can be told from its value."""
+    """A subclass of int: equal to an int of the same value, but another type."""
 
 
 @pytest.mark.parametrize(

@@ -205,8 +205,8 @@ assert jaxpr_text(parse_jaxpr(text)) == text, jaxpr_text(parse_jaxpr(text))
     ids=["dot_general", "gather and scatter", "conv", "scan"],
 )
 def test_operations_are_found_in_a_process_that_has_used_none(program):
-    """Modules of operations are loaded by their registered names, and the types of parameters are
-    those that the module declares."""
+    """Modules of operations are loaded by their registered names and declare the types of
+    parameters."""
     printed = jaxpr_text(weft.make_jaxpr(program)(wnp.ones((3, 3))))
     subprocess.run([sys.executable, "-c", FRESH], input=printed, text=True, check=True, cwd=ROOT)
 

@@ -22,7 +22,7 @@ def test_python_numbers_of_two_kinds_are_refused(name):
     assert fun(3.0, 2.0).shape == fun(3, 2).shape == ()
     np.testing.assert_array_equal(
         fun(X, 2), fun(X, np.float32(2))
-    )  # beside an array a number takes its dtype
+    )  # a number takes the dtype of the array operand
     np.testing.assert_array_equal(weft.jit(fun)(X, 2.0), fun(X, np.float32(2)))
 
 

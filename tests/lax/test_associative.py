@@ -133,7 +133,7 @@ def test_the_numpy_engine_scans_rows(axis, reverse):
     x = RNG.random((4, 3, 5)).astype(np.float32)
     scale = lambda a, b: wnp.where(
         b > 2.0, b, a * b * 0.5
-    )  # halves and a choice: literals beside arrays
+    )  # a factor and a choice: operations of literals and arrays
     with Override(backend="reference"):
         sums = lax.associative_scan(wnp.add, x, axis=axis, reverse=reverse)
         scaled = lax.associative_scan(scale, x, axis=axis)

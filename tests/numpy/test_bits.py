@@ -15,7 +15,7 @@ SHAPES = [(0,), (1,), (7,), (8,), (333,), (4096,), (3, 5), (16, 24), (2, 9, 17),
 
 
 def whole(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return zeros and other numbers, of which only some are ones."""
+    """Return zeros, ones and other numbers."""
     info = np.iinfo(dtype) if dtype != "bool" else None
     values = (
         rng.integers(0, 2, shape)

@@ -277,8 +277,8 @@ def test_positions_out_of_bounds(i):
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_, np.complex64, np.float16])
 def test_positions_found_by_comparison(dtype, axis):
-    """With `mode="one_hot"`, values equal those of indexing, even with infinite neighbors, and are
-    0 out of bounds."""
+    """With `mode="one_hot"`, values equal indexing's, even with infinite neighbors, and are 0 out
+    of bounds."""
     x = (np.arange(12).reshape(3, 4) % 7).astype(dtype)
     at = (
         np.array([[0, -1], [2, 1], [-3, 0]])

@@ -40,7 +40,7 @@ y = np.zeros(992, np.float32)
 evaluate(parse_kernel(f"kernel k(in x: f32[992], out y: f32[992]) {{ vector i in 992 {{ y[@i] = {name}.f32(x[@i]) }} }}"), x, y)
 close(y, exact)
 
-# the names: NumPy's promotes, that of lax does not
+# the function of weft.numpy promotes, the function of lax does not
 function = getattr(wnp, name)
 close(function(x), exact)
 close(function(np.arange(3)), [0, np.cos(1) - 1, np.cos(2) - 1])

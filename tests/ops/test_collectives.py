@@ -75,7 +75,7 @@ def run_on_mesh(fun, x, order, varying=("a", "b", "c")):
 
     with extend_axis_env(MESH):
         out = np.asarray(nest(list(order), lead)(x))
-    # dims are in the order in which the axes were mapped
+    # dims are in the order of the mapped axes
     back = [order.index(name) for name, _ in MESH]
     out = out.transpose(*back, *range(len(MESH), out.ndim))
     return {p: out[p] for p in positions()}

@@ -397,7 +397,7 @@ def test_integer_division_never_traps():
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
 @pytest.mark.parametrize("by", [1, 2, 7, 10, 100, -1, -7, None])
 def test_quotients_and_remainders_are_those_of_numpy(dtype, by):
-    """Both operators round down, also where a 64-bit remainder by a constant looks like that of an index."""
+    """Both operators round down, also where a 64-bit remainder by a constant looks like an index computation."""
     dtype, rng = np.dtype(dtype), np.random.default_rng(0)
     if by is not None and by < 0 and dtype.kind == "u":
         return

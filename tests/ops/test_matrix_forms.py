@@ -35,8 +35,8 @@ def a(request):
 
 
 def everywhere(f, *args):
-    """Return the results of a compiled function after checking that they equal those of the
-    reference backend, of single matrices, and of sharded arguments."""
+    """Return the results of a compiled function after comparing them with the reference backend,
+    single matrices, and sharded arguments."""
     out = weft.jit(f)(*args)
     other = [weft.jit(f, backend="reference")(*args), weft.vmap(f)(*args)]
     spread = NamedSharding(weft.make_mesh((2,), ("i",)), PartitionSpec("i"))

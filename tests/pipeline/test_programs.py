@@ -70,7 +70,7 @@ def forget(monkeypatch):
 
 @pytest.fixture
 def loaded(monkeypatch):
-    """Return the names of the programs that were loaded from disk, and of those that were not."""
+    """Return the names of programs loaded from disk (True) and of other programs (False)."""
     names: dict[bool, list[str]] = {True: [], False: []}
     read = programs._read
 
@@ -576,11 +576,11 @@ PROGRAM = """
     value, grad = weft.jit(weft.value_and_grad(loss))(w, x)
     alone = weft.jit(lambda x: wnp.sort(x @ x)[::2])(np.eye(30, dtype=np.float32))
     from weft._engine.codegen.toolchain import llvm_c
-    rooms = sorted(m for m in sys.modules if m.startswith((
+    heavy = sorted(m for m in sys.modules if m.startswith((
         "weft._engine.compiler", "weft._engine.partition.p", "weft._engine.partition.s", "weft._engine.pipeline",
         "weft._engine.codegen.gemm.gemm", "weft._engine.codegen.library.sort",
         "weft._engine.codegen.program.program", "llvmlite")))
-    print(json.dumps([float(value), np.asarray(grad).tolist(), np.asarray(alone).tolist(), rooms, len(llvm_c._loaded)]))
+    print(json.dumps([float(value), np.asarray(grad).tolist(), np.asarray(alone).tolist(), heavy, len(llvm_c._loaded)]))
 """
 
 

@@ -2,7 +2,7 @@
 
 In:   a copy of the tree with a fault.
 Out:  `Battery.run(checks)`, the first check that fails; `Battery.replay()`, how results differ from
-      those of the tree without the fault.
+      the results of the tree without the fault.
 Laws: each run has an empty disk cache. A test that fails without a fault is excluded; a failing
       test is also run on the tree without a fault.
 """

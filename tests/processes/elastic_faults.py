@@ -521,7 +521,7 @@ def _check_saved_steps(folder: str, saved: list[int]) -> str:
     )
     newest, _, equal = done.stdout.partition(" ")
     if done.returncode or equal != "True\n":
-        return f"the steps cannot be read, or are not those of an undisturbed run: {done.stdout}{done.stderr[-2000:]}"
+        return f"the steps cannot be read, or differ from an undisturbed run: {done.stdout}{done.stderr[-2000:]}"
     return (
         ""
         if int(newest) >= max(saved, default=0)

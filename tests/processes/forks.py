@@ -30,8 +30,8 @@ def await_single_thread(timeout: float = 120.0) -> None:
 
 @contextlib.contextmanager
 def folder_of_this_process() -> Iterator[str]:
-    """Yield a temporary folder. Unlike that of `tempfile.TemporaryDirectory`, no forked process
-    removes it on exit."""
+    """Yield a temporary folder that no forked process removes on exit, unlike
+    `tempfile.TemporaryDirectory`."""
     folder = tempfile.mkdtemp()
     try:
         yield folder

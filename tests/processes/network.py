@@ -96,8 +96,8 @@ class Forwarder:
             self._send_due()
 
     def _find_waiting(self) -> dict[socket.socket, Any]:
-        """Return the sockets that can be read now, except those of held directions, whose bytes
-        stay in the system's buffers."""
+        """Return the sockets that can be read now. Bytes of held directions stay in the system's
+        buffers."""
         sockets: dict[socket.socket, Any] = {}
         for link in self._links:
             link.pairs = [

@@ -34,7 +34,7 @@ def near(text: str, other: str) -> bool:
 def test_documents_give_on_processes_what_they_give_on_one(name, tmp_path):
     document = DOCUMENTS / f"{name}.txt"
     if not document.exists():
-        pytest.skip("the document is not beside the project (../shared/seeds)")
+        pytest.skip("the document is absent (../shared/seeds)")
     if "jax_smi" in document.read_text():
         pytest.importorskip("jax_smi")
     done = run_python(

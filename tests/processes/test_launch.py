@@ -369,7 +369,7 @@ def test_what_cannot_be_used_is_named_before_ranks_start(
 
 @pytest.mark.skipif(
     not MPIEXEC.exists() or shutil.which(str(MPIEXEC)) is None,
-    reason="there is no mpiexec beside this Python",
+    reason="the folder of this Python has no mpiexec",
 )
 @pytest.mark.parametrize(
     ("what", "well"),
@@ -416,7 +416,7 @@ print("no names", flush=True)
 
 @pytest.mark.skipif(
     IS_OPEN_MPI or shutil.which(str(MPIEXEC)) is None,
-    reason="there is no mpiexec of MPICH beside this Python",
+    reason="the folder of this Python has no mpiexec of MPICH",
 )
 def test_no_shared_memory_of_mpich_keeps_a_name(tmp_path, monkeypatch):
     """Also under `mpiexec`, which does not clean up after a killed rank."""

@@ -36,7 +36,7 @@ while left is None or steps < 40:
         except ProcessFailureError as minority:
             print("stops:", minority, flush=True)
             sys.exit(3)
-        print("goes on with", list(left), flush=True)
+        print("continues with", list(left), flush=True)
 print("done", flush=True)
 weft.distributed.shutdown()
 """
@@ -146,11 +146,13 @@ def assert_one_group(job, codes, goes_on, stops):
     """Check that the ranks `goes_on` continued together and ended well, and that the others stopped
     with an error."""
     for rank in goes_on:
-        assert codes[rank] == 0 and f"goes on with {goes_on}\ndone" in job.output(rank), job.shown()
+        assert codes[rank] == 0 and f"continues with {goes_on}\ndone" in job.output(rank), (
+            job.shown()
+        )
     for rank in stops:
         assert (
             codes[rank] in (1, 3)
-            and "goes on with [" not in job.output(rank)
+            and "continues with [" not in job.output(rank)
             and "stops: " in job.output(rank)
         ), job.shown()
 
@@ -196,7 +198,7 @@ def test_a_network_that_heals_makes_no_second_group(host, tmp_path):
             line
             for rank in range(3)
             for line in job.output(rank).splitlines()
-            if line.startswith("goes on with [")
+            if line.startswith("continues with [")
         }
         assert len(groups) <= 1 and set(codes) <= {0, 1, 3}, job.shown()
 

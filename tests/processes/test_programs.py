@@ -48,7 +48,7 @@ def test_all_programs(processes, devices, tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no mpiexec beside this Python")
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="the folder of this Python has no mpiexec")
 @pytest.mark.parametrize("processes, devices", [(2, 4), (4, 2)])
 def test_all_programs_by_mpi(processes, devices, tmp_path):
     check(

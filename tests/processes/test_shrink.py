@@ -99,7 +99,7 @@ def test_those_who_are_left_go_on_until_one_is_alone():
 
 
 @pytest.mark.mpi
-@pytest.mark.skipif(not IS_OPEN_MPI, reason="the MPI beside this Python is no Open MPI")
+@pytest.mark.skipif(not IS_OPEN_MPI, reason="the MPI of this Python is not Open MPI")
 def test_those_who_are_left_go_on_under_open_mpi():
     with ranks(4, goes_on, 2, "mpiexec", environment={"WEFT_PROCESS_TRANSPORT": "mpi"}) as running:
         running.wait_for("went on alone")

@@ -1,5 +1,5 @@
-"""The parallelism strategies over processes: results equal those of one device, and each process
-sends the listed bytes."""
+"""The parallelism strategies over processes: results equal the results of one device, and each
+process sends the listed bytes."""
 
 import re
 

@@ -132,7 +132,7 @@ def test_mpi_without_a_launcher(size):
         assert rank.out.startswith("collectives ")
 
 
-@pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no mpiexec beside this Python")
+@pytest.mark.skipif(not MPIEXEC.exists(), reason="the folder of this Python has no mpiexec")
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_mpi_gives_what_numpy_gives(size):
     (outcomes,) = run_ranks(

@@ -127,7 +127,7 @@ def test_results_of_native_dispatch_and_shared_memory_are_seen():
 
 
 def test_watching_from_a_thread_as_memory_inspectors_do(tmp_path):
-    """A thread that writes the profile beside its place and renames it, again and again, while programs run."""
+    """A thread repeatedly writes the profile to another file and renames it while programs run."""
     target, stop = tmp_path / "memory.prof", threading.Event()
     failures = []
 

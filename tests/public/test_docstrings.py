@@ -115,7 +115,7 @@ def resolve_name(name: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", MOST_USED)
 def test_the_most_used_names_have_examples_and_errors(name):
     value, owner = resolve_name(name)
-    if isinstance(owner, type):  # an attribute: its own docstring, or that of the class
+    if isinstance(owner, type):  # an attribute: its own docstring, or its class's
         value = getattr(owner, name.rpartition(".")[2])
         text = _doc(value) + "\n" + _doc(owner)
         assert re.search(rf">>> .*\b{name.rpartition('.')[2]}\b", text)

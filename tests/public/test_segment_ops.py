@@ -51,7 +51,7 @@ def test_integers_ranks_and_counts():
     np.testing.assert_array_equal(
         segment_ops.segment_min(data, ids, 4), by_loop("min", data, ids, 4, high)
     )
-    for kind in KINDS:  # sums and products of buckets wrap around like those of elements
+    for kind in KINDS:  # bucket sums and products wrap around like element sums and products
         small = getattr(segment_ops, f"segment_{kind}")(
             np.array([100, 2, 3, 120], np.int8), np.array([0, 0, 0, 0]), 1, bucket_size=2
         )

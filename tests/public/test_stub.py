@@ -1,4 +1,4 @@
-"""The stubs that type checkers read are those that the tables of lazily loaded names give."""
+"""The stubs for type checkers agree with the tables of lazily loaded names."""
 
 import pytest
 

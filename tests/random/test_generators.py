@@ -1,4 +1,4 @@
-"""The generators beside threefry: known values, vmap, sharded against whole, `lax.rng_bit_generator`."""
+"""Generators other than threefry: known values, vmap, sharded against whole, `lax.rng_bit_generator`."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_samples_by_rejection_come_from_their_own_keys(impl):
 
 @both
 def test_loops_that_end_for_each_key_by_itself_draw_by_each(impl):
-    """The first key stays when its loop is done: drawn from it, the others' numbers would never change."""
+    """The first key is constant after its loop ends; numbers drawn from it would never change for the others."""
     keys = random.split(random.key(5, impl=impl), 16)
 
     def until(k):

@@ -193,9 +193,7 @@ def test_numpy_views_share_memory_and_are_read_only(mesh):
     assert np.array(x).flags.writeable and not np.shares_memory(np.array(x), view)
     assert np.asarray(x, np.float64).dtype == np.float64
     rows = weft.device_put(wnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("x")))
-    assert np.shares_memory(
-        np.asarray(rows), np.asarray(rows)
-    )  # shards of rows lie one after another
+    assert np.shares_memory(np.asarray(rows), np.asarray(rows))  # shards of rows are contiguous
     assert np.shares_memory(np.asarray(rows), np.asarray(rows.addressable_shards[3].data))
 
 

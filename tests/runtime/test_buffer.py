@@ -180,7 +180,7 @@ def test_native_heap_is_taken_once(fresh_heap, monkeypatch):
     )
     second = HostBuffer(20)
     assert buffer.allocated_bytes() == before + 20
-    del first  # goes back to where it came from, and is not kept: nothing would take it again
+    del first  # released to its allocator, not cached: no later buffer has its size
     assert buffer.allocated_bytes() == before + 10 and second.nbytes == 20
     assert heaps[0].cached == 0
 

@@ -1,6 +1,6 @@
-"""Asynchronous dispatch: who waits for queued programs and who does not, errors, effects, donated memory, bounds, interrupts, ends.
+"""Asynchronous dispatch: calls that wait for queued programs, errors, effects, donated memory, bounds, interrupts, ends.
 
-A gate is a program that waits in a callback until it is let through: what is queued behind it is not computed before.
+A gate is a program that waits in a callback until it is opened; programs queued behind it are not computed before.
 """
 
 from __future__ import annotations
@@ -603,7 +603,7 @@ CASES = {
                 assert "interrupt" in str(error)
         np.testing.assert_array_equal(step(small), 2)
     """,
-    "an interrupt while a call waits for room": """
+    "an interrupt while a call waits for memory": """
         x = for_ever(small)
         try:
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -48,8 +48,8 @@ IMPLICIT = {
     "gradient": lambda x, split: weft.grad(lambda v: v * 3)(2.0),
 }
 BETWEEN = {
-    "beside a committed argument": lambda x, split: plus(split, x),
-    "beside one on another device": lambda x, split: plus(x, far()),
+    "with a committed argument": lambda x, split: plus(split, x),
+    "with an argument on another device": lambda x, split: plus(x, far()),
     "in_shardings": lambda x, split: weft.jit(lambda v: v, in_shardings=spread())(x),
 }
 EXPLICIT = {

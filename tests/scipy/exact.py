@@ -94,7 +94,7 @@ def _draw(kind: str, count: int, dtype: Any, rng: np.random.Generator) -> np.nda
 
 
 def arguments(name: str, type_: str, count: int) -> list[np.ndarray]:
-    """The arguments of a case, rounded to the type; those of a kind with `:` depend on the ones before."""
+    """Return the arguments of a case, rounded to the type. Arguments of a kind with `:` depend on earlier ones."""
     dtype, case = TYPES[type_], CASES[name]
     rng = np.random.default_rng(zlib.crc32(f"{name.split('.')[-2:]}".encode()))
     out: list[np.ndarray] = []

@@ -79,7 +79,7 @@ def _student(z: mpf, df: mpf) -> mpf:
 
 
 def _mass(a: mpf, b: mpf) -> mpf:
-    """Of the normal distribution, from the tail in which both are."""
+    """Return the normal probability of the interval from a to b, computed in the tail that holds both."""
     if a > 0:
         a, b = -b, -a
     return normal_cdf(b) - normal_cdf(a) if b - a > 1e-20 else (b - a) * mp.npdf(a)

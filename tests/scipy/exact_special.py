@@ -28,8 +28,8 @@ from tests.scipy.exact_functions import (
 
 
 class Case(NamedTuple):
-    """A function of weft, the kinds of its arguments (see `_draw`), what it is exactly, by which arguments it is differentiated,
-    and the arguments that follow."""
+    """The kinds of a function's arguments (see `exact._draw`), its exact form, the arguments to differentiate by, and
+    trailing arguments."""
 
     kinds: tuple[str, ...]
     exact: Callable

@@ -34,7 +34,7 @@ ORDINARY = [
 
 
 def _product(a: float, b: float) -> mpf:
-    """gamma(b) / (a (a + 1) ... (a + b - 1)) for a positive integer b, the smaller by magnitude of which is not needed."""
+    """Return beta(a, b) = gamma(b) / (a (a + 1) ... (a + b - 1)); one of a and b is a positive integer."""
     a, b = (mpf(x) for x in ((a, b) if b > 0 else (b, a)))
     return mp.factorial(b - 1) / mp.fprod(a + k for k in range(int(b)))
 

@@ -10,7 +10,7 @@ SLOW = (
     "special.betainc",
     "stats.betabinom.logpmf",
     "stats.betabinom.pmf",
-)  # of which mpmath takes long
+)  # mpmath takes long
 QUICK = [
     pytest.param(name, ("f32", "f64")[k % 2], 4, id=f"{name}-{('f32', 'f64')[k % 2]}")
     for k, name in enumerate(CASES)

@@ -18,7 +18,7 @@ ABOVE: dict[tuple[str, int], float] = {
     ("special.beta", 2): math.inf, ("special.zeta", 2): math.inf, ("nn.softplus", 2): math.inf, ("numpy.logaddexp", 2): math.inf,
 }  # fmt: skip
 
-#: of which mpmath or the compiler take long
+#: functions that take mpmath or the compiler long
 SLOW = ("special.beta", "special.betaln", "special.xlogy", "special.xlog1py", "special.spence", "special.zeta", "special.gammainc",
         "special.gammaincc", "special.betainc", "special.owens_t", "special.hyp1f1", "special.hyp2f1", "special.expn", "special.poch",
         "numpy.logaddexp", "special.polygamma", "special.wofz[real]", "special.wofz[imag]", "special.sph_harm_y[3, 0]",

@@ -1,4 +1,4 @@
-"""The stored Chebyshev series of special functions are those that are fitted."""
+"""The stored Chebyshev series of special functions equal newly fitted ones."""
 
 import importlib
 import subprocess

@@ -210,7 +210,7 @@ def test_solutions_are_as_weakly_typed_as_the_right_side(solver):
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4, 1e8])
 def test_the_unit_of_a_function_does_not_matter(scale):
-    """The inverse Hessian of a steep one would be lost beside a unit matrix."""
+    """A unit matrix as first inverse Hessian would swamp the inverse Hessian of a steep function."""
     f = lambda x: (
         scale * wnp.sum(wnp.array([1.0, 2.0, 0.5]) * (x - wnp.array([0.0, 1.0, -1.0])) ** 2)
     )

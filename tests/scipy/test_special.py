@@ -36,7 +36,7 @@ def _ei_n(n, x):
     return mp.expint(int(n), x) if x else mp.inf
 
 
-#: name -> the arguments, the exact function, by which arguments to differentiate, the largest error in eps times 1 + the condition
+#: name -> kinds of arguments, exact function, arguments to differentiate by, largest error in eps times 1 + the condition
 EXACT = {
     "dawsn": ([REAL], lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x), [0], 32),
     "erfcx": ([np.maximum(REAL, -5)], lambda x: mp.exp(x * x) * mp.erfc(x), [0], 32),
@@ -62,7 +62,7 @@ def _by(fun, i, args):
 
 
 def _condition(exact, args, value):
-    """1 and how many times larger the relative error of the result is than those of the arguments."""
+    """Return 1 + the condition number: the ratio of relative errors of the result and of the arguments."""
     total = mp.mpf(1)
     for i, x in enumerate(args):
         step = abs(x) * mp.mpf(10) ** -20
@@ -298,7 +298,7 @@ def test_errors(call, error, says):
     ],
 )
 def test_which_results_of_numbers_give_way(f, weak):
-    """As in JAX: functions that its code composes of arrays have results of float32, those of one operation do not insist."""
+    """As in JAX, compositions of array operations have strong float32 results; single operations have weak results."""
     assert f().weak_type is weft.eval_shape(f).weak_type is weak
 
 

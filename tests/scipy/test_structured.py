@@ -1,4 +1,4 @@
-"""Special matrices against SciPy, and the laws of those that SciPy rounds."""
+"""Special matrices against SciPy, and laws of the matrices that SciPy rounds."""
 
 import numpy as np
 import pytest

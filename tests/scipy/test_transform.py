@@ -112,7 +112,7 @@ def test_slerp():
 
 
 def test_transformations():
-    """Rotations are trees; the derivative of a turn by nothing is that of the vector."""
+    """Rotations are trees; a rotation by zero has the derivative of the identity."""
     turn = weft.jit(lambda r, v: (r * r).apply(v))
     peer = Peer.from_quat(QUATS)
     np.testing.assert_allclose(

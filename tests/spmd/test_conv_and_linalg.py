@@ -111,7 +111,7 @@ def test_next_rows_are_not_sought_along_dims_within_rows():
     [(2, 3, 2, (0, 3)), (4, 5, 1, (0, 6)), (4, 8, 2, (9, 0)), (2, 2, 3, (5, 0))],
 )
 def test_places_at_which_a_device_needs_no_row(rows, strides, spread, padding):
-    """The last windows lie in the padding, or the first ones; a device there has rows of its own, and must not take them."""
+    """The last or the first windows are inside the padding; their device must not use its own rows."""
     mesh = Mesh(np.array(weft.devices()[:2]), ("x",))
     image, kernel = (
         rng.standard_normal((1, rows, 1)).astype(np.float32),

@@ -8,7 +8,7 @@ from benchmarks.communication import read
 from tests.spmd.harness import P, check, make, random
 from weft._engine.ir.shardings import NamedSharding
 
-#: mesh, layout of x, layout in which x.T is wanted, kinds of collectives, bytes that a device sends (XLA sends at least as many)
+#: mesh, spec of x, spec of x.T, kinds of collectives, bytes that a device sends (XLA sends at least as many)
 TRANSPOSES = [
     ({"a": 4, "b": 2}, P("a", "b"), P("a", "b"), ["all_to_all", "ppermute"], 3072),
     ({"a": 4, "b": 2}, P("b", "a"), P("b", "a"), ["all_to_all", "ppermute"], 3072),

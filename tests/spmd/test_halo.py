@@ -1,4 +1,4 @@
-"""Operations that look at places along a split dim: neighbours exchange edges, and values are those of the whole."""
+"""Operations on neighboring elements of a split dim: devices exchange edges, and values equal the unsplit values."""
 
 import itertools
 

@@ -16,7 +16,7 @@ rng = np.random.default_rng(0)
 )
 @pytest.mark.parametrize("mode", ["clip", "fill"])
 def test_indices_that_int32_does_not_hold(dtype, mode):
-    """Far outside is outside, on every device: as int32 they would lie elsewhere."""
+    """Indices far out of bounds stay out of bounds on every device; as int32 they would wrap around."""
     mesh = Mesh(np.array(weft.devices()), ("x",))
     x, ends = np.arange(16, dtype=np.float32), np.iinfo(dtype)
     indices = np.array([[ends.max], [ends.max // 2 + 4], [3], [ends.min], [15]], dtype)

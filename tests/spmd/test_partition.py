@@ -1,4 +1,4 @@
-"""Partitioning for arguments as they lie: program meshes, uncommitted arguments, constraints, shown shardings."""
+"""Partitioning for the placements of arguments: program meshes, uncommitted arguments, constraints, shown shardings."""
 
 from types import SimpleNamespace
 

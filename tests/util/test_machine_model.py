@@ -16,7 +16,7 @@ from weft._engine.util.record import replace
 
 ENGINE = Path(__file__).parents[2] / "weft" / "_engine"
 FACTS = {"name", "l1_bytes", "l2_bytes", "l3_bytes", "vector_bytes", "vector_registers"}
-#: thresholds that differ from those of other machines because of a measurement
+#: thresholds that differ from other machines because of a measurement
 MEASURED = {
     "neoverse": {"pool_spin_hints"},
     "intel-avx512": {"gemm_bf16_dots"},

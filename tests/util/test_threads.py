@@ -135,7 +135,7 @@ def test_a_child_finds_locks_free():
     over.set()
     thread.join()
     assert lock.acquire(timeout=5)
-    lock.release()  # for which forks of other threads would wait
+    lock.release()  # forks of other threads would wait for this lock
 
 
 def test_shared_work_raises_after_all_of_it_has_ended():

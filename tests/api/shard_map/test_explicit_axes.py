@@ -1,4 +1,4 @@
-"""`shard_map` beside explicit axes."""
+"""`shard_map` over manual axes of meshes that also have explicit axes."""
 
 import numpy as np
 import pytest
