@@ -59,7 +59,7 @@ def find_spec(name: str) -> ModuleSpec | None:
 def _exists(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # of a parent package
+    except ModuleNotFoundError:  # a parent package is missing
         return False
 
 

@@ -44,7 +44,7 @@ def test_local_and_global_arrays():
     back = multihost_utils.global_array_to_host_local_array(spread, mesh, P())
     np.testing.assert_array_equal(back["x"], np.arange(8))
     assert back["x"].sharding.is_fully_replicated
-    with pytest.raises(ValueError, match="pspecs has a PartitionSpec"):
+    with pytest.raises(ValueError, match="pspecs must have a PartitionSpec"):
         multihost_utils.host_local_array_to_global_array(np.ones(2), mesh, None)
 
 

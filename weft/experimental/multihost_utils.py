@@ -325,7 +325,7 @@ def _place_globally(place: Any, inputs: Any, pspecs: Any) -> Any:
 def _spec(name: str, spec: Any) -> PartitionSpec:
     if not isinstance(spec, PartitionSpec):
         raise ValueError(
-            f"{name}: pspecs has a PartitionSpec for every array, `P()` for one that all devices hold whole; got {spec!r}."
+            f"{name}: pspecs must have a PartitionSpec for every array, `P()` for a replicated array; got {spec!r}."
         )
     return spec
 

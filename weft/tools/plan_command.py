@@ -43,7 +43,7 @@ class PlanOptions:
 
 
 def print_plans(options: PlanOptions) -> int:
-    """Print the plans; return 2 with a message if the model, the cluster or the batch has none."""
+    """Print the plans and return the exit status: 2, after a message, if no plan exists for the model, cluster and batch."""
     try:
         model = read_model(options)
         cluster = Cluster.parse(options.cluster)
@@ -107,7 +107,7 @@ def _model_of_file(path: str, function: str) -> TransformerModel:
     training = maker()
     if not (isinstance(training, tuple) and len(training) >= 3 and callable(training[0])):
         raise ValueError(
-            f"{function!r} of {path!r} returned {type(training).__name__}. It returns a loss function, its parameters and its data."
+            f"{function!r} of {path!r} returned {type(training).__name__}. It must return a loss function, its parameters and its data."
         )
     return as_model(*training)
 

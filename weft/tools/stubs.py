@@ -77,7 +77,7 @@ def _origin(name: str, value: Any) -> tuple[str, str]:
     empty name."""
     if value is None or isinstance(value, float):
         return "None" if value is None else "float", ""
-    value = getattr(value, "__wrapped__", value)  # of a guarded function
+    value = getattr(value, "__wrapped__", value)  # the function inside an API guard
     for module in (getattr(value, "__module__", None), "weft._engine.util.dtypes"):
         stated = getattr(value, "__name__", name) if isinstance(value, type) else name
         if (

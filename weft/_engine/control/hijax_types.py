@@ -788,8 +788,8 @@ def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
     for x in tree.tree_leaves(out):
         if is_mutable(x):
             raise NotImplementedError(
-                f"{function_name(fun)} returns a value of the mutable type {typeof(x)}. Return what it holds, or "
-                "change one that is passed."
+                f"{function_name(fun)} returns a value of the mutable type {typeof(x)}. Return the contents of the value, or "
+                "pass a mutable value as an argument and change it."
             )
     return out, [Contents(i, typeof(x), *contents(x)) for i, x in sorted(values.items())]
 

@@ -49,7 +49,7 @@ def is_raise_statement(code: CodeType, offset: int) -> bool:
     """Return whether the instruction of `code` at `offset` is a `raise`, not an operation that failed."""
     if _reads_instructions():
         return code.co_code[offset] == _RAISE
-    import linecache  # of the fallback alone
+    import linecache  # only the fallback needs it
 
     line = list(code.co_positions())[offset // 2][0] or code.co_firstlineno
     words = linecache.getline(code.co_filename, line).split()
@@ -89,7 +89,7 @@ def _stored_cells(code: CodeType) -> frozenset[str]:
 
 def _nonlocal_names(code: CodeType) -> frozenset[str]:
     """Return the names that the source of a function declares as nonlocal; none if it has no source."""
-    import ast  # of the fallback alone
+    import ast  # only the fallback needs it
 
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
@@ -148,7 +148,7 @@ def rename(
     """
     if _renames():
         return _with_variables(function, operands, name, module)
-    import inspect  # of the fallback alone
+    import inspect  # only the fallback needs it
 
     signature = inspect.signature(function)
     old = list(signature.parameters.values())

@@ -41,7 +41,7 @@ _COMPOSITE = (10, 9, 8, 6, 4)
 _BY_NUMPY = 1 << 13
 #: numbers that are computed together, so that temporary arrays are small
 _BLOCK = 1 << 11
-#: the number of factors from which a thread computes them; the alignment of constants that programs use without a copy, in bytes
+#: the minimal number of factors that are computed on a thread; the alignment, in bytes, of constants that programs use without a copy
 _WORTH_A_THREAD, _ALIGNMENT = 1 << 17, 64
 
 #: kinds that treat one long row as a matrix: they transform the rows of the matrix after its columns

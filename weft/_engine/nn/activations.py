@@ -32,7 +32,7 @@ def _loose(x: Any) -> Any:
 
 
 def _single(x: Any) -> Any:
-    """Floats of 16 bits and fewer in float32: formulas of several steps round once, in the end."""
+    """Return `x`, converted to float32 if it has at most 16 bits, so that formulas of several steps round only once."""
     return x.astype(wnp.float32) if x.dtype.itemsize < 4 else x
 
 

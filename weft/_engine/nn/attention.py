@@ -48,7 +48,7 @@ def dot_product_attention(
     n_keys, n_key_heads = key.shape[1], key.shape[2]
     if n_heads % n_key_heads:
         raise ValueError(
-            f"nn.dot_product_attention: the heads of queries, {n_heads}, must be a multiple of those of keys, {n_key_heads}."
+            f"nn.dot_product_attention: the number of query heads, {n_heads}, must be a multiple of the number of key heads, {n_key_heads}."
         )
     groups = n_heads // n_key_heads
     if groups > 1:

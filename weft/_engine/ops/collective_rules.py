@@ -159,7 +159,7 @@ def _shift_dims(params: dict[str, Any], shifted: Sequence[str]) -> dict[str, Any
 
 
 def _in_groups(over: Callable[..., Any], axis: BatchAxis, x: Any, params: dict[str, Any]) -> Any:
-    """Apply a collective to `x` within each group; `params` count a leading dim of groups."""
+    """Apply a collective to `x` within each group; dim numbers in `params` include the leading dim of groups."""
     assert len(collective_axes(params)) == 1, (
         "groups along several axes are exchanged by `bind_over`"
     )

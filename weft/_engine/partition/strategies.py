@@ -221,9 +221,9 @@ def _merge(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxe
 
 
 def consistent_axes(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
-    """Return `axes` without axes that would not split a dim of several factors into contiguous blocks.
+    """Return the part of `axes` that splits each dim into contiguous blocks.
 
-    These are the axes of minor factors below a major factor that is not completely split, and of an uneven factor.
+    In a dim of several factors, a minor factor may be split only if its major factors are split completely; uneven axes are dropped.
     """
     consistent = dict(axes)
     for dim in joint_dims(rule):

@@ -19,7 +19,7 @@ from weft._engine.planner.pipeline_schedule import Interval
 TEXT_WIDTH = 120
 _CHART_COLUMNS = 72
 _BAR_COLUMNS = 24
-#: pipeline stages that a chart shows; of more, evenly spaced ones
+#: the maximal number of pipeline stages in a chart; of more stages, it shows evenly spaced ones
 _MOST_ROWS = 8
 #: activity -> its letter and color
 _ACTIVITIES = {

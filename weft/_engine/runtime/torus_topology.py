@@ -2,8 +2,8 @@
 
 In:   devices with `coords` (and `core_on_chip`, if a chip has several cores) that fill a grid, and the shape of the mesh.
 Out:  the devices in an array of that shape, so that neighbors along its dims are linked.
-Laws: the last dims, along which most data is sent, choose their axes first. An axis of a torus is a ring, so that whole axes serve best; an
-      axis of a plane of "lite" chips is not, but a path through all its chips is.
+Laws: the last mesh dims carry most data, so they choose their axes first. An axis of a torus is a ring, so a mesh dim on a whole axis is
+      fastest. The axes of a plane of "lite" chips are no rings; a closed path through all chips of the plane is one.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def digest(data: bytes) -> str:
 
 
 def token() -> str | None:
-    """Return random letters stored in the folder of objects, which identify it even if several machines share it; None if it is off."""
+    """Return the random identifier stored in the cache folder, equal on all machines that share it; None if the cache is disabled."""
     place = directory()
     if place is None:
         return None

@@ -320,7 +320,7 @@ def _run(eqn: Eqn, operands: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def pairs(results: np.ndarray, elements: np.ndarray) -> np.ndarray:
-    """Return the codes of pairs of the number of a result element and an element of an operand."""
+    """Return one code per pair of a result element and an operand element, given by their numbers."""
     return results << BITS | elements
 
 

@@ -133,7 +133,7 @@ TABLE: dict[tuple[str, str], tuple[float, ...]] = {
         0.008333333333333333,
         -0.16666666666666666,
     ),
-    # tanh(x) / x is the quotient of these in x^2, |x| <= 5 and 4
+    # tanh(x) / x = top / bottom, polynomials in x^2, for |x| <= 5 (f16) and |x| <= 4 (bf16)
     ("tanh_top", "f16"): (0.0016371254, 0.116617985, 0.999998),
     ("tanh_bottom", "f16"): (6.446253e-05, 0.01830391, 0.44993508, 1.0),
     ("tanh_top", "bf16"): (0.0007700977, 0.1053199, 0.9999865),

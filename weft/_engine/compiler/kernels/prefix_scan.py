@@ -390,7 +390,9 @@ class _PrefixScanWriter:
         """Return the code of a block with accumulators in scalars, or in lanes of a vector of all inner elements."""
         run, b = self.run, self.b
         accs, names = self.refs("a"), self.refs("v")
-        if not self.stores and run.op is not None and run.inner == 1:  # a total in any order
+        if (
+            not self.stores and run.op is not None and run.inner == 1
+        ):  # only the total is needed: any order of terms will do
             step: Stmt = Accum(accs[0].name, run.op, *self.values(k))
         else:
             step = PrefixCombine(

@@ -72,8 +72,8 @@ _SPILL_BYTES = 1 << 17
 
 #: a float sum along one dim of at least four blocks of this length is accumulated block by block
 _SUM_BLOCK = 4096
-#: terms of one accumulator in nested loops: from the first number on, a sum is accumulated in two parts, of which the inner one
-#: has at least the second number of terms
+#: numbers of terms in nested loops: a sum of at least the first number has a second, inner accumulator, and that sums at least the
+#: second number of terms
 _SUM_TERMS = (128, 16)
 
 

@@ -39,7 +39,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.transforms.key_physicalization import physicalize
 from weft._engine.util import dtypes
 
-#: the most elements that an array is written with, number by number
+#: the maximal number of elements of an array constant that is written as decimal numbers
 _MOST_NUMBERS = 32
 
 

@@ -2,7 +2,7 @@
 
 In:   a node; the axes that are free, and for each other axis how the node uses it.
 Out:  `Choice`s: placements of what the node reads and makes, and the price of the computation.
-Laws: every choice is one that the partitioner can realize. No choice is left out because it is expensive by itself.
+Laws: every choice is one that the partitioner can realize. A choice is never omitted merely because its own price is high.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Outcome:
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = field(default_factory=dict)
 
 
-#: form -> variables that are 1 where it is made, with the layout that it is made from
+#: form -> pairs of a variable, 1 if a move makes the form, and the source layout of the move
 Arrivals = dict[Placement, list[tuple[int, Placement]]]
 
 

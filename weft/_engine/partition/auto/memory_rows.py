@@ -56,7 +56,7 @@ def solve_within(problem: MemoryProblem, goal: MemoryGoal, seconds: float) -> Op
 
 
 class _LimitedProgram:
-    """The program with rows of memory at some times. Its last variable is the memory above the limit, in parts of `unit`."""
+    """The integer program with memory limits at some times. Its last variable is the memory above the limit, in multiples of `unit`."""
 
     def __init__(self, problem: MemoryProblem, goal: MemoryGoal, seconds: float):
         self.problem, self.memory, self.price = problem, goal.nbytes, goal.price

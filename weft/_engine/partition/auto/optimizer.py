@@ -42,7 +42,7 @@ ROUNDS = 4
 SECONDS_TO_PRICE = 60.0
 #: most choices of the problem over all axes together
 MOST_JOINT = 800
-#: how much an argument costs at rest, and a later dim; per byte. They decide between equal solutions.
+#: tie breakers between solutions of equal price: cost per byte of an argument at rest, and of a split of a later dim
 AT_REST, LATER_DIM = 1e-3, 1e-4
 
 

@@ -57,7 +57,7 @@ def _all(*conditions):
 
 
 def _log_beta_of_positive(a, b, scaled=False):
-    """log B(a, b) for a, b >= 0; with `scaled`, log of the smaller argument times B.
+    """Return log B(a, b) for a, b >= 0; with `scaled`, log(min(a, b) B(a, b)).
 
     For a large argument, the logarithms of two gammas are large and nearly equal. Their difference is computed by
     Stirling's series, whose large terms cancel algebraically.
