@@ -124,7 +124,7 @@ def _convolution(
 
 
 def _window_count(size: int, window: int, stride: int, padding: Any) -> int:
-    """How many windows fit in a dim, padded by a rule or by a pair of numbers."""
+    """Return the number of windows that fit in a dim, padded by a rule or by a pair of numbers."""
     if padding == "SAME" or padding == "SAME_LOWER":
         return -(-size // stride)
     low, high = (0, 0) if padding == "VALID" else padding

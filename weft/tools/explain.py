@@ -30,7 +30,7 @@ from weft.tools.report import (
 
 @record
 class Explanation:
-    """What one call of a compiled function does; the attributes are the data of the report."""
+    """An explanation of one call of a compiled function; the attributes are the data of the report."""
 
     name: str
     collectives: list[Collective]

@@ -28,7 +28,7 @@ COLORS = {
     "rule": ("#d8dce1", "#33383f"),
     "bar": ("#396ab1", "#7293cb"),
 }
-#: most and fewest pixels of a plane, pixels of all planes of a value, and between them
+#: pixels: maximal width, maximal and minimal height of a plane; maximal width of all planes of a value; gap between planes
 WIDEST, HIGHEST, LOWEST, ROW, GAP = 96, 64, 14, 240, 3
 #: tiles of one value; finer ones are only counted
 MOST_TILES = 256

@@ -135,7 +135,7 @@ class Gemm:
 
 #: the meanings of the i64 words of an epilogue's `PLACE`; `pitch` is the number of elements between rows of sums
 PLACE = ("row", "rows", "col", "cols", "batch", "pitch")
-#: most arguments that an epilogue takes
+#: maximal number of arguments of an epilogue
 MOST_EPILOGUE_ARGS = 24
 
 

@@ -60,7 +60,7 @@ def monoid(computation: Callable, dtype: Any) -> str | None:
     staged = stage(
         lambda x, y: tree.tree_leaves(computation(x, y)), [scalar, scalar], "computation"
     )
-    jaxpr = inline_calls(staged, is_transparent)  # a compiled function is the operation in it
+    jaxpr = inline_calls(staged, is_transparent)  # a jitted function counts as its only operation
     if len(jaxpr.eqns) != 1:
         return None
     (eqn,) = jaxpr.eqns

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ops.rule_types import Avals, BatchDims, Ints, NumPyArray, Value, Values
 
-#: how `vmap` maps a pure callback: sequential calls, or one call on operands with a leading dim
+#: modes of `vmap` of a pure callback: sequential calls, or one call on operands with a leading dim
 VMAP_METHODS = (
     "sequential",
     "sequential_unrolled",

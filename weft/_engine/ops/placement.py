@@ -234,8 +234,9 @@ def reshard(x: Value, sharding: NamedSharding):
 
 
 def _context_mesh_of(mesh: Any) -> Any:
-    """Return the context mesh if it has the axes of `mesh`: it records whether its axis types were
-    given.
+    """Return the context mesh if it has the same axes as `mesh`, else `mesh`.
+
+    The context mesh records whether the user gave its axis types.
     """
     context = spec_mesh()
     return context if context is not None and context.abstract_mesh is mesh else mesh

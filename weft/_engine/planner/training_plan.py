@@ -21,7 +21,7 @@ from weft._engine.planner.transformer import TransformerModel
 from weft._engine.planner.units import spell_bytes, spell_count
 from weft._engine.util.record import record, replace
 
-#: most micro batches in a chart
+#: maximal number of micro batches in a chart
 _MOST_CHARTED = 24
 
 
@@ -39,7 +39,7 @@ class RejectedClass:
 
 @record
 class SearchSummary:
-    """How many layouts a search considered and how many of them fit, and the rejected classes."""
+    """The numbers of layouts that a search considered and that fit in memory, and the rejected classes."""
 
     considered: int
     fitting: int

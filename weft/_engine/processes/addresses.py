@@ -18,7 +18,7 @@ _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 
 @record
 class CoordinatorAddress:
-    """Where processes connect, and where the coordinator listens if it runs in this process."""
+    """The address that processes connect to, and the addresses where the coordinator listens if it runs in this process."""
 
     connect: str
     listen: tuple[str, ...]

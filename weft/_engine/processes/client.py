@@ -291,7 +291,7 @@ class Client:
                 raise self._make_error(
                     "cannot reach the coordinator.",
                     reason,
-                    "Process 0 serves there, or the launcher.",
+                    "Process 0 or the launcher runs it.",
                     "See whether it runs, and whether the network lets it be reached; "
                     "initialization_timeout sets the limit in seconds.",
                 )

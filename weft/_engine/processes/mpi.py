@@ -196,7 +196,7 @@ class MpiJob:
         self.is_own = is_own
         #: True if no process of the job has failed
         self.is_whole = True
-        #: how often its processes have joined; it distinguishes the communicators of different joins
+        #: number of joins of its processes; it distinguishes the communicators of different joins
         self.joins = 0
         #: the LLVM type of MPI's handles
         self.handle = "i32" if MPI._sizeof(MPI.Comm) == 4 else "ptr"

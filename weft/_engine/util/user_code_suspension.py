@@ -229,7 +229,7 @@ class _EnclosedHandler:
             self.handler(number, frame)
 
 
-#: all handlers at the last call without any to enclose; usually they have not changed at the next call
+#: all handlers at the last call of `enclose_handlers` that enclosed none; an equal list needs no work
 _plain_handlers: list[Any] = []
 
 

@@ -81,7 +81,7 @@ class Matrix(JAXSparse):
         axes = axes_of(2, axes)
         if sorted(axes) != [0, 1]:
             raise ValueError(
-                f"{type(self).__name__}.transpose: {axes} is no permutation of two dims."
+                f"{type(self).__name__}.transpose: {axes} is not a permutation of two dims."
             )
         return axes == (1, 0)
 

@@ -41,7 +41,7 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     """
     permutation = tuple(operator.index(d) for d in permutation)
     if sorted(permutation) != list(range(mat.ndim)):
-        raise ValueError(f"bcoo_transpose: {permutation} is no permutation of {mat.ndim} dims.")
+        raise ValueError(f"bcoo_transpose: {permutation} is not a permutation of {mat.ndim} dims.")
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     batch, sparse, dense = permutation[:b], permutation[b:end], permutation[end:]
     if any(d >= b for d in batch) or any(not b <= d < end for d in sparse):
@@ -283,7 +283,7 @@ def bcoo_slice(
         for start, limit, step, size in zip(starts, limits, steps, mat.shape)
     ):
         raise ValueError(
-            f"bcoo_slice: starts {starts}, limits {limits} and strides {steps} are no slice of shape {mat.shape}."
+            f"bcoo_slice: starts {starts}, limits {limits} and strides {steps} are not a slice of shape {mat.shape}."
         )
     shape = tuple(-(-(limit - start) // step) for start, limit, step in zip(starts, limits, steps))
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse

@@ -25,7 +25,7 @@ from weft._engine.partition.partition import (
 )
 from weft._engine.util.record import record
 
-#: most annotations, and most candidates that are tried for each
+#: maximal number of annotations, and of candidates that are tried for each
 MOST, TRIES = 8, 6
 
 

@@ -36,7 +36,7 @@ from weft.tools.automatic.machine_fit import (
 
 #: seconds that repetitions of an operation take, and how often these are timed
 SECONDS, ROUNDS = 2e-3, 3
-#: most repetitions
+#: maximal number of repetitions
 MOST_REPETITIONS = 1 << 14
 
 

@@ -48,7 +48,7 @@ from weft.tools.automatic.value_storage import storage_of
 
 #: the memory of each point of the price of memory, relative to the one before
 LESS_MEMORY = 0.9
-#: most seconds of the search for one point
+#: maximal seconds of the search for one point
 MOST_SECONDS = 10.0
 #: version of the file format
 _FORMAT = 2

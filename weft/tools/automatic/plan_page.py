@@ -22,9 +22,9 @@ from weft.tools.page import (
 )
 from weft.tools.svg import Drawings
 
-#: most groups with a reason (each takes a search), of arguments and of intermediate values
+#: maximal number of groups with a reason (each takes a search), of arguments and of intermediate values
 MOST_REASONS, MOST_INTERMEDIATE_REASONS = 16, 6
-#: most groups of intermediate values, and most collectives
+#: maximal number of groups of intermediate values, and of collectives
 MOST_INTERMEDIATES, MOST_COLLECTIVES = 40, 100
 #: size of the curve in pixels, and the margin of its labels
 WIDTH, HEIGHT, MARGIN = 480, 200, 70

@@ -13,7 +13,7 @@ from weft.tools.automatic.plan_report import PlanReport, ValueGroup
 from weft.tools.page import spell_axes
 from weft.tools.svg import GAP, ROW, Drawings, picture, text
 
-#: most groups of arguments, and of results
+#: maximal number of groups of arguments, and of results
 MOST_GROUPS = 24
 #: pixels: of the margin, of a character of code, between columns and between rows
 MARGIN, CHARACTER, COLUMN, SPACE = 16, 7.3, 16, 12

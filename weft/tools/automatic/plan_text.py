@@ -10,9 +10,9 @@ from weft.tools.automatic.plan_report import PlanReport, ValueGroup
 from weft.tools.automatic.pricing import spell_bytes
 from weft.tools.report import Collective
 
-#: most reasons (each takes a search), intermediate groups and collectives in a report
+#: maximal numbers of reasons (each takes a search), intermediate groups and collectives in a report
 MOST_REASONS, MOST_INTERMEDIATES, MOST_COLLECTIVES = 8, 8, 8
-#: most characters of a source line
+#: maximal number of characters of a source line
 WIDTH = 90
 
 

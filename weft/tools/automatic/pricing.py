@@ -20,7 +20,7 @@ from weft.tools.automatic.device_memory import device_peak
 
 @record
 class LayoutCost:
-    """What a program costs: `price` in `unit`, bytes that a device sends, most bytes that it holds, collectives by kind."""
+    """The cost of a program: `price` in `unit`, bytes that a device sends, its peak memory in bytes, and collectives by kind."""
 
     price: float
     unit: str

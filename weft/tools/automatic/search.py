@@ -96,7 +96,7 @@ def shardings(
 
 @record
 class SearchOptions:
-    """Where to shard, at what price, and how long to search; see `shardings`."""
+    """The mesh, the price model and the limits of a search; see `shardings`."""
 
     mesh: Mesh | AbstractMesh
     machine: Machine | str | None = None

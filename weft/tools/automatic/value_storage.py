@@ -1,4 +1,4 @@
-"""When the values of a program are in memory: what kernels store, from the first to the last kernel that uses it.
+"""Lifetimes of a program's values in memory: a stored value lives from the first to the last kernel that uses it.
 
 In:   a global program.
 Out:  a `Storage`: the times of equations, and the lifetimes of the values that are stored between them.

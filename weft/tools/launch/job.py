@@ -260,7 +260,7 @@ class LaunchedJob:
         self._codes: dict[int, int] = {}
         self._bad_since = math.inf
         self._passed_signals = 0
-        #: how long ranks may run after a failure
+        #: seconds that ranks may run after a failure
         self._grace = options.grace
         self.grows = False
 

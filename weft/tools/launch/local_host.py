@@ -27,7 +27,7 @@ from weft._engine.util.record import record
 from weft._engine.util.threads import DaemonThread, allowed_threads
 from weft.tools.launch.rank_output import ERR, OUT
 
-#: how long output may arrive after the end of all ranks, from processes that left their process
+#: seconds that output may arrive after the end of all ranks, from processes that left their process
 #: groups
 _DRAIN_S = 0.3
 _CHUNK = 1 << 16

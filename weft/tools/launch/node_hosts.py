@@ -30,9 +30,9 @@ from weft.tools.launch.pipe_link import check_versions
 from weft.tools.launch.rank_output import RankOutput
 from weft.tools.launch.remote_host import RemoteHost, RemotePool
 
-#: how long nodes wait for each other at the start, and how long a node looks for a new launcher
+#: seconds that nodes wait for each other at the start, and that a node looks for a new launcher
 _MEET_S, _RETURN_S = 300.0, 60.0
-#: how long a start waits for all nodes if there are enough
+#: seconds that a start waits for the remaining nodes if there are enough
 _STRAGGLE_S = 10.0
 _CONNECT_S = 10.0
 _POLL_S = 0.5

@@ -23,11 +23,11 @@ from weft.tools.launch.local_host import LOST, Host, RankError, StartRequest, pa
 from weft.tools.launch.pipe_link import check_versions
 from weft.tools.launch.rank_output import RankOutput
 
-#: how long a host may take to answer
+#: timeout in seconds of a host's answer
 CONNECT_S = 20.0
-#: how long a start after a failure waits for hosts if there are too few
+#: seconds that a start after a failure waits for hosts if there are too few
 RETURN_S = 120.0
-#: how much longer the launcher waits for an agent than an agent waits for the launcher
+#: seconds by which the launcher waits longer for an agent than an agent waits for the launcher
 _SLACK_S = 5.0
 _POLL_S = 0.02
 

@@ -238,7 +238,7 @@ class SshPool(RemotePool):
                     addresses[name] = outside[0]
         listen = listen_addresses(addresses.values())
         is_complete = len(listen) == len(set(addresses.values()))
-        self.listen = listen if is_complete else ("0.0.0.0:0",)  # behind a translation of addresses
+        self.listen = listen if is_complete else ("0.0.0.0:0",)  # behind NAT
         return addresses
 
     def _connect(self, spec: LaunchHost) -> None:

@@ -221,7 +221,7 @@ class CpuProgram(LoadedLocalProgram):
 
 
 _has_second_calls = _has_long_calls = False
-#: the type of arrays, while the first long call runs
+#: the array class that `_first_queue` passes on while the first long call runs; else empty
 _first_long: list[type] = []
 #: memory of programs whose exchanges failed, kept alive forever
 _abandoned: list[tuple] = []

@@ -43,7 +43,7 @@ class _RealOps:
         return self.test("eq", self("abs", x), self.const(float("inf"), x))
 
     def wild(self, x: EmittedValue) -> EmittedValue:
-        """Where x is infinite or NaN."""
+        """Return the mask of infinite and NaN elements of x."""
         return self.test("ne", self("sub", x, x), self.const(0.0, x))
 
     def const(self, value: float, like: EmittedValue) -> EmittedValue:

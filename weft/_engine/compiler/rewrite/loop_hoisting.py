@@ -250,7 +250,7 @@ class _HoistableScan:
         )
 
     def _sum_all_iterations(self, inner: Eqn, operands: list[Atom], result: Var) -> Eqn:
-        """Return the equation of the sum, over all iterations, of products or of sums over dims."""
+        """Return `inner`, a reduction or a matmul, with its operands of all iterations stacked and also summed over iterations."""
         later = lambda dims: tuple([d + 1 for d in dims])
         if is_sum(inner):
             params = {**inner.params, "axes": (0, *later(inner.params["axes"]))}

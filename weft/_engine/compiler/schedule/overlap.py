@@ -22,7 +22,7 @@ from weft._engine.ops.exchange import exchange_done_p, role_of
 
 #: bytes of gathered values that are not read yet, or of operands of reduce-scatters under way; relative to the largest one
 WINDOW = 2
-#: how many items before its first reader a bounded gather may start
+#: maximal number of items between the start of a bounded gather and its first reader
 ITEMS_AHEAD = 4
 
 
@@ -51,7 +51,7 @@ class _OverlapScheduler:
         self.gathered = _bytes_gathered(graph, exchanges)
         self.reduced = {i: n for i, n in _bytes_reduced(exchanges).items() if self.needs[i]}
         self.first_reader = [min(readers, default=len(self.items)) for readers in self.readers]
-        #: how many items that are no exchanges come before each item
+        #: number of items before each item, without exchanges
         self.before = [*itertools.accumulate((not start for start in self.starts), initial=0)]
         self.computed = 0  # of these items so far
         self.unread: set[int] = set()  # bounded gathers that no item has read

@@ -320,7 +320,7 @@ def _exchange(
     groups: Groups | None = None,
     **attrs: object,
 ) -> list[HloValue]:
-    """Write a collective of several values of one dtype."""
+    """Write a collective operation over several values of one dtype."""
     spec, element = spec_of(eqn.primitive), array_type((), xs[0].dtype)
     regions = (
         [b.region([element, element], lambda r, x, y: r.op(spec.to_apply, x, y))]

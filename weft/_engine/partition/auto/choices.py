@@ -294,7 +294,7 @@ class ChoiceLister:
         held: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[frozenset[Any]]:
-        """Return the sets of axes over which sums may pass through an equation, in an order that no hash decides."""
+        """Return the sets of axes over which sums may pass through an equation, in an order that does not depend on hashes."""
         deferrals = {frozenset[Any]()}
         if rule.linear_ins:
             for a in eqn.invars:

@@ -43,14 +43,14 @@ from weft._engine.util.record import record
 
 #: a product is cheap if computing all of it costs less than this part of sending its largest operand or result
 _CHEAP = 0.01
-#: how many equations back a sum over devices is looked for
+#: maximal number of equations between a value and the sum over devices that it comes from
 _PARTIAL_DEPTH = 3
 #: the share of a program between two reads of a value, and the bytes of a value, from which forms of it may be made twice
 LONG_TIME, LARGE = 0.1, 1 << 15
 
 
 class Kind(Enum):
-    """What a node stands for."""
+    """The kind of decision that a node stands for."""
 
     INPUT = auto()
     OUTPUT = auto()
@@ -413,7 +413,7 @@ def _time_of(reader: tuple[Node, int]) -> int:
 
 
 def trip_count(eqn: Eqn) -> int:
-    """How often the programs of an equation run each time it does; 1 where that is not known."""
+    """Return the number of runs of an equation's programs per run of the equation; 1 if it is unknown."""
     primitive = eqn.primitive
     counted = isinstance(primitive, LoopLike) and primitive.counted
     return int(eqn.params.get("length", 1)) if counted else 1

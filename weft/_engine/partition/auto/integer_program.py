@@ -36,15 +36,15 @@ from weft._engine.partition.auto.solver import Effort, Optimum, SparseRows, mini
 from weft._engine.partition.reshard import Placement
 from weft._engine.util.record import field, record
 
-#: rounds of color refinement: how far nodes must have alike surroundings to share their variables
+#: rounds of color refinement: nodes share variables if their neighborhoods within this distance are alike
 ROUNDS = 4
-#: most layouts of a value between which slices of forms that exist anyway are offered
+#: maximal number of layouts of a value; of a value with more layouts, existing forms are not sliced for readers
 MOST_SHARED = 40
 
 
 @record
 class Outcome:
-    """What the solver found: a choice for each node, the price, a lower bound of it, the peak, and the forms to drop."""
+    """The result of the solver: a choice for each node, the price, a lower bound of it, the peak, and the forms to drop."""
 
     chosen: Mapping[Node, Choice]
     price: float
@@ -379,7 +379,7 @@ class IntegerProgram:
 
     @functools.cached_property
     def held(self) -> MemoryRows:
-        """What each variable of the program says is held, and when."""
+        """The memory that each variable of the integer program stands for, by time."""
         assert self.memory is not None  # else nothing asks for it
         held_bytes = [held for forms in self._forms for held in self.memory.held_by_forms(forms)]
         for node in self.graph.nodes:

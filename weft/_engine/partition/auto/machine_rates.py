@@ -22,7 +22,7 @@ from weft._engine.util.record import record, replace
 CollectiveKind = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"
 ]
-#: how often the buffer crosses the links: an all_reduce is a reduce_scatter and an all_gather
+#: number of times that the buffer crosses the links: an all_reduce is a reduce_scatter and an all_gather
 _CROSSINGS: dict[str, int] = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 _KINDS = (*_CROSSINGS, "all_to_all", "collective_permute")
 #: elements of the contraction that a matmul unit needs to fill and drain its pipeline

@@ -28,7 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @record
 class Storage:
-    """When the values of a program are in memory, as the compiler fuses it.
+    """Lifetimes of a program's values in memory, after the compiler's fusion.
 
     lifetimes    the first and the last time of each value that is stored between operations; not of arguments and results
     times        when an equation is computed
@@ -41,7 +41,7 @@ class Storage:
 
 
 class Span(Enum):
-    """When a form of a value is there, by the readers that use it."""
+    """The lifetime of a form of a value, by the readers that use it."""
 
     ALL = auto()
     EARLY = auto()
@@ -86,7 +86,7 @@ class Held:
 
 
 class MemoryModel:
-    """What devices hold, by the variables of an integer program."""
+    """The memory in use on a device, by the variables of an integer program."""
 
     def __init__(self, graph: DecisionGraph, storage: Storage, sizes: Mapping[Any, int]):
         self.graph, self.storage, self.sizes = graph, storage, sizes

@@ -20,21 +20,21 @@ from weft._engine.partition.auto.memory import MemoryRows
 from weft._engine.partition.auto.solver import Effort, Optimum, SparseRows, minimize_integer
 from weft._engine.util.record import record
 
-#: how much more than any choice memory costs above the limit: as much as all that the cheapest layouts hold
+#: price of excess memory as large as the peak of the cheapest layouts, as a multiple of the highest price of a choice
 EXCESS_PRICE = 100.0
 #: nodes of a search, the relative gap at which it ends, and how often it is repeated with more rows
 NODES, GAP, ROUNDS = 20, 0.02, 2
 #: seconds that a solver has after the deadline
 LEAST_SECONDS = 1.0
-#: most rows of memory that are added at once
+#: maximal number of memory rows that are added at once
 MOST_NEW_TIMES = 4
-#: how much more memory than the limit fits, relatively
+#: relative excess over the memory limit that is tolerated
 TOLERANCE = 1e-6
 
 
 @record
 class MemoryProblem:
-    """What to solve: costs and rows of variables between 0 and 1, what they hold, and which are whole."""
+    """An integer program: costs and rows of variables between 0 and 1, their memory, and the integer variables (`whole`)."""
 
     costs: Sequence[float]
     rows: SparseRows
@@ -44,7 +44,7 @@ class MemoryProblem:
 
 @record
 class MemoryGoal:
-    """What to find: values that hold at most `nbytes` and cost less than `price`."""
+    """The limits of a solution: memory of at most `nbytes`, and a cost below `price`."""
 
     nbytes: float
     price: float = math.inf
@@ -113,7 +113,7 @@ class _LimitedProgram:
 
 
 def _peaks(profile: npt.NDArray[np.float64], limit: float) -> list[int]:
-    """Return the times at which a profile is above a limit and as high as right before and after, the highest first."""
+    """Return the times of the local maxima of a profile that exceed a limit, the highest first."""
     around = np.pad(profile, 1)
     is_peak = (profile >= around[:-2]) & (profile >= around[2:])
     times = np.nonzero(is_peak & (profile > limit * (1 + TOLERANCE)))[0]

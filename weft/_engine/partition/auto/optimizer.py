@@ -36,11 +36,11 @@ from weft._engine.util.record import field, record, replace
 
 #: an improvement that is worth another round, relative to the price
 IMPROVEMENT = 1e-4
-#: most rounds over the axes
+#: maximal number of rounds over the axes
 ROUNDS = 4
-#: most seconds to price a given solution
+#: maximal seconds to price a given solution
 SECONDS_TO_PRICE = 60.0
-#: most choices of the problem over all axes together
+#: maximal number of choices of the problem over all axes together
 MOST_JOINT = 800
 #: tie breakers between solutions of equal price: cost per byte of an argument at rest, and of a split of a later dim
 AT_REST, LATER_DIM = 1e-3, 1e-4
@@ -68,7 +68,7 @@ class Solution:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """What makes one solution better than another: less memory above the limit, then the price."""
+        """The sort key of solutions: the memory above the limit, then the price."""
         return self.excess, self.price
 
 
@@ -92,7 +92,7 @@ class Optimizer:
         specs = {n: spec for n, spec in boundary if n is not None and spec is not None}
         self.lister = ChoiceLister(propagation, prices, constraint_spec, specs)
         self.axes = [a for a, n in prices.sizes.items() if n > 1]
-        #: most bytes that a device may hold, and what it holds, as far as the optimizer knows
+        #: limit of a device's memory in bytes, and the optimizer's model of the memory in use
         self.memory: MemoryGoal | None = None
         self.memory_model: MemoryModel | None = None
 
@@ -290,7 +290,7 @@ class Optimizer:
 
 
 class _Uses:
-    """How each node uses each axis, in the best solution so far."""
+    """The use of each axis by each node, in the best solution so far."""
 
     def __init__(self, nodes: Iterable[Node], sizes: Mapping[Any, int]):
         self.uses: dict[Node, dict[Any, AxisUse]] = {n: dict.fromkeys(sizes, UNUSED) for n in nodes}

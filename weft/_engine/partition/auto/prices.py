@@ -25,7 +25,7 @@ SLICE = 1.0
 
 @record
 class ReductionShares:
-    """How many collectives each all-reduce of a value takes: below 1, since the partitioner combines them."""
+    """The number of collectives per all-reduce of a value: at most 1, because the partitioner combines them."""
 
     default: float = 1.0
     of_values: Mapping[Var, float] = MappingProxyType({})

@@ -31,9 +31,9 @@ from weft._engine.partition.reshard import Placement
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.record import record, replace
 
-#: how often the optimizer solves, and the ratio of two estimates at which the bisection ends
+#: maximal number of solves, and the ratio of two estimates at which the bisection ends
 ROUNDS, STEP = 6, 0.99
-#: how many of the largest values are named
+#: number of largest values that an error names
 MOST_NAMED = 4
 
 

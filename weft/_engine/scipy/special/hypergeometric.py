@@ -76,8 +76,8 @@ def _sum_series(upper, lower, x):
     return [wnp.where(done & ~wnp.isnan(x), s, math.nan) for s in sums]
 
 
-def _log_gamma_ratio(a, b):
-    """Return gamma(a) / gamma(b) for all real numbers, and the derivatives of its logarithm."""
+def _gamma_ratio(a, b):
+    """Return gamma(a) / gamma(b) for all real numbers; 0 at a pole of gamma(b), else infinity at a pole of gamma(a)."""
     pole_a, pole_b = [(v <= 0) & (v == wnp.floor(v)) for v in (a, b)]
     value = (
         gammasgn(a)
@@ -111,7 +111,7 @@ def _kummer_positive(a, b, x):
         )
         total, total_a, total_b = total + term, total_a + da, total_b + db
     pole = (a <= 0) & (a == wnp.floor(a))
-    lead = _log_gamma_ratio(b, a)
+    lead = _gamma_ratio(b, a)
     log = wnp.log(far_x)
     half = wnp.exp(0.5 * (far_x + (a - b) * log))
     size = lead * half * half
@@ -212,7 +212,7 @@ def _ends(a):
 
 def _at_one(a, b, c):
     """Gauss's theorem: gamma(c) gamma(c - a - b) / (gamma(c - a) gamma(c - b))."""
-    return _log_gamma_ratio(c, c - a) * _log_gamma_ratio(c - a - b, c - b)
+    return _gamma_ratio(c, c - a) * _gamma_ratio(c - a - b, c - b)
 
 
 def _polynomial(a, b, c, x):
