@@ -14,12 +14,11 @@ Read it from top to bottom. Each part names the modules that it is a miniature o
 from __future__ import annotations
 
 import functools
-import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from string import ascii_lowercase
 from typing import Any
 
@@ -27,11 +26,12 @@ import numpy as np
 
 Value = Any  # a NumPy array, an `Array`, a number, or a tracer that stands for one of these
 Values = Sequence[Value]
-Shape = tuple[int, ...]
 Params = dict[str, Any]
 Fun = Callable[..., Any]
-#: (tangent, out, *operands) -> the tangent of the result that is due to one operand
-OperandRule = Callable[[Value, Value, Value], Value] | Callable[[Value, Value, Value, Value], Value]
+#: a rule that is written as a lambda of two, three or four arguments
+Rule = (
+    Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any] | Callable[[Any, Any, Any, Any], Any]
+)
 
 # --- 1. Types and programs: ir/types.py, ir/jaxpr.py, ir/text/jaxpr.py -------------------------
 
@@ -40,7 +40,7 @@ OperandRule = Callable[[Value, Value, Value], Value] | Callable[[Value, Value, V
 class ShapedArray:
     """The type of an array."""
 
-    shape: Shape
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @property
@@ -103,23 +103,23 @@ class Jaxpr:
 
     def __str__(self) -> str:
         """Return a program as text. Variables are a ... z, ba, bb, ..."""
-        names: dict[Var, str] = {}
+        variables = [*self.constvars, *self.invars, *[eqn.outvar for eqn in self.eqns]]
+        prefixes = ["", *ascii_lowercase[1:]]
+        names = {v: prefixes[k // 26] + ascii_lowercase[k % 26] for k, v in enumerate(variables)}
 
-        def binder(var: Var) -> str:
-            high, low = divmod(len(names), 26)
-            names[var] = (ascii_lowercase[high] if high else "") + ascii_lowercase[low]
-            return f"{names[var]}:{var.aval}"
+        def binders(variables: list[Var]) -> str:
+            return " ".join([f"{names[v]}:{v.aval}" for v in variables])
 
         def text(a: Atom) -> str:
             return names[a] if isinstance(a, Var) else f"{a.val!r}:{a.aval}"
 
-        consts, ins = [" ".join(map(binder, vs)) for vs in (self.constvars, self.invars)]
-        lines = [f"{{ lambda {consts}; {ins}. let"]
+        lines = [f"{{ lambda {binders(self.constvars)}; {binders(self.invars)}. let"]
         for eqn in self.eqns:
             params = [f"{key}={value!r}" for key, value in eqn.params.items()]
             name = eqn.primitive.name + (f"[{' '.join(params)}]" if params else "")
-            out, operands = binder(eqn.outvar), map(text, eqn.invars)
-            lines.append(f"    {out} = {' '.join([name, *operands])}")
+            lines.append(
+                f"    {binders([eqn.outvar])} = {' '.join([name, *map(text, eqn.invars)])}"
+            )
         outs = [text(a) + "," * (len(self.outvars) == 1) for a in self.outvars]
         return "\n".join([*lines, f"  in ({', '.join(outs)}) }}"])
 
@@ -137,13 +137,13 @@ class Primitive:
     reference(arrays, params) -> the result, computed with NumPy: the meaning of the operation
     jvp(primals, tangents, params) -> the result and its tangent; a tangent that is zero is None
     transpose(ct, operands, params) -> a cotangent per operand; a linear operand is its `Var`
-    batch(size, operands, dims, params) -> the result and its batch dim; a dim may be None
-    factors(avals, params) -> the sharding rule
+    factors(avals, params) -> a letter per dim: the rule of `batch` and of the partitioner
+    bind_named(ins, out, operands, shape) -> the result for operands with these letters
+
+    Methods of a subclass are rules of all its operations; keyword arguments are rules of one.
     """
 
-    shape_param = ""  # the parameter that is the shape of the result
-
-    def __init__(self, name: str, **rules: Any):
+    def __init__(self, name: str, **rules: Rule | Sequence[Rule | int] | bool):
         self.name = name
         self.__dict__.update(rules)
         registry[name] = self
@@ -152,40 +152,42 @@ class Primitive:
         raise NotImplementedError(f"primitive {self.name!r} has no {rule} rule.")
 
     def bind(self, *args: Value, **params: Any) -> Any:
-        return trace_state.trace.process(self, args, params)
+        return trace_state.get().process(self, args, params)
+
+    def batch(self, size: int, args: Values, dims: Values, params: Params) -> Any:
+        """Compute all examples at once: the batch dim is one more factor, Z."""
+        avals = [unbatched(x, d) for x, d in zip(args, dims)]
+        rule, shape = self.factors(avals, params), (size, *self.type(avals, params).shape)
+        ins = [names if d is None else "Z" + names for names, d in zip(rule.ins, dims)]
+        return self.bind_named(ins, "Z" + rule.out, list(map(with_dim_first, args, dims)), shape), 0
 
 
+@dataclass(eq=False)
 class Trace:
     """An interpretation of primitives, within the interpretation `parent`."""
 
-    def __init__(self, parent: Any = None):
-        self.parent: Trace = parent
+    parent: Any
 
     def process(self, primitive: Primitive, args: Values, params: Params) -> Any:
         """Compute at once: this class is the trace at the bottom."""
         return primitive.reference([np.asarray(x, typeof(x).dtype) for x in args], params)
 
 
-eval_trace = Trace()
+eval_trace = Trace(None)
 
 
-class TraceState(threading.local):
-    """The current trace of each thread."""
-
-    trace = eval_trace
-
-
-trace_state = TraceState()
+#: the current trace of each thread
+trace_state: ContextVar[Trace] = ContextVar("trace_state", default=eval_trace)
 
 
 @contextmanager
 def set_trace(trace: Trace) -> Generator[None]:
     """Make `trace` current in a block."""
-    saved, trace_state.trace = trace_state.trace, trace
+    token = trace_state.set(trace)
     try:
         yield
     finally:
-        trace_state.trace = saved
+        trace_state.reset(token)
 
 
 class ArrayMethods:
@@ -220,13 +222,12 @@ class StageTracer(Tracer):
     variable: Var
 
 
+@dataclass(eq=False)
 class StageTrace(Trace):
     """Records primitives as equations. Arrays and values of other traces become constants."""
 
-    def __init__(self, parent: Trace):
-        super().__init__(parent)
-        self.eqns: list[Eqn] = []
-        self.constants: dict[int, tuple[Var, Value]] = {}
+    eqns: list[Eqn] = field(default_factory=list[Eqn])
+    constants: dict[int, tuple[Var, Value]] = field(default_factory=dict[int, tuple[Var, Value]])
 
     def new_arg(self, aval: ShapedArray) -> StageTracer:
         return StageTracer(self, aval, Var(aval))
@@ -247,13 +248,13 @@ class StageTrace(Trace):
 
     def to_jaxpr(self, args: Sequence[StageTracer], results: Values) -> Jaxpr:
         outvars, invars = [self.atom(x) for x in results], [t.variable for t in args]
-        constvars, consts = zip(*self.constants.values()) if self.constants else ((), ())
-        return Jaxpr(list(constvars), list(consts), invars, outvars, self.eqns)
+        constvars, consts = [[pair[k] for pair in self.constants.values()] for k in (0, 1)]
+        return Jaxpr(constvars, consts, invars, outvars, self.eqns)
 
 
 def stage(fun: Fun, avals: Avals) -> Jaxpr:
     """Run a function of flat values on tracers and return the program of what it binds."""
-    trace = StageTrace(trace_state.trace)
+    trace = StageTrace(trace_state.get())
     args = [trace.new_arg(aval) for aval in avals]
     with set_trace(trace):
         results = fun(*args)
@@ -336,29 +337,25 @@ class FactorRule:
     additive: bool = False
 
 
-def match(args: Values) -> Values:
-    """Return operands of one dtype and, unless they have rank 0, of one shape."""
-    avals = [typeof(x) for x in args]
-    arrays = [a.dtype for x, a in zip(args, avals) if type(x) not in (int, float)]
-    dtype = arrays[0] if arrays else np.dtype(np.float32)
-    typed = [dtype.type(x) if type(x) in (int, float) else x for x in args]
-    shape = np.broadcast_shapes(*[a.shape for a in avals])
-    return [broadcast_to(x, shape) if a.ndim else x for x, a in zip(typed, avals)]
-
-
 class ElementwiseOp(Primitive):
     """Computes an element of the result from the elements of the operands at its position.
 
-    Operands have one shape, or rank 0. `jvps` has a rule for each operand. A map of elements that
-    is linear is its own transpose, so these are the rules of `transpose` too.
+    Operands have one shape, or rank 0. `compute` is the function of NumPy. `jvps` has a rule for
+    each operand: (tangent, out, *operands) -> the tangent of the result that is due to the operand.
+    A linear map of elements is its own transpose, so these are the rules of `transpose` too.
     """
 
-    def __init__(self, name: str, compute: Fun, *jvps: OperandRule, **rules: Any):
-        super().__init__(name, **{"linear_ins": (), "additive": False, **rules})
-        self.compute, self.jvps = compute, jvps
+    linear_ins: Sequence[int] = ()
+    additive = False
 
     def __call__(self, *args: Value) -> Value:
-        return self.bind(*match(args))
+        """Bind operands of one dtype and, unless they have rank 0, of one shape."""
+        avals = [typeof(x) for x in args]
+        dtypes = [a.dtype for x, a in zip(args, avals) if type(x) not in (int, float)]
+        dtype = next(iter(dtypes), np.dtype(np.float32))
+        typed = [dtype.type(x) if type(x) in (int, float) else x for x in args]
+        shape = np.broadcast_shapes(*[a.shape for a in avals])
+        return self.bind(*[broadcast_to(x, shape) if a.ndim else x for x, a in zip(typed, avals)])
 
     def type(self, avals: Avals, params: Params) -> ShapedArray:
         shapes = {a.shape for a in avals if a.ndim}
@@ -372,8 +369,7 @@ class ElementwiseOp(Primitive):
     def jvp(self, primals: Values, tangents: Values, params: Params) -> tuple[Value, Value]:
         out, rules = self.bind(*primals), zip(self.jvps, tangents)
         terms = [rule(t, out, *primals) for rule, t in rules if t is not None]
-        total = functools.reduce(add_any, terms) if terms else None
-        return out, total if total is None else broadcast_to(total, typeof(out).shape)
+        return out, broadcast_to(functools.reduce(add_any, terms), typeof(out).shape)
 
     def transpose(self, ct: Value, args: Values, params: Params) -> Values:
         cts = [f(ct, None, *args) if isinstance(x, Var) else None for f, x in zip(self.jvps, args)]
@@ -382,15 +378,12 @@ class ElementwiseOp(Primitive):
             for x, y in zip(args, cts)
         ]
 
-    def batch(self, size: int, args: Values, dims: Values, params: Params) -> Any:
-        avals = [unbatched(x, d) for x, d in zip(args, dims)]
-        shape = max([a.shape for a in avals], key=len)
-        ins = ["Z" * (d is not None) + letters(a.ndim) for a, d in zip(avals, dims)]
-        operands = [with_dim_first(x, d) for x, d in zip(args, dims)]
-        out, shape = "Z" + letters(len(shape)), (size, *shape)
+    def bind_named(
+        self, ins: Sequence[str], out: str, operands: Values, shape: tuple[int, ...]
+    ) -> Value:
         return self.bind(
             *[einsum([cs], out, [x], shape) if cs else x for cs, x in zip(ins, operands)]
-        ), 0
+        )
 
     def factors(self, avals: Avals, params: Params) -> FactorRule:
         out = letters(max([a.ndim for a in avals]))
@@ -399,51 +392,44 @@ class ElementwiseOp(Primitive):
 
 add = ElementwiseOp(
     "add",
-    np.add,
-    lambda t, out, x, y: t,
-    lambda t, out, x, y: t,
+    compute=np.add,
+    jvps=[lambda t, out, x, y: t, lambda t, out, x, y: t],
     linear_ins=(0, 1),
     additive=True,
 )
-add_any = ElementwiseOp("add_any", np.add, *add.jvps, linear_ins=(0, 1), additive=True)
-neg = ElementwiseOp("neg", np.negative, lambda t, out, x: neg(t), linear_ins=(0,))
+add_any = ElementwiseOp("add_any", compute=np.add, jvps=add.jvps, linear_ins=(0, 1), additive=True)
+neg = ElementwiseOp("neg", compute=np.negative, jvps=[lambda t, out, x: neg(t)], linear_ins=(0,))
 sub = ElementwiseOp(
     "sub",
-    np.subtract,
-    lambda t, out, x, y: t,
-    lambda t, out, x, y: neg(t),
+    compute=np.subtract,
+    jvps=[lambda t, out, x, y: t, lambda t, out, x, y: neg(t)],
     linear_ins=(0, 1),
     additive=True,
 )
 mul = ElementwiseOp(
     "mul",
-    np.multiply,
-    lambda t, out, x, y: mul(t, y),
-    lambda t, out, x, y: mul(x, t),
+    compute=np.multiply,
+    jvps=[lambda t, out, x, y: mul(t, y), lambda t, out, x, y: mul(x, t)],
     linear_ins=(0, 1),
 )
 div = ElementwiseOp(
     "div",
-    np.divide,
-    lambda t, out, x, y: div(t, y),
-    lambda t, out, x, y: mul(neg(t), div(out, y)),
+    compute=np.divide,
+    jvps=[lambda t, out, x, y: div(t, y), lambda t, out, x, y: mul(neg(t), div(out, y))],
     linear_ins=(0,),
 )
-square = ElementwiseOp("square", np.square, lambda t, out, x: mul(t, mul(2.0, x)))
-sin = ElementwiseOp("sin", np.sin, lambda t, out, x: mul(t, cos(x)))
-cos = ElementwiseOp("cos", np.cos, lambda t, out, x: neg(mul(t, sin(x))))
-exp = ElementwiseOp("exp", np.exp, lambda t, out, x: mul(t, out))
-log = ElementwiseOp("log", np.log, lambda t, out, x: div(t, x))
-tanh = ElementwiseOp("tanh", np.tanh, lambda t, out, x: mul(t, sub(1.0, square(out))))
+square = ElementwiseOp("square", compute=np.square, jvps=[lambda t, out, x: mul(t, mul(2.0, x))])
+sin = ElementwiseOp("sin", compute=np.sin, jvps=[lambda t, out, x: mul(t, cos(x))])
+cos = ElementwiseOp("cos", compute=np.cos, jvps=[lambda t, out, x: neg(mul(t, sin(x)))])
+exp = ElementwiseOp("exp", compute=np.exp, jvps=[lambda t, out, x: mul(t, out)])
+log = ElementwiseOp("log", compute=np.log, jvps=[lambda t, out, x: div(t, x)])
+tanh = ElementwiseOp(
+    "tanh", compute=np.tanh, jvps=[lambda t, out, x: mul(t, sub(1.0, square(out)))]
+)
 
 
 class EinsumOp(Primitive):
     """Sums products of elements. Its factors imply its other rules."""
-
-    factors: Callable[[Avals, Params], FactorRule]
-
-    def __init__(self, name: str, factors: Callable[[Avals, Params], FactorRule]):
-        super().__init__(name, factors=factors)
 
     def type(self, avals: Avals, params: Params) -> ShapedArray:
         rule = self.factors(avals, params)
@@ -457,38 +443,36 @@ class EinsumOp(Primitive):
         return np.einsum(f"{','.join(rule.ins)}->{rule.out}", *args, optimize=True)
 
     def jvp(self, primals: Values, tangents: Values, params: Params) -> tuple[Value, Value]:
-        operands = [[*primals[:i], t, *primals[i + 1 :]] for i, t in enumerate(tangents)]
-        terms = [self.bind(*xs, **params) for xs, t in zip(operands, tangents) if t is not None]
+        terms = [
+            self.bind(*primals[:i], t, *primals[i + 1 :], **params)
+            for i, t in enumerate(tangents)
+            if t is not None
+        ]
         return self.bind(*primals, **params), functools.reduce(add_any, terms)
 
     def transpose(self, ct: Value, args: Values, params: Params) -> Values:
-        avals = [typeof(x) for x in args]
-        rule, i = self.factors(avals, params), 0 if isinstance(args[0], Var) else 1
+        i, rule = int(not isinstance(args[0], Var)), self.factors(list(map(typeof, args)), params)
         others = [(names, x) for k, (names, x) in enumerate(zip(rule.ins, args)) if k != i]
         ins, operands = zip((rule.out, ct), *others)
-        in_ct = einsum(ins, rule.ins[i], operands, avals[i].shape)
-        return [in_ct if k == i else None for k in range(len(args))]
+        ct_of_i = einsum(ins, rule.ins[i], operands, typeof(args[i]).shape)
+        return [ct_of_i if k == i else None for k in range(len(args))]
 
-    def batch(self, size: int, args: Values, dims: Values, params: Params) -> Any:
-        avals = [unbatched(x, d) for x, d in zip(args, dims)]
-        rule, shape = self.factors(avals, params), self.type(avals, params).shape
-        ins = [names if d is None else "Z" + names for names, d in zip(rule.ins, dims)]
-        operands = [with_dim_first(x, d) for x, d in zip(args, dims)]
-        return einsum(ins, "Z" + rule.out, operands, (size, *shape)), 0
+    def bind_named(
+        self, ins: Sequence[str], out: str, operands: Values, shape: tuple[int, ...]
+    ) -> Value:
+        return einsum(ins, out, operands, shape)
 
 
 class LayoutOp(EinsumOp):
     """Moves or repeats elements."""
 
 
-class ReduceOp(EinsumOp):
-    """Sums over dims."""
+class DotOp(EinsumOp):
+    """Multiplies matrices. NumPy computes the whole result in one call."""
 
 
 class BroadcastOp(LayoutOp):
     """Repeats elements along new dims."""
-
-    shape_param = "shape"
 
     def type(self, avals: Avals, params: Params) -> ShapedArray:
         if [params["shape"][d] for d in params["broadcast_dimensions"]] != list(avals[0].shape):
@@ -498,8 +482,8 @@ class BroadcastOp(LayoutOp):
         return replace(avals[0], shape=params["shape"])
 
     def reference(self, args: Values, params: Params) -> Value:
-        new = [d for d in range(len(params["shape"])) if d not in params["broadcast_dimensions"]]
-        return np.broadcast_to(np.expand_dims(args[0], tuple(new)), params["shape"])
+        new_dims = {*range(len(params["shape"]))} - {*params["broadcast_dimensions"]}
+        return np.broadcast_to(np.expand_dims(args[0], tuple(new_dims)), params["shape"])
 
 
 def letters(count: int, start: int = 0) -> str:
@@ -518,28 +502,28 @@ def _dot_factors(avals: Avals, params: Params) -> FactorRule:
 
 broadcast_in_dim = BroadcastOp(
     "broadcast_in_dim",
-    lambda avals, p: FactorRule(
+    factors=lambda avals, p: FactorRule(
         ["".join([letters(len(p["shape"]))[d] for d in p["broadcast_dimensions"]])],
         letters(len(p["shape"])),
     ),
 )
 transpose_p = LayoutOp(
     "transpose",
-    lambda avals, p: FactorRule(
+    factors=lambda avals, p: FactorRule(
         [letters(avals[0].ndim)], "".join([letters(avals[0].ndim)[d] for d in p["permutation"]])
     ),
 )
-reduce_sum = ReduceOp(
+reduce_sum = EinsumOp(
     "reduce_sum",
-    lambda avals, p: FactorRule(
+    factors=lambda avals, p: FactorRule(
         [letters(avals[0].ndim)],
         "".join([c for d, c in enumerate(letters(avals[0].ndim)) if d not in p["axes"]]),
     ),
 )
-dot_general = EinsumOp("dot_general", _dot_factors)
+dot_general = DotOp("dot_general", factors=_dot_factors)
 
 
-def einsum(ins: Sequence[str], out: str, operands: Values, shape: Shape) -> Value:
+def einsum(ins: Sequence[str], out: str, operands: Values, shape: tuple[int, ...]) -> Value:
     """Return the sum of products of one or two operands with named dims, of `shape`."""
     x, names = operands[0], ins[0]
     if len(operands) == 2:
@@ -560,13 +544,13 @@ def einsum(ins: Sequence[str], out: str, operands: Values, shape: Shape) -> Valu
     )
 
 
-def broadcast_to(x: Value, shape: Shape) -> Value:
+def broadcast_to(x: Value, shape: tuple[int, ...]) -> Value:
     """Return `x` repeated along new leading dims."""
     names = letters(len(shape))
     return einsum([names[len(shape) - typeof(x).ndim :]], names, [x], shape)
 
 
-def transpose(x: Value, permutation: Shape) -> Value:
+def transpose(x: Value, permutation: tuple[int, ...]) -> Value:
     is_sorted = list(permutation) == sorted(permutation)
     return x if is_sorted else transpose_p.bind(x, permutation=permutation)
 
@@ -577,13 +561,10 @@ def matmul(x: Value, y: Value) -> Value:
     return einsum(ins, "".join(ins).replace("b", ""), [x, y], ())
 
 
-def _operator(f: Callable[[Value, Value], Value], swap: bool) -> Callable[[Value, Value], Value]:
-    return (lambda x, y: f(y, x)) if swap else (lambda x, y: f(x, y))
-
-
 for _name, _f in zip("add sub mul truediv matmul".split(), (add, sub, mul, div, matmul)):
-    setattr(ArrayMethods, f"__{_name}__", _operator(_f, swap=False))
-    setattr(ArrayMethods, f"__r{_name}__", _operator(_f, swap=True))
+    _methods: Sequence[Rule] = [lambda x, y, f=_f: f(x, y), lambda x, y, f=_f: f(y, x)]
+    setattr(ArrayMethods, f"__{_name}__", _methods[0])
+    setattr(ArrayMethods, f"__r{_name}__", _methods[1])
 
 # --- 5. Derivatives: transforms/jvp.py, transforms/linearize.py, transforms/transpose.py -------
 
@@ -603,15 +584,21 @@ class PairTrace(Trace):
     apply: Callable[[Primitive, Values, Values, Params], tuple[Value, Any]]
 
     def split(self, x: Value) -> tuple[Value, Any]:
-        is_mine = isinstance(x, PairTracer) and x.owning_trace is self
-        return (x.first, x.second) if is_mine else (x, None)
+        return (
+            (x.first, x.second)
+            if isinstance(x, PairTracer) and x.owning_trace is self
+            else (x, None)
+        )
 
     def aval_of(self, first: Value, second: Any) -> ShapedArray:
         return typeof(first)
 
     def join(self, first: Value, second: Any) -> Value:
-        aval = self.aval_of(first, second)
-        return first if second is None else PairTracer(self, aval, first, second)
+        return (
+            first
+            if second is None
+            else PairTracer(self, self.aval_of(first, second), first, second)
+        )
 
     def process(self, primitive: Primitive, args: Values, params: Params) -> Any:
         firsts, seconds = zip(*map(self.split, args))
@@ -623,8 +610,7 @@ class PairTrace(Trace):
     def run(self, fun: Fun, firsts: Values, seconds: Values) -> tuple[Values, Values]:
         """Return both halves of the results of flat `fun` on pairs."""
         with set_trace(self):
-            outs = fun(*map(self.join, firsts, seconds))
-        pairs = [self.split(out) for out in outs]
+            pairs = [self.split(out) for out in fun(*map(self.join, firsts, seconds))]
         return [first for first, _ in pairs], [second for _, second in pairs]
 
 
@@ -641,21 +627,19 @@ class LinearTrace(StageTrace):
     def process(self, primitive: Primitive, args: Values, params: Params) -> Any:
         if any(isinstance(x, Tracer) and x.owning_trace is self for x in args):
             return super().process(primitive, args, params)
-        with set_trace(self.parent):
-            return primitive.bind(*args, **params)
+        return self.parent.process(primitive, args, params)
 
 
-def linearize_flat(fun: Fun, primals: Values) -> tuple[Values, Jaxpr, list[bool]]:
+def linearize_flat(fun: Fun, primals: Values) -> tuple[Values, Jaxpr]:
     """Return the values of flat `fun`, and its derivative at this point as a linear program.
 
-    The program maps tangents of the inputs to the nonzero tangents of the results; the bools say
-    which are nonzero. Its constants are the residuals.
+    The program maps tangents of the inputs to tangents of the results; one that is zero is the
+    literal 0. Its constants are the residuals.
     """
-    linear = LinearTrace(trace_state.trace)
+    linear = LinearTrace(trace_state.get())
     tangents = [linear.new_arg(typeof(x)) for x in primals]
     values, out_tangents = JVPTrace(linear).run(fun, primals, tangents)
-    nonzero = [t is not None for t in out_tangents]
-    return values, linear.to_jaxpr(tangents, [t for t in out_tangents if t is not None]), nonzero
+    return values, linear.to_jaxpr(tangents, [0.0 if t is None else t for t in out_tangents])
 
 
 def backward_pass(jaxpr: Jaxpr, cts: Values) -> Values:
@@ -686,41 +670,34 @@ def vjp(fun: Fun, *primals: Any) -> tuple[Any, Fun]:
     """Return `fun(*primals)`, and the function from its cotangent to cotangents of arguments."""
     leaves, in_tree = tree_flatten(primals)
     flat = FlatFunction(fun, in_tree)
-    outs, program, nonzero = linearize_flat(flat, leaves)
+    outs, program = linearize_flat(flat, leaves)
 
     def pullback(ct: Any) -> Any:
-        cts = [x for x, is_nonzero in zip(tree_flatten(ct)[0], nonzero) if is_nonzero]
-        return tree_unflatten(in_tree, backward_pass(program, cts))
+        return tree_unflatten(in_tree, backward_pass(program, tree_flatten(ct)[0]))
 
     return tree_unflatten(flat.out_tree, outs), pullback
 
 
-def value_and_grad(fun: Fun) -> Fun:
-    """Return a function for the value of scalar `fun` and its gradient by the first argument."""
+def grad(fun: Fun) -> Fun:
+    """Return the gradient of scalar `fun` by its first argument."""
 
-    def value_and_grad_f(*args: Any) -> tuple[Value, Any]:
+    def grad_f(*args: Any) -> Any:
         value, pullback = vjp(lambda *first: fun(*first, *args[1:]), args[0])
         if typeof(value).ndim:
             raise TypeError(f"grad: the function must return a scalar, got {typeof(value)}.")
-        return value, pullback(typeof(value).dtype.type(1))[0]
+        return pullback(typeof(value).dtype.type(1))[0]
 
-    return value_and_grad_f
-
-
-def grad(fun: Fun) -> Fun:
-    """Return the gradient of scalar `fun` by its first argument."""
-    return lambda *args: value_and_grad(fun)(*args)[1]
+    return grad_f
 
 
 # --- 6. Batching: transforms/batch.py, api/vmap.py ---------------------------------------------
 
 
+@dataclass(eq=False)
 class BatchTrace(PairTrace):
-    """Computes all examples at once. The second value of a pair is the batch dim."""
+    """Computes all `size` examples at once. The second value of a pair is the batch dim."""
 
-    def __init__(self, parent: Trace, size: int):
-        super().__init__(parent)
-        self.size = size
+    size: int
 
     def aval_of(self, first: Value, second: Any) -> ShapedArray:
         return unbatched(first, second)
@@ -735,8 +712,7 @@ def unbatched(x: Value, dim: int | None) -> ShapedArray:
 
 
 def with_dim_first(x: Value, dim: Any) -> Value:
-    order = sorted(range(typeof(x).ndim), key=lambda d: d != dim)
-    return transpose(x, tuple(order))
+    return transpose(x, tuple(sorted(range(typeof(x).ndim), key=lambda d: d != dim)))
 
 
 def vmap(fun: Fun, in_axes: int | tuple[int | None, ...] = 0) -> Fun:
@@ -748,18 +724,17 @@ def vmap(fun: Fun, in_axes: int | tuple[int | None, ...] = 0) -> Fun:
         dims = [axis for x, axis in zip(args, axes) for _ in tree_flatten(x)[0]]
         size = next(typeof(x).shape[d] for x, d in zip(leaves, dims) if d is not None)
         flat = FlatFunction(fun, in_tree)
-        outs, out_dims = BatchTrace(trace_state.trace, size).run(flat, leaves, dims)
-        rows = map(with_dim_first, outs, out_dims)
-        shapes = [(size, *unbatched(x, d).shape) for x, d in zip(outs, out_dims)]
-        return tree_unflatten(flat.out_tree, map(broadcast_to, rows, shapes))
+        outs, out_dims = BatchTrace(trace_state.get(), size).run(flat, leaves, dims)
+        rows = [
+            broadcast_to(with_dim_first(x, d), (size, *unbatched(x, d).shape))
+            for x, d in zip(outs, out_dims)
+        ]
+        return tree_unflatten(flat.out_tree, rows)
 
     return vmap_f
 
 
 # --- 7. The compiler: compiler/fusion, compiler/lowering, ir/loops.py, codegen/, api/jit.py ------
-
-FUSIBLE = (ElementwiseOp, LayoutOp, ReduceOp)
-Loop = tuple[str, str, int]  # "serial" or "vector", a variable, and its extent
 
 
 def factors_of(eqn: Eqn) -> FactorRule:
@@ -776,20 +751,28 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
     return replace(jaxpr, eqns=eqns)
 
 
-def nest(loops: Sequence[Loop], body: list[str], python: bool) -> list[str]:
+def block(head: str, body: Iterable[str], python: bool) -> list[str]:
+    """Return a block of Python or of Loops."""
+    return [head + (":" if python else " {"), *["    " + line for line in body], *["}"][python:]]
+
+
+def nest(loops: Sequence[tuple[str, str, int]], body: list[str], python: bool) -> list[str]:
     for kind, var, extent in reversed(loops):
-        head = f"for {var} in {kind}({extent}):" if python else f"{kind} {var} in {extent} {{"
-        body = [head, *["    " + line for line in body], *["}"][python:]]
+        head = f"for {var} in {kind}({extent})" if python else f"{kind} {var} in {extent}"
+        body = block(head, body, python)
     return body
 
 
 @dataclass
 class Kernel:
-    """A loop nest over scalars. For each of `rows` it stores `value`, or its sum over `columns`."""
+    """A loop nest over scalars. For each of `rows` it stores `value`, or its sum over `columns`.
+
+    A loop is "serial" or "vector", a variable, and its extent.
+    """
 
     bufs: dict[Var, str]
-    rows: list[Loop]
-    columns: list[Loop]
+    rows: list[tuple[str, str, int]]
+    columns: list[tuple[str, str, int]]
     value: str
 
     def lines(self, python: bool) -> list[str]:
@@ -808,14 +791,15 @@ class Fusion:
     def __init__(self, jaxpr: Jaxpr):
         self.producer = {eqn.outvar: eqn for eqn in jaxpr.eqns}
         reads = Counter([a for eqn in jaxpr.eqns for a in eqn.invars])
-        wide = [eqn.invars for eqn in jaxpr.eqns if not isinstance(eqn.primitive, FUSIBLE)]
-        whole = set(sum(wide, jaxpr.outvars))
-
-        def is_inlined(eqn: Eqn) -> bool:
-            once = isinstance(eqn.primitive, ElementwiseOp) and reads[eqn.outvar] == 1
-            return eqn.outvar not in whole and (once or isinstance(eqn.primitive, LayoutOp))
-
-        self.stored = [eqn for eqn in jaxpr.eqns if not is_inlined(eqn)]
+        calls = [eqn for eqn in jaxpr.eqns if isinstance(eqn.primitive, DotOp | CollectiveOp)]
+        whole = {*jaxpr.outvars, *[a for eqn in calls for a in eqn.invars]}
+        moved = {eqn.outvar for eqn in jaxpr.eqns if isinstance(eqn.primitive, LayoutOp)}
+        once = {
+            eqn.outvar
+            for eqn in jaxpr.eqns
+            if isinstance(eqn.primitive, ElementwiseOp) and reads[eqn.outvar] == 1
+        }
+        self.stored = [eqn for eqn in jaxpr.eqns if eqn.outvar not in (moved | once) - whole]
         self.memory = {*jaxpr.invars, *[eqn.outvar for eqn in self.stored]}
 
     def read(self, atom: Atom, index: Sequence[str], bufs: dict[Var, str]) -> str:
@@ -827,12 +811,10 @@ class Fusion:
         return self.compute(self.producer[atom], index, bufs)
 
     def compute(self, eqn: Eqn, index: Sequence[str], bufs: dict[Var, str]) -> str:
-        rule = factors_of(eqn)
-        at = dict(zip(rule.out, index))
-        indices = [[at[c] for c in names] for names in rule.ins]
-        args = [self.read(a, i, bufs) for a, i in zip(eqn.invars, indices)]
-        is_layout = isinstance(eqn.primitive, LayoutOp)
-        return args[0] if is_layout else f"{eqn.primitive.name}({', '.join(args)})"
+        rule, name = factors_of(eqn), eqn.primitive.name
+        at, operands = dict(zip(rule.out, index)), zip(eqn.invars, rule.ins)
+        args = [self.read(a, [at[c] for c in names], bufs) for a, names in operands]
+        return args[0] if isinstance(eqn.primitive, LayoutOp) else f"{name}({', '.join(args)})"
 
     def lower(self, eqn: Eqn) -> Kernel:
         """Return the kernel that stores the result of an equation."""
@@ -851,9 +833,9 @@ def generate(jaxpr: Jaxpr) -> tuple[str, str, Fun]:
     The program is a generator. It yields (collective, operand, params) to communicate, and at the
     end (None, results, {}).
     """
-    fusion, kernels, functions = Fusion(jaxpr), list[str](), list[str]()
-    slots = {v: f"s{i}" for i, v in enumerate(jaxpr.invars)}
-    body = [f"def program({', '.join(slots.values())}):"]
+    fusion, kernels, functions, body = Fusion(jaxpr), list[str](), list[str](), list[str]()
+    inputs = {v: f"s{i}" for i, v in enumerate(jaxpr.invars)}
+    slots = inputs | {eqn.outvar: f"b{k}" for k, eqn in enumerate(fusion.stored)}
 
     def operands(atoms: Iterable[Atom]) -> str:
         return ", ".join(
@@ -861,31 +843,33 @@ def generate(jaxpr: Jaxpr) -> tuple[str, str, Fun]:
         )
 
     for k, eqn in enumerate(fusion.stored):
-        name, slot = eqn.primitive.name, slots.setdefault(eqn.outvar, f"b{k}")
+        name, slot, aval = eqn.primitive.name, slots[eqn.outvar], eqn.outvar.aval
         if isinstance(eqn.primitive, CollectiveOp):
             body.append(f"{slot} = yield {name}, {operands(eqn.invars)}, {eqn.params}")
-        elif not isinstance(eqn.primitive, FUSIBLE):
+        elif isinstance(eqn.primitive, DotOp):
             body.append(f"{slot} = {name}.reference([{operands(eqn.invars)}], {eqn.params})")
         else:
             kernel = fusion.lower(eqn)
             bufs = ", ".join([f"in {buf}: {v.aval}" for v, buf in kernel.bufs.items()])
-            head = f"kernel k{k}({bufs}, out y: {eqn.outvar.aval}) {{"
-            kernels += [head, *["    " + line for line in kernel.lines(python=False)], "}"]
-            head = f"def k{k}({', '.join([*kernel.bufs.values(), 'y'])}):"
-            functions += [head, *["    " + line for line in kernel.lines(python=True)]]
-            aval, call = eqn.outvar.aval, f"k{k}({operands([*kernel.bufs, eqn.outvar])})"
-            body += [f"{slot} = np.empty({aval.shape}, '{aval.dtype}')", call]
+            head = f"kernel k{k}({bufs}, out y: {aval})"
+            kernels += block(head, kernel.lines(python=False), python=False)
+            head = f"def k{k}({', '.join([*kernel.bufs.values(), 'y'])})"
+            functions += block(head, kernel.lines(python=True), python=True)
+            body += [
+                f"{slot} = np.empty({aval.shape}, '{aval.dtype}')",
+                f"k{k}({operands([*kernel.bufs, eqn.outvar])})",
+            ]
     body.append(f"yield None, [{operands(jaxpr.outvars)}], {{}}")
-    source = "\n".join([*functions, *body[:1], *["    " + line for line in body[1:]]])
-    ops = {
-        name: op.compute if isinstance(op, ElementwiseOp) else op for name, op in registry.items()
-    }
-    vector: Callable[[int], list[Any]] = lambda extent: [slice(extent)]  # one iteration for all
+    head = f"def program({', '.join(inputs.values())})"
+    source = "\n".join([*functions, *block(head, body, python=True)])
+    vector: Callable[[int], list[Any]] = lambda extent: [
+        slice(extent)
+    ]  # one iteration for all elements
     scope: Params = {
-        **ops,
+        **{k: op.compute if isinstance(op, ElementwiseOp) else op for k, op in registry.items()},
         "np": np,
-        "inf": math.inf,
-        "nan": math.nan,
+        "inf": np.inf,
+        "nan": np.nan,
         "serial": range,
         "vector": vector,
     }
@@ -905,7 +889,10 @@ def run_on_devices(program: Fun, args: Iterable[Values]) -> list[Values]:
 
 def compile_request(jaxpr: Jaxpr, shardings: Sequence[NamedSharding | None]) -> tuple[Params, Fun]:
     """Return the program at every stage of its compilation, and the function that runs it."""
-    local = simplify(jaxpr)
+    # constants of the traced program are the first inputs of the compiled one
+    local = simplify(
+        replace(jaxpr, constvars=[], consts=[], invars=[*jaxpr.constvars, *jaxpr.invars])
+    )
     placed: list[list[NamedSharding]] = []
     stages: Params = {"traced": jaxpr, "simplified": local}
     mesh = next((s.mesh for s in shardings if s), None)
@@ -924,40 +911,36 @@ def compile_request(jaxpr: Jaxpr, shardings: Sequence[NamedSharding | None]) -> 
     return stages, run
 
 
+@dataclass(eq=False)
 class JitFunction:
     """A function that is traced for the types of its arguments, and compiled for their shardings.
 
     In a trace its program is evaluated, so that a transformation applies to its operations.
     """
 
-    def __init__(self, fun: Fun):
-        self.fun = fun
-        self.traces: dict[Any, tuple[Jaxpr, Values, PyTreeDef]] = {}
-        self.calls: dict[Any, tuple[Params, Fun]] = {}
+    fun: Fun
+    traces: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    calls: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     def lower(self, *args: Any) -> tuple[Params, Fun, Values, PyTreeDef]:
         """Return the stages, what runs the program, the operands, and the tree of the results."""
         leaves, in_tree = tree_flatten(args)
         types = in_tree, tuple([typeof(x) for x in leaves])
-        jaxpr, consts, out_tree = self.traces.get(types) or self.trace(*types)
-        operands = [*consts, *leaves]
-        if trace_state.trace is not eval_trace:
-            return {}, functools.partial(evaluate, jaxpr), operands, out_tree
+        jaxpr, out_tree = self.traces.get(types) or self.trace(*types)
+        if trace_state.get() is not eval_trace:
+            return {}, functools.partial(evaluate, jaxpr), leaves, out_tree
+        operands = [*jaxpr.consts, *leaves]
         shardings = tuple([x.sharding if isinstance(x, Array) else None for x in operands])
         if (types, shardings) not in self.calls:
             self.calls[types, shardings] = compile_request(jaxpr, shardings)
         return *self.calls[types, shardings], operands, out_tree
 
-    def trace(self, in_tree: PyTreeDef, avals: Avals) -> tuple[Jaxpr, Values, PyTreeDef]:
-        """Return the program, its constants (its first inputs), and the tree of the results."""
-        program = stage(flat := FlatFunction(self.fun, in_tree), avals)
-        jaxpr = replace(
-            program, constvars=[], consts=[], invars=[*program.constvars, *program.invars]
-        )
-        traced = jaxpr, program.consts, flat.out_tree
-        if not any(isinstance(x, Tracer) for x in program.consts):
-            self.traces[in_tree, avals] = traced
-        return traced
+    def trace(self, in_tree: PyTreeDef, avals: Avals) -> tuple[Jaxpr, PyTreeDef]:
+        """Return the program and the tree of the results."""
+        jaxpr = stage(flat := FlatFunction(self.fun, in_tree), avals)
+        if not any(isinstance(x, Tracer) for x in jaxpr.consts):
+            self.traces[in_tree, avals] = jaxpr, flat.out_tree
+        return jaxpr, flat.out_tree
 
     def __call__(self, *args: Any) -> Any:
         _, run, operands, out_tree = self.lower(*args)
@@ -965,12 +948,6 @@ class JitFunction:
 
 
 jit = JitFunction
-
-
-def inspect(fun: JitFunction, *args: Any) -> None:
-    """Print every stage of the compilation of a function."""
-    for title, text in fun.lower(*args)[0].items():
-        print(f"--- {title}\n{text}")
 
 
 # --- 8. Sharding: ir/shardings.py, ops/collectives.py, partition/ --------------------------------
@@ -1025,9 +1002,6 @@ def device_put(x: Value, sharding: NamedSharding) -> Array:
 class CollectiveOp(Primitive):
     """Communicates. `exchange(operands, params)` maps the operands of all devices to results."""
 
-    def __init__(self, name: str, exchange: Callable[[Any, Params], Values]):
-        super().__init__(name, exchange=exchange)
-
     def type(self, avals: Avals, params: Params) -> ShapedArray:
         sizes = {params["dim"]: params["size"]} if "dim" in params else {}
         return replace(
@@ -1035,11 +1009,16 @@ class CollectiveOp(Primitive):
         )
 
 
-psum = CollectiveOp("psum", lambda xs, p: [sum(xs)] * len(xs))
-all_gather = CollectiveOp("all_gather", lambda xs, p: [np.concatenate(xs, p["dim"])] * len(xs))
-reduce_scatter = CollectiveOp("reduce_scatter", lambda xs, p: np.split(sum(xs), len(xs), p["dim"]))
+psum = CollectiveOp("psum", exchange=lambda xs, p: [sum(xs)] * len(xs))
+all_gather = CollectiveOp(
+    "all_gather", exchange=lambda xs, p: [np.concatenate(xs, p["dim"])] * len(xs)
+)
+reduce_scatter = CollectiveOp(
+    "reduce_scatter", exchange=lambda xs, p: np.split(sum(xs), len(xs), p["dim"])
+)
 own_slice = CollectiveOp(
-    "own_slice", lambda xs, p: [np.split(x, len(xs), p["dim"])[i] for i, x in enumerate(xs)]
+    "own_slice",
+    exchange=lambda xs, p: [np.split(x, len(xs), p["dim"])[i] for i, x in enumerate(xs)],
 )
 
 
@@ -1053,7 +1032,7 @@ def chosen_factor(eqn: Eqn, dims: Sequence[int | None]) -> str:
     return min(split, key=lambda c: c not in rule.out, default="")
 
 
-def propagate(jaxpr: Jaxpr, given: dict[Atom, int | None], size: int) -> dict[Atom, int | None]:
+def propagate(jaxpr: Jaxpr, given: dict[Any, int | None], size: int) -> dict[Atom, int | None]:
     """Return the dim to split of each value. Given ones stay; others follow through factors.
 
     A layout passes from a value to its broadcast last: the values that it meets there are larger.
@@ -1095,9 +1074,8 @@ class Partitioner:
     def __init__(self, jaxpr: Jaxpr, dims: dict[Atom, int | None], mesh: Mesh):
         self.jaxpr, self.dims, self.mesh = jaxpr, dims, mesh
         self.reads = Counter([*jaxpr.outvars, *[a for eqn in jaxpr.eqns for a in eqn.invars]])
-        literals = [a for a in self.reads if isinstance(a, Literal)]
         self.forms: dict[Atom, dict[Placement, Value]] = {
-            a: {Placement(): read(a, {})} for a in literals
+            a: {Placement(): read(a, {})} for a in self.reads if isinstance(a, Literal)
         }
 
     def run(self, *args: Value) -> list[Value]:
@@ -1111,10 +1089,9 @@ class Partitioner:
 
     def local(self, atom: Atom, place: Placement) -> ShapedArray:
         """Return the type of the local form of a value."""
-        size, shape = self.mesh.size, enumerate(atom.aval.shape)
-        return replace(
-            atom.aval, shape=tuple([n // size if d == place.dim else n for d, n in shape])
-        )
+        sizes = enumerate(atom.aval.shape)
+        shape = tuple([n // self.mesh.size if d == place.dim else n for d, n in sizes])
+        return replace(atom.aval, shape=shape)
 
     def materialize(self, atom: Atom, target: Placement) -> Value:
         """Return the local form of a value in a placement, made by collectives if it is new."""
@@ -1123,8 +1100,9 @@ class Partitioner:
         x = forms[source]
         for collective, dim in plan(source, target):
             place = Placement(None if collective is all_gather else dim)
-            shape = self.local(atom, place).shape
-            params: Params = {} if dim is None else {"dim": dim, "size": shape[dim]}
+            params: Params = (
+                {} if dim is None else {"dim": dim, "size": self.local(atom, place).shape[dim]}
+            )
             x = forms[place] = collective.bind(x, axis=self.mesh.axis, **params)
         return x
 
@@ -1132,9 +1110,8 @@ class Partitioner:
         """Compute an equation; return the local form of its result."""
         ins, out = self.strategy(eqn)
         operands = [self.materialize(a, place) for a, place in zip(eqn.invars, ins)]
-        shape = self.local(eqn.outvar, out).shape
-        sizes = {key: shape for key in eqn.params if key == eqn.primitive.shape_param}
-        return {out: eqn.primitive.bind(*operands, **eqn.params | sizes)}
+        shape = {"shape": self.local(eqn.outvar, out).shape} if "shape" in eqn.params else {}
+        return {out: eqn.primitive.bind(*operands, **eqn.params | shape)}
 
     def strategy(self, eqn: Eqn) -> tuple[list[Placement], Placement]:
         """Return the placements of the operands and of the result.
@@ -1163,8 +1140,7 @@ def partition(
     jaxpr: Jaxpr, shardings: Sequence[NamedSharding | None], mesh: Mesh
 ) -> tuple[Jaxpr, Any, Any]:
     """Return the program of one device, and the shardings of its inputs and of its results."""
-    seeds = [(v, s.dim) for v, s in zip(jaxpr.invars, shardings) if s]
-    dims = propagate(jaxpr, dict(seeds), mesh.size)
+    dims = propagate(jaxpr, {v: s.dim for v, s in zip(jaxpr.invars, shardings) if s}, mesh.size)
     partitioner = Partitioner(jaxpr, dims, mesh)
 
     def sharding(a: Atom) -> NamedSharding:
@@ -1172,11 +1148,7 @@ def partition(
             mesh, P(*[mesh.axis if d == dims.get(a) else None for d in range(a.aval.ndim)])
         )
 
-    ins, outs = [
-        [partitioner.local(a, partitioner.target(a)) for a in atoms]
-        for atoms in (jaxpr.invars, jaxpr.outvars)
-    ]
-    local = stage(partitioner.run, ins)
-    if [a.aval for a in local.outvars] != outs:
-        raise AssertionError("partition: a local result does not have the type of its shard.")
+    local = stage(
+        partitioner.run, [partitioner.local(v, partitioner.target(v)) for v in jaxpr.invars]
+    )
     return local, [sharding(v) for v in jaxpr.invars], [sharding(a) for a in jaxpr.outvars]
