@@ -603,12 +603,12 @@ import threading
 import weft, weft.numpy as wnp
 from weft._engine.backends.cpu import native_entries as dispatch
 from weft._engine.codegen.toolchain import target
-go, emit = threading.Event(), target.emit_apart
+go, emit = threading.Event(), target.emit_in_background
 def emit_late(*module):
     go.wait()
     if {broken}: raise OSError("no memory")
     return emit(*module)
-target.emit_apart = emit_late
+target.emit_in_background = emit_late
 f = weft.jit(lambda x: x + 1)
 x = wnp.arange(6.0)
 for k in range(40):                       # more calls than an entry is tried for
