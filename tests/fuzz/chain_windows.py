@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 
 from tests.fuzz.chain_body import ChainBody, ChainValue, Shape, replace_dim
-from tests.fuzz.chain_ops import OPS, op, weight
+from tests.fuzz.chain_ops import OPS, op
+from tests.fuzz.chain_sums import weight
 
 MOST_PRODUCTS = 1 << 23  # of a convolution, so that the reference backend takes milliseconds
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.fuzz.expressions import FLOAT_UNARY, INT_UNARY
-from tests.fuzz.steps import Body, Value
+from tests.fuzz.step_body import Body, Value
 
 POLICIES = (
     "everything_saveable",

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.fuzz.nested_steps import NESTED_STEPS, ONLY_FORWARD, ONLY_PLAIN, ONLY_REVERSE
-from tests.fuzz.steps import FLOATS, FREE, INTS, SIZES, SMALL, STEPS, WIDE, Body, Value
+from tests.fuzz.step_body import FLOATS, INTS, SIZES, SMALL, WIDE, Body, Value
+from tests.fuzz.steps import FREE, STEPS
 
 MESHES = [
     ((8,), "x"),
