@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,15 +51,6 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def complexity(function: ast.AST) -> int:
-    """Return 1 plus the number of branches, including branches of nested functions.
-
-    >>> complexity(ast.parse("def f(x):\\n  if x and x > 1: return [y for y in x]").body[0])
-    4
-    """
-    return 1 + sum(isinstance(node, BRANCHES) for node in ast.walk(function))
-
-
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Return the number of named parameters without `self` and `cls`.
 
@@ -71,20 +61,30 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(names) - (bool(names) and names[0].arg in ("self", "cls"))
 
 
-def functions(tree: ast.Module, module: str) -> Iterator[FunctionCounts]:
-    """Return the counts of all functions of a module."""
+def functions(tree: ast.Module, module: str) -> list[FunctionCounts]:
+    """Return the counts of all functions of a module; inner functions come before outer ones.
 
-    def visit(node: ast.AST, prefix: str) -> Iterator[FunctionCounts]:
+    The complexity is 1 plus the number of branches, including those of inner functions.
+
+    >>> functions(ast.parse("def f(x):\\n  if x and x > 1: return [y for y in x]"), "m")
+    [FunctionCounts(name='m.f', complexity=4, parameters=1)]
+    """
+    found: list[FunctionCounts] = []
+
+    def count_branches(node: ast.AST, prefix: str) -> int:
+        branches = 0
         for child in ast.iter_child_nodes(node):
-            inner = prefix
-            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                inner = f"{prefix}.{child.name}"
-                yield FunctionCounts(inner, complexity(child), parameters(child))
-            elif isinstance(child, ast.ClassDef):
-                inner = f"{prefix}.{child.name}"
-            yield from visit(child, inner)
+            is_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+            is_named = is_function or isinstance(child, ast.ClassDef)
+            name = f"{prefix}.{child.name}" if is_named else prefix
+            inside = count_branches(child, name)
+            if is_function:
+                found.append(FunctionCounts(name, 1 + inside, parameters(child)))
+            branches += inside + isinstance(child, BRANCHES)
+        return branches
 
-    yield from visit(tree, module)
+    count_branches(tree, module)
+    return found
 
 
 def comparisons(path: Path, text: str) -> int:
@@ -106,6 +106,7 @@ def statements(tree: ast.Module) -> int:
     )
 
 
+@functools.cache
 def all_functions() -> list[FunctionCounts]:
     """Return the counts of all functions of the package."""
     return [entry for path in SOURCES for entry in functions(parse(path), module_name(path))]

@@ -1,7 +1,6 @@
 """The structure of the package: documents name files that exist, files and functions are small, and imports form no cycles."""
 
 import ast
-import functools
 import re
 import tomllib
 from collections import Counter
@@ -15,6 +14,7 @@ from tests.architecture.counts import (
     MAX_PARAMETERS,
     all_comparisons,
     all_functions,
+    parse,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -34,11 +34,6 @@ MOST_MODULES = 22
 FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}
 #: package -> import circles in it that still wait to be taken apart; a number here is never raised
 KNOWN_CIRCLES: dict[str, int] = {}
-
-
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
 
 
 def missing(text: str, folder: Path) -> list[str]:
@@ -70,7 +65,7 @@ def test_documents_name_files_that_are_there(path):
 def test_what_to_read_next_is_there():
     exists = {}
     for path in SOURCES:
-        docstring = ast.get_docstring(parsed(path)) or ""
+        docstring = ast.get_docstring(parse(path)) or ""
         for name in re.findall(r"`([a-z_][\w.]*)`", docstring.partition("\nNext:")[2]):
             exists[path.name, name] = any(
                 module == f"weft.{name}" or module.endswith(f".{name}") for module in MODULES
@@ -199,7 +194,7 @@ def test_modules_above_are_loaded_by_hooks_alone():
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         package = package_of(module)
         if package in level_of and module != "weft._engine.hooks":
-            above = loaded_above(package, parsed(path), level_of)
+            above = loaded_above(package, parse(path), level_of)
             found += [(module.removesuffix(".__init__"), name) for name in above]
     assert found == [
         ("weft._engine.api", "numpy"),
@@ -253,10 +248,10 @@ def test_imports_do_not_go_in_circles():
     for path in SOURCES:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         name = module.removesuffix(".__init__")
-        edges[name] = set(imported(name, name != module, parsed(path), MODULES)) - {name}
+        edges[name] = set(imported(name, name != module, parse(path), MODULES)) - {name}
         if name != "weft" and path.with_suffix(".pyi").exists():  # what a module loads lazily, too
             edges[name] |= set(
-                imported(name, name != module, parsed(path.with_suffix(".pyi")), MODULES)
+                imported(name, name != module, parse(path.with_suffix(".pyi")), MODULES)
             ) - {name}
     cycles = circles(edges)
     counts = Counter(package_of(min(group)) for group in cycles)
