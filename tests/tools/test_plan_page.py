@@ -9,7 +9,7 @@ import weft
 import weft.numpy as wnp
 from tests.harness.page_tags import Tags
 from weft.tools.automatic import plan_page
-from weft.tools.automatic.annotations import Annotation
+from weft.tools.automatic.annotations import AnnotatedProgram, Annotation
 from weft.tools.automatic.plan_report import PlanReport
 
 
@@ -92,8 +92,10 @@ def test_page_escapes_text_of_the_program(page):
 
 def test_page_has_annotations_as_code(plan):
     report = PlanReport(plan)
-    report.annotations = [Annotation("m.py:3 <x>", "add", "f32[8]", (("x",),))]
+    annotation = Annotation("m.py:3 <x>", "add", "f32[8]", (("x",),))
+    report.annotated = AnnotatedProgram((annotation,), plan.decision.result, 1.01)
     section = plan_page._annotations(report)
+    assert "1 constraint, the ordinary partitioner reproduces the plan within 2 %:" in section
     assert "x = lax.with_sharding_constraint(x, P('x'))" in html.unescape(section)
     assert "# add f32[8] at m.py:3 &lt;x&gt;" in section
 
@@ -155,6 +157,8 @@ def test_page_of_twelve_layers_is_small(monkeypatch):
     mesh = weft.make_mesh((8,), ("x",))
     tokens = struct(16, 64, dtype=np.int32)
     plan = weft.auto.shardings(transformer_step, params, tokens, mesh=mesh, donate_argnums=0)
-    page = plan.html()
+    report = PlanReport(plan)
+    report.price_of_memory = []  # one line of the page, and one search for each of its points
+    page = plan_page.plan_page(report)
     assert_whole(page)
     assert 10_000 < len(page) < 2_000_000

@@ -14,6 +14,8 @@ import weft.numpy as wnp
 from weft import lax
 from weft.errors import ShardingError
 from weft.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+from weft.tools.automatic.annotations import AnnotatedProgram, AnnotationSearch
+from weft.tools.automatic.plan_report import PlanReport
 
 RANDOM = np.random.default_rng(1)
 
@@ -91,20 +93,22 @@ def test_plan_does_not_depend_on_hashes():
         w, x = weft.ShapeDtypeStruct((64, 64), np.float32), weft.ShapeDtypeStruct((8, 64), np.float32)
         f = lambda w, v, x: (x @ w + x @ v + x).sum(1)
         mesh = weft.make_mesh((4, 2), ("batch", "model"))
+        print([*{"batch", "model"}])
         print(json.dumps(weft.auto.shardings(f, w, w, x, mesh=mesh).json()))
     """
-    plans = [
+    printed = [
         subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program)],
             env={**os.environ, "PYTHONHASHSEED": seed, "WEFT_NUM_DEVICES": "8"},
             check=True,
             capture_output=True,
             text=True,
-        ).stdout
-        for seed in ("1", "2", "3")
+        ).stdout.splitlines()
+        for seed in ("0", "1")
     ]
-    assert plans[0].startswith("{")
-    assert plans[1:] == plans[:1] * 2
+    (first_order, first), (second_order, second) = printed
+    assert first_order != second_order
+    assert first.startswith("{") and first == second
 
 
 def test_reason_names_the_runner_up(plan):
@@ -240,11 +244,33 @@ def test_annotations_reproduce_the_plan():
         return weft.tree.map(lambda w, m: w - m, w, m), m
 
     mesh = weft.make_mesh((4, 2), ("x", "y"))
-    w = [struct(256, 256) for _ in range(3)]
+    w = [struct(256, 256) for _ in range(2)]
     plan = weft.auto.shardings(train, w, w, struct(512, 256), mesh=mesh, donate_argnums=(0, 1))
     annotations = plan.annotations(within=1.02)
-    assert len(annotations) <= 3
+    assert len(annotations) <= 2
     assert all("lax.with_sharding_constraint(x, P(" in a.code() for a in annotations)
+
+
+def test_annotations_where_nothing_communicates(mesh):
+    """With these arguments and results the ordinary partitioner computes everything on all devices."""
+    whole = NamedSharding(mesh, P())
+    args = [struct(*shape, sharding=whole) for shape in ((512, 256), (256, 2048), (2048, 256))]
+    f = lambda x, up, down: (wnp.tanh(x @ up) @ down).sum()
+    plan = weft.auto.shardings(f, *args, mesh=mesh, machine="h100")
+    assert not plan.ordinary.collectives
+    assert plan.ordinary.price > 1.5 * plan.cost.price
+    search = AnnotationSearch(plan.decision, mesh, 1.02)
+    program = search.run()
+    assert program.annotations and program.ratio <= 1.02
+    for annotation in program.annotations:  # each is needed
+        assert search.annotate([a for a in program.annotations if a != annotation]).ratio > 1.02
+
+
+def test_report_states_the_price_that_annotations_reach(plan):
+    report = PlanReport(plan)
+    report.annotated = AnnotatedProgram((), plan.decision.ordinary, 1.25)
+    heading = report.heading_of_annotations()
+    assert "and 0 constraints, the ordinary partitioner's program costs 25.0 % more" in heading
 
 
 def test_text_has_every_part(plan):

@@ -3,13 +3,14 @@
 In:   a `Decision` of automatic sharding.
 Out:  `Annotation`s. With them, and with the shardings of arguments and results, the ordinary partitioner makes a program that
       costs at most `within` times the plan's.
-How:  greedy: of the values near the most expensive moves of the present program, the one whose layout saves most.
+How:  greedy: of the values near the most expensive moves of the present program, the one whose layout saves most. If these do not
+      reach the price, the largest of all values are added until they do, and the needless annotations are removed.
       All values of one source line with one layout are one annotation, as the layers of a model are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weft._engine.ir.jaxpr import Eqn, Var
@@ -25,7 +26,9 @@ from weft._engine.partition.partition import (
 )
 from weft._engine.util.record import record
 
-#: maximal number of annotations, and of candidates that are tried for each
+#: how much more than the plan a program with annotations may cost, relatively
+WITHIN = 1.02
+#: most annotations near collectives, and most candidates that are tried for each
 MOST, TRIES = 8, 6
 
 
@@ -57,28 +60,95 @@ def _spell_axes(axes: tuple[Any, ...]) -> str:
     return repr(names[0]) if len(names) == 1 else repr(names)
 
 
-def fewest_annotations(
-    decision: Decision, mesh: Mesh, within: float
-) -> tuple[list[Annotation], PartitionResult]:
-    """Return the annotations, and the program that the ordinary partitioner makes with them."""
-    groups = _groups(decision)
-    chosen: dict[Var, Spec] = {}
-    annotations: list[Annotation] = []
-    current = _with_layouts(decision, mesh, chosen)
-    goal = within * decision.price
-    while price_of(current, decision.prices) > goal and len(annotations) < MOST:
-        best: tuple[float, PartitionResult, Annotation] | None = None
-        for annotation in _candidates(current, groups, decision, set(annotations)):
-            result = _with_layouts(decision, mesh, {**chosen, **groups[annotation]})
-            price = price_of(result, decision.prices)
-            if best is None or price < best[0]:
-                best = price, result, annotation
-        if best is None or best[0] >= price_of(current, decision.prices):
-            break
-        _, current, annotation = best
-        chosen.update(groups[annotation])
-        annotations.append(annotation)
-    return annotations, current
+@record
+class AnnotatedProgram:
+    """Annotations, the program that the ordinary partitioner makes with them, and its price relative to the plan's."""
+
+    annotations: tuple[Annotation, ...]
+    result: PartitionResult
+    ratio: float
+
+
+def fewest_annotations(decision: Decision, mesh: Mesh, within: float) -> AnnotatedProgram:
+    """Return the annotations with which the program costs at most `within` times the plan's price.
+
+    Without such annotations, return those of the cheapest program found.
+    """
+    return AnnotationSearch(decision, mesh, within).run()
+
+
+class AnnotationSearch:
+    """A search for annotations. Each step partitions the program again."""
+
+    def __init__(self, decision: Decision, mesh: Mesh, within: float):
+        self.decision, self.mesh, self.within = decision, mesh, within
+        self.groups = _groups(decision)
+
+    def run(self) -> AnnotatedProgram:
+        near = self._add_near_collectives(self.annotate(()))
+        if near.ratio <= self.within:
+            return near
+        known = set(near.annotations)
+        rest = [annotation for annotation in self._by_size() if annotation not in known]
+        return min(near, self._add_many(near, rest), key=lambda program: program.ratio)
+
+    def annotate(self, annotations: Sequence[Annotation]) -> AnnotatedProgram:
+        """Return the program of the ordinary partitioner with annotations of the plan."""
+        layouts = {v: spec for a in annotations for v, spec in self.groups[a].items()}
+        result = _with_layouts(self.decision, self.mesh, layouts)
+        price, planned = price_of(result, self.decision.prices), self.decision.price
+        ratio = price / planned if planned else float(price > 0) + 1.0
+        return AnnotatedProgram(tuple(annotations), result, ratio)
+
+    def _add_near_collectives(self, program: AnnotatedProgram) -> AnnotatedProgram:
+        """Add the annotation that saves most of those near collectives, until the price is reached or none saves."""
+        while program.ratio > self.within and len(program.annotations) < MOST:
+            known = program.annotations
+            candidates = _candidates(program.result, self.groups, self.decision, set(known))
+            tried = [self.annotate([*known, annotation]) for annotation in candidates]
+            best = min(tried, key=lambda one: one.ratio, default=program)
+            if best.ratio >= program.ratio:
+                break
+            program = best
+        return program
+
+    def _add_many(self, program: AnnotatedProgram, rest: list[Annotation]) -> AnnotatedProgram:
+        """Add the fewest first ones of `rest` that reach the price, and remove those that it does not need.
+
+        If all of them do not reach the price, return the program with all of them.
+        """
+        known, low, high = program.annotations, 0, len(rest)
+        program = self.annotate([*known, *rest])
+        if program.ratio > self.within:
+            return program
+        while high - low > 1:
+            middle = (low + high) // 2
+            tried = self.annotate([*known, *rest[:middle]])
+            if tried.ratio <= self.within:
+                high, program = middle, tried
+            else:
+                low = middle
+        return self._without_needless(program)
+
+    def _without_needless(self, program: AnnotatedProgram) -> AnnotatedProgram:
+        """Remove annotations as long as the price stays within the bound: halves first, then smaller parts."""
+        size = len(program.annotations) // 2
+        while size:
+            start = 0
+            while start < len(program.annotations):
+                kept = program.annotations[:start] + program.annotations[start + size :]
+                tried = self.annotate(kept)
+                if tried.ratio <= self.within:
+                    program = tried
+                else:
+                    start += size
+            size //= 2
+        return program
+
+    def _by_size(self) -> list[Annotation]:
+        """Return the annotations, those of most bytes first."""
+        nbytes = {a: sum(v.aval.nbytes for v in members) for a, members in self.groups.items()}
+        return sorted(nbytes, key=lambda annotation: -nbytes[annotation])
 
 
 def _with_layouts(decision: Decision, mesh: Mesh, layouts: Mapping[Var, Spec]) -> PartitionResult:

@@ -32,7 +32,7 @@ from weft._engine.runtime.topology import make_mesh
 from weft._engine.util import tree
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.record import field, record, replace
-from weft.tools.automatic.annotations import Annotation, fewest_annotations
+from weft.tools.automatic.annotations import WITHIN, Annotation, fewest_annotations
 from weft.tools.automatic.device_memory import measured_peak
 from weft.tools.automatic.plan_report import PlanReport
 from weft.tools.automatic.planned_value import PlannedValue, concrete_mesh, partition_spec
@@ -201,13 +201,14 @@ class ShardingPlan:
         ]
         return [None] * count + specs
 
-    def annotations(self, within: float = 1.02) -> list[Annotation]:
+    def annotations(self, within: float = WITHIN) -> list[Annotation]:
         """Return the fewest constraints with which the ordinary partitioner comes `within` this factor of the plan's price.
 
-        The shardings of arguments and results are needed in addition. The search is greedy, so fewer constraints may suffice.
+        The shardings of arguments and results are given, too. The search is greedy, so fewer may do. If even the layouts of all values do
+        not reach the price, the annotations of the cheapest program are returned; the report of the plan states its price.
         """
         decision = self._need_decision("annotations")
-        return fewest_annotations(decision, self.layout_plan.mesh, within)[0]
+        return list(fewest_annotations(decision, self.layout_plan.mesh, within).annotations)
 
     def price_of_memory(self, points: int = 5) -> list[tuple[int, float]]:
         """Return pairs of the most bytes that a device holds and the price, for plans in less and less memory.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from weft.tools.automatic.plan_report import PlanReport, ValueGroup
 from weft.tools.automatic.pricing import LayoutCost, spell_bytes, spell_price
@@ -166,12 +165,8 @@ def _label(x: float, y: float, anchor: str, text: str) -> str:
 
 
 def _annotations(report: PlanReport) -> str:
-    annotations: Sequence[Any] = report.annotations
-    if not annotations:
-        text = "The shardings of arguments and results alone reproduce the plan within 2 %."
-        return f"<h2>Annotations</h2><p>{text}</p>"
     lines: list[str] = []
-    for a in annotations:
+    for a in report.annotations:
         lines += [f"# {a.operation} {a.type} at {a.source}", a.code()]
-    text = "With the shardings of arguments and results, these constraints reproduce the plan within 2 %:"
-    return f"<h2>Annotations</h2><p>{text}</p><pre>{html.escape(chr(10).join(lines))}</pre>"
+    code = f"<pre>{html.escape(chr(10).join(lines))}</pre>" if lines else ""
+    return f"<h2>Annotations</h2><p>{report.heading_of_annotations()}</p>{code}"

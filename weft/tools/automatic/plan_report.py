@@ -16,7 +16,12 @@ from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.partitioning import Decision
 from weft._engine.partition.reshard import Placement
 from weft._engine.util.record import record
-from weft.tools.automatic.annotations import Annotation
+from weft.tools.automatic.annotations import (
+    WITHIN,
+    AnnotatedProgram,
+    Annotation,
+    fewest_annotations,
+)
 from weft.tools.automatic.planned_value import PlannedValue
 from weft.tools.automatic.pricing import spell_bytes, spell_price
 from weft.tools.automatic.reasons import (
@@ -142,9 +147,32 @@ class PlanReport:
         return None if self.decision is None else self.plan.compare()
 
     @functools.cached_property
-    def annotations(self) -> list[Annotation]:
+    def annotated(self) -> AnnotatedProgram | None:
+        """The constraints that reproduce the plan, and the price with them; None for a plan that was loaded."""
+        if self.decision is None:
+            return None
+        return fewest_annotations(self.decision, self.plan.layout_plan.mesh, WITHIN)
+
+    @property
+    def annotations(self) -> Sequence[Annotation]:
         """The constraints that reproduce the plan."""
-        return [] if self.decision is None else self.plan.annotations()
+        return () if self.annotated is None else self.annotated.annotations
+
+    def heading_of_annotations(self) -> str:
+        """Return which price the annotations reach, as a sentence; empty for a plan that was loaded."""
+        if self.annotated is None:
+            return ""
+        count, ratio = len(self.annotations), self.annotated.ratio
+        percent = f"{100 * (WITHIN - 1):.0f} %"
+        if not count and ratio <= WITHIN:
+            return (
+                f"The shardings of arguments and results alone reproduce the plan within {percent}."
+            )
+        constraints = "1 constraint" if count == 1 else f"{count} constraints"
+        given = f"With the shardings of arguments and results and {constraints}"
+        if ratio <= WITHIN:
+            return f"{given}, the ordinary partitioner reproduces the plan within {percent}:"
+        return f"{given}, the ordinary partitioner's program costs {100 * (ratio - 1):.1f} % more than the plan:"
 
     @functools.cached_property
     def price_of_memory(self) -> list[tuple[float, float]]:

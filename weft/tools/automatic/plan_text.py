@@ -82,12 +82,8 @@ def _collective(r: Collective) -> str:
 
 
 def _annotations(report: PlanReport) -> str:
-    annotations = report.annotations
-    if not annotations:
-        return "The shardings of arguments and results alone reproduce the plan within 2 %."
-    count = len(annotations)
-    constraints = "1 constraint reproduces" if count == 1 else f"{count} constraints reproduce"
-    body = "\n".join(f"  {line}" for a in annotations for line in str(a).splitlines())
-    return (
-        f"With the shardings of arguments and results, {constraints} the plan within 2 %:\n{body}"
-    )
+    """Return which price annotations reach, and the annotations."""
+    lines = [report.heading_of_annotations()]
+    for annotation in report.annotations:
+        lines += [f"  {line}" for line in str(annotation).splitlines()]
+    return "\n".join(lines)
