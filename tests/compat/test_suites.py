@@ -49,7 +49,7 @@ def test_a_time_limit_keeps_the_tests_that_ended(suites, tmp_path):
         "def test_fast(): pass\ndef test_slow(): __import__('time').sleep(600)\n"
     )
     result = suites.run_suite(
-        Path(sys.executable), suites.Suite(("test_*.py",)), tmp_path, 1, 20, []
+        Path(sys.executable), suites.Suite(("test_*.py",)), tmp_path, 1, 10, []
     )
     assert {test.rpartition("::")[2]: status for test, (status, _) in result["tests"].items()}[
         "test_fast"

@@ -21,15 +21,15 @@ def meets():
     array = weft.make_array_from_callback((8,), rows, lambda index: np.arange(8.0)[index])
     if sys.argv[1] == "saves" and me == 1:
         finish = store.ArrayWriter.finish
-        store.ArrayWriter.finish = lambda self: (time.sleep(12), finish(self))
+        store.ArrayWriter.finish = lambda self: (time.sleep(7), finish(self))
     began = time.monotonic()
     try:
         if sys.argv[1] == "works" and me == 1:
             with shared.report_busy("reading data"):
-                time.sleep(12)
+                time.sleep(7)
         checkpoint.save(sys.argv[2], {"array": array}, 1).wait()
         if sys.argv[1] == "is absent after a save" and me == 1:
-            time.sleep(25)
+            time.sleep(15)
         shared.barrier("all")
         print("met")
     except weft.errors.ProcessFailureError as error:
@@ -61,4 +61,4 @@ def test_long_work_of_one_process_is_waited_for(tmp_path):
 def test_a_process_that_has_saved_is_not_busy_any_more(tmp_path):
     first, _ = said("is absent after a save", tmp_path)
     what, seconds = first.split()
-    assert what == "absent" and 3 <= int(seconds) < 20
+    assert what == "absent" and 3 <= int(seconds) < 12

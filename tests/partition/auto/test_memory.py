@@ -149,8 +149,8 @@ def test_error_names_blocks_without_a_search(wide_plan):
 
 
 def test_price_falls_with_the_limit(wide_plan):
-    limits = [5.2e6, 6.5e6]
-    plans = [wide_plan(n, depth=2, batch=256, width=256) for n in limits]
+    limits = [2.6e6, 3.25e6]
+    plans = [wide_plan(n, depth=1, batch=256, width=256) for n in limits]
     assert all(plan.peak <= n for plan, n in zip(plans, limits))
     prices = [plan.cost.price for plan in plans]
     assert prices == sorted(prices, reverse=True)
@@ -192,7 +192,7 @@ def adam_step(state, x):
     return weft.tree.map(update, params, means, squares), means, squares
 
 
-def adam_args(make, depth=4, batch=2048, width=256, hidden=1024):
+def adam_args(make, depth=2, batch=2048, width=256, hidden=1024):
     layers = lambda: [(make(width, hidden), make(hidden, width)) for _ in range(depth)]
     return (layers(), layers(), layers()), make(batch, width)
 
@@ -253,14 +253,16 @@ def test_zero_1_gathers_each_parameter_once(adam, mesh):
     _, zero_1, *_ = known_layouts(graph, given, mesh, prices.model)
     specs = zero_1.in_specs, zero_1.out_specs
     result = partition_with_layouts(program, mesh, *specs, zero_1.layouts, prices.model)
-    assert result.counts == {"reduce_scatter": 8, "all_gather": 8}
+    count = len(weft.tree.leaves(adam_args(struct)[0][0]))
+    assert result.counts == {"reduce_scatter": count, "all_gather": count}
 
 
-def test_impossible_limit_on_two_axes(adam):
-    mesh = weft.make_mesh((4, 2), ("x", "y"))
-    plan = weft.auto.shardings(deep_step, *deep_args(struct), mesh=mesh, donate_argnums=0)
+def test_impossible_limit_on_two_axes():
+    options = {"mesh": weft.make_mesh((4, 2), ("x", "y")), "donate_argnums": 0}
+    args = deep_args(struct, depth=1)
+    plan = weft.auto.shardings(deep_step, *args, **options)
     with pytest.raises(ShardingError, match="smallest peak found is") as error:
-        weft.auto.shardings(deep_step, *deep_args(struct), mesh=mesh, donate_argnums=0, memory=1000)
+        weft.auto.shardings(deep_step, *args, memory=1000, **options)
     assert smallest_peak(error) <= plan.peak
 
 

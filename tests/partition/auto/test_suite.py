@@ -18,7 +18,6 @@ JOINT_BOUND, DRAWN_BOUND = 1.01, 1.02
 MESHES = {"8": (8,), "4x2": (4, 2), "2x2x2": (2, 2, 2)}
 QUICK = [
     ("mlp", "8", None),
-    ("mlp", "4x2", "h100"),
     ("mlp-wide", "2x2x2", "h100"),
     ("attention", "8", None),
     ("transformer-2", "8", "h100"),
