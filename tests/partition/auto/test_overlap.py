@@ -85,7 +85,7 @@ def test_model_prices_what_the_program_costs(name, sizes):
     assert comparison.model == pytest.approx(comparison.realized.price, rel=2e-3)
 
 
-def decide(machine, name="transformer-2", sizes=(8,)):
+def decide(machine, name="mlp-large-batch", sizes=(8,)):
     program, mesh = PROGRAMS[name](), make_mesh(sizes)
     jaxpr = trace(program, mesh)
     ties = tuple((i, i) for i in range(program.state))

@@ -12,6 +12,7 @@ from benchmarks.automatic.measure import (
     time_optimizer,
 )
 from benchmarks.automatic.programs import DRAWN, PROGRAMS, transformer
+from weft.tools.automatic.annotations import WITHIN, fewest_annotations
 
 #: how far from the optimum over all axes the price may be, and what a drawn transformer may send
 JOINT_BOUND, DRAWN_BOUND = 1.01, 1.02
@@ -47,11 +48,14 @@ def assert_no_worse(name, mesh, machine):
     best = comparison.hands[comparison.best_hand].price
     assert comparison.realized.price <= BOUND * comparison.ordinary.price
     assert comparison.realized.price <= BOUND * best, comparison.best_hand
+    return comparison.decision
 
 
 @pytest.mark.parametrize("name, mesh, machine", QUICK)
 def test_costs_no_more_than_by_hand(name, mesh, machine):
-    assert_no_worse(name, mesh, machine)
+    decision = assert_no_worse(name, mesh, machine)
+    annotated = fewest_annotations(decision, make_mesh(MESHES[mesh]), WITHIN)
+    assert annotated.ratio <= WITHIN, annotated.annotations
 
 
 @pytest.mark.slow

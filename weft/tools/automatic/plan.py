@@ -48,8 +48,6 @@ from weft.tools.automatic.value_storage import storage_of
 
 #: the memory of each point of the price of memory, relative to the one before
 LESS_MEMORY = 0.9
-#: maximal seconds of the search for one point
-MOST_SECONDS = 10.0
 #: version of the file format
 _FORMAT = 2
 
@@ -213,8 +211,9 @@ class ShardingPlan:
     def price_of_memory(self, points: int = 5) -> list[tuple[int, float]]:
         """Return pairs of the most bytes that a device holds and the price, for plans in less and less memory.
 
-        The first is this plan; each of the at most `points` others may hold 0.9 of the memory of the one before. It ends where
-        nothing fits. Plans that hold more than a later one and are no cheaper are left out.
+        The first is this plan; each of the at most `points` others may hold 0.9 of the memory of the one before. Each is a search
+        with the `seconds` of this plan, which the amount of work usually ends earlier. The list ends where nothing fits.
+        Plans that hold more than a later one and are no cheaper are left out.
         """
         decision = self._need_decision("price_of_memory")
         assert self.search is not None  # plans with a decision have it
@@ -222,8 +221,7 @@ class ShardingPlan:
         for _ in range(points):
             limit = MemoryLimit(LESS_MEMORY * curve[-1][0], measured_peak, storage_of)
             ties = tuple(decision.given.ties.items())
-            seconds = min(self.search.seconds, MOST_SECONDS)
-            search = replace(self.search, limit=limit, report=None, ties=ties, seconds=seconds)
+            search = replace(self.search, limit=limit, report=None, ties=ties)
             given_specs = decision.given
             request = PartitionRequest(
                 decision.program, self.layout_plan.mesh, given_specs.in_specs, given_specs.out_specs

@@ -95,6 +95,8 @@ class Optimizer:
         #: limit of a device's memory in bytes, and the optimizer's model of the memory in use
         self.memory: MemoryGoal | None = None
         self.memory_model: MemoryModel | None = None
+        #: how many more integer programs may be solved before the turns of the axes end; unlike seconds, the same on all machines
+        self.steps_left = math.inf
 
     def solve(self, seconds: float, gap: float) -> Solution:
         """Return the best layouts found in `seconds`; the search stops at a relative `gap`."""
@@ -168,14 +170,15 @@ class Optimizer:
     ) -> Iterator[Solution]:
         """Yield the layouts after each round: first over the groups of axes in `start`, then over one axis at a time.
 
-        With `must_finish`, the first round is completed whatever time it takes.
+        With `must_finish`, the first round is completed whatever time and steps it takes.
         """
         state = _Uses(self.graph.nodes, self.prices.sizes)
         single: list[AxisGroup] = [(a,) for a in self.axes]
         for i in range(ROUNDS):
             before = state.rank
             for group in start if not i else single:
-                if time.monotonic() > deadline and not (must_finish and not i):
+                is_over = time.monotonic() > deadline or self.steps_left <= 0
+                if is_over and not (must_finish and not i):
                     if state.best is not None:
                         yield replace(state.best, is_complete=False)
                     return
@@ -199,6 +202,7 @@ class Optimizer:
 
         `without` forbids the placements of a choice of a node.
         """
+        self.steps_left -= 1
         choices: dict[Node, list[Choice]] = {}
         partials: dict[Var, frozenset[frozenset[Any]]] = {}
         total = 0

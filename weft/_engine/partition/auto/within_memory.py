@@ -4,6 +4,8 @@ In:   an optimizer, the solutions that it found without a limit, the limit.
 Out:  the cheapest realized solution that needs at most the limit per device; `ShardingError` with the smallest peak found.
 How:  all candidates are realized and measured. Well-known layouts hold less and less of the state (`known_layouts`). The optimizer
       estimates memory; where its program holds more than the limit, it solves again within smaller estimates, by bisection.
+      The search ends after a number of integer programs, so that its result does not depend on the load of the machine unless
+      `seconds` end first.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from weft._engine.util.record import record, replace
 
 #: maximal number of solves, and the ratio of two estimates at which the bisection ends
 ROUNDS, STEP = 6, 0.99
+#: maximal number of integer programs
+MOST_STEPS = 40
 #: number of largest values that an error names
 MOST_NAMED = 4
 
@@ -83,6 +87,7 @@ class MemorySearch:
 
         Programs differ in how much they exceed their estimates, so a low target may miss a cheaper program that fits.
         """
+        self.optimizer.steps_left = MOST_STEPS
         low, limit, bound = self._bytes_at_rest(), self.limit.nbytes, 0.0
         high = target = max(low, limit)
         for _ in range(ROUNDS):
@@ -96,7 +101,8 @@ class MemorySearch:
                 high, guess = min(high, estimate), limit - (best.held - estimate)
                 bound = max(bound, best.realized.price)
             is_narrow = low >= STEP * high
-            if is_narrow or self._cheapest() <= bound * (1 + GAP) or time.monotonic() > deadline:
+            is_over = time.monotonic() > deadline or self.optimizer.steps_left <= 0
+            if is_narrow or is_over or self._cheapest() <= bound * (1 + GAP):
                 break
             target = min(guess, STEP * high) if guess > low else (low + high) / 2
         self.optimizer.limit_memory(MemoryGoal(limit), self.storage)  # alternatives may cost more
