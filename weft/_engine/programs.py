@@ -263,9 +263,9 @@ def _structure(request: CompileRequest) -> bytes:
     count as placed on the first device.
     """
     assignment = request.assignment
-    anywhere = None if _ranks_of(assignment) is None else _make_single(assignment[0], "device")
+    first_device = None if _ranks_of(assignment) is None else _make_single(assignment[0], "device")
     specs = [
-        (s.aval, s.sharding if s.committed or anywhere is None else anywhere, s.committed)
+        (s.aval, s.sharding if s.committed or first_device is None else first_device, s.committed)
         for s in request.in_specs
     ]
     with paused:

@@ -67,12 +67,12 @@ def delete(path: str | os.PathLike, step: int) -> None:
     root = arguments.absolute_path(call, path)
     arguments.check_integer(call, "step", step, 0)
     own_claims.check(root)
-    there = folders(root)
-    if step not in there:
+    present = folders(root)
+    if step not in present:
         raise FileNotFoundError(
-            f"checkpoint.delete: {root} has no step {step}; there are {list(there)}."
+            f"checkpoint.delete: {root} has no step {step}; there are {list(present)}."
         )
-    _remove(there[step])
+    _remove(present[step])
 
 
 def temporary_folder(claim: Claim, step: int) -> Path:

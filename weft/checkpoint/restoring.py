@@ -87,10 +87,10 @@ def restore(
     targets = [wanted_like(value) for _, value in requested]
     if shardings is not None:
         targets = [
-            want
-            if want.plain is not None or sharding is None
-            else _LeafRequest(sharding, want.dtype)
-            for want, sharding in zip(targets, _prefix(shardings, like))
+            target
+            if target.plain is not None or sharding is None
+            else _LeafRequest(sharding, target.dtype)
+            for target, sharding in zip(targets, _prefix(shardings, like))
         ]
     entries = [by_names[names] for names, _ in requested]
     values = _read(
@@ -214,15 +214,19 @@ def _item(folder: Path, items: Sequence[Path], item: str | None, api: str) -> Pa
 
 
 def _raise_missing(missing: Sequence[TreeEntry], stored: StoredTree, folder: Path) -> None:
-    shown = map(str, missing[:6])
-    there = ", ".join(str(entry) for entry in stored.entries[:6]) + (
+    missing_text = map(str, missing[:6])
+    stored_text = ", ".join(str(entry) for entry in stored.entries[:6]) + (
         ", …" if len(stored.entries) > 6 else ""
     )
     raise ValueError(
         describe(
             "checkpoint.restore",
             f"{len(missing)} leaves of `like` are not in the checkpoint.",
-            [("missing", ", ".join(shown)), ("stored", there), ("folder", str(folder))],
+            [
+                ("missing", ", ".join(missing_text)),
+                ("stored", stored_text),
+                ("folder", str(folder)),
+            ],
             remedy="weft.checkpoint.metadata(path) returns the stored tree.",
         )
     )
@@ -307,9 +311,9 @@ def _values(
     _check(wanted, ready, generators, like)
     pending: deque[_PendingRead] = deque()
     pending_bytes = 0
-    for entry, want in wanted:
+    for entry, target in wanted:
         reading = _PendingRead(
-            entry, want, ready.get(entry.names), generators.get(entry.name), texts
+            entry, target, ready.get(entry.names), generators.get(entry.name), texts
         )
         pending.append(reading)
         pending_bytes += reading.bytes
@@ -329,15 +333,17 @@ def _check(
 ) -> None:
     """Raise ValueError for all leaves whose shape or dtype does not fit the request."""
     bad = []
-    for i, (entry, want) in enumerate(wanted):
-        asked = like[i] if like is not None else None
-        if entry.is_empty or entry.value == "string" or want.plain is str:
+    for i, (entry, target) in enumerate(wanted):
+        like_leaf = like[i] if like is not None else None
+        if entry.is_empty or entry.value == "string" or target.plain is str:
             kind = str if entry.value == "string" else type(layout.EMPTY.get(entry.value, 0.0))
-            if asked is not None and not isinstance(asked, kind):
-                asked_for = f"requested: {type(asked).__name__}"
+            if like_leaf is not None and not isinstance(like_leaf, kind):
+                asked_for = f"requested: {type(like_leaf).__name__}"
                 bad.append((str(entry), f"stored: {entry.value}", asked_for))
         else:
-            misfit = _describe_mismatch(want, asked, ready[entry.names], generators.get(entry.name))
+            misfit = _describe_mismatch(
+                target, like_leaf, ready[entry.names], generators.get(entry.name)
+            )
             if misfit is not None:
                 bad.append((str(entry), *misfit))
     if bad:
@@ -428,13 +434,13 @@ class _PendingRead:
             if self.entry.value == "string":
                 return self._texts.get(self.entry.name, "")
             return layout.EMPTY[self.entry.value]
-        want, sharding, generator = self.want, self.want.sharding, self._generator
+        target, sharding, generator = self.want, self.want.sharding, self._generator
         read = self._part_reader(reader)
         shape = tuple(self._opened.shape)
         if sharding is not None:
             placed = sharding
-            if want.layout is not None and generator is None:
-                placed = Format(want.layout, sharding)
+            if target.layout is not None and generator is None:
+                placed = Format(target.layout, sharding)
             value = make_array_from_callback(shape, placed, lambda index: read(_box(index, shape)))
         else:
             value = read(tuple(slice(0, n) for n in shape))
@@ -442,9 +448,9 @@ class _PendingRead:
             return random.wrap_key_data(value, impl=generator)
         if sharding is not None:
             return value
-        if want.plain is not None:
-            return want.plain(value.item())
-        return value.item() if self.entry.value == "scalar" and want.dtype is None else value
+        if target.plain is not None:
+            return target.plain(value.item())
+        return value.item() if self.entry.value == "scalar" and target.dtype is None else value
 
     def _part_reader(self, reader: store.ArrayReader) -> Callable[[Box], np.ndarray]:
         """Return a function that returns a box of the array in the requested dtype."""

@@ -135,8 +135,8 @@ def import_safetensors(
                         f"checkpoint.import_safetensors: {name!r} has shape {list(shape)}, but the requested shape is "
                         f"{list(np.shape(value))}."
                     )
-                want = wanted_like(value)
-                arrays.append(_read(opened, name, want.sharding, want.dtype))
+                target = wanted_like(value)
+                arrays.append(_read(opened, name, target.sharding, target.dtype))
             return trees.tree_unflatten(trees.tree_structure(like), arrays)
     except (SafetensorError, OSError) as error:
         raise layout.make_damage_error(path, str(error)) from error

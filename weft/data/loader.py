@@ -284,20 +284,20 @@ def _of_stream(plan: _LoaderPlan, source: Stream, step: int) -> Iterator[Any]:
     while plan.epochs is None or epoch < plan.epochs:
         if epoch and not source.can_begin_again:
             return
-        seen, rows = 0, []
+        num_seen, rows = 0, []
         for record_ in source.records(0):
-            seen += 1
-            if seen <= skip:  # batches that were returned earlier
+            num_seen += 1
+            if num_seen <= skip:  # batches that were returned earlier
                 continue
             rows.append(record_)
             if len(rows) == plan.batch_size:
                 yield _of_records(plan, rows)
                 rows = []
-        if not seen:
+        if not num_seen:
             return
         if rows and not plan.drop_last:
             yield _of_records(plan, rows)
-        skip = max(skip - plan.steps_of(seen) * plan.batch_size, 0)
+        skip = max(skip - plan.steps_of(num_seen) * plan.batch_size, 0)
         epoch += 1
 
 

@@ -279,8 +279,8 @@ def _first(state: Any) -> Any:
 
 def _inverse_root(squares: Any) -> Any:
     """1 / √squares, and 0 where no gradient has come yet."""
-    seen = squares > 0
-    return wnp.where(seen, 1.0 / wnp.sqrt(wnp.where(seen, squares, 1.0)), 0.0)
+    is_positive = squares > 0
+    return wnp.where(is_positive, 1.0 / wnp.sqrt(wnp.where(is_positive, squares, 1.0)), 0.0)
 
 
 def constant(step_size: Any) -> Schedule:

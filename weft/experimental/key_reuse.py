@@ -173,13 +173,13 @@ def _shown(signature: KeySignature, jaxpr: Jaxpr) -> KeyReuseSignature:
     ]
     sources: list[Source | Forward] = []
     sizes = [int(np.prod(v.aval.shape)) if is_key(v.aval) else -1 for v in jaxpr.invars]
-    for o, held in enumerate(signature.results):
-        if held is None:
+    for o, key_mask in enumerate(signature.results):
+        if key_mask is None:
             continue
-        source_inputs = {source[0] for source, _ in held if source is not None}
-        if not source_inputs and not any(used for _, used in held):
+        source_inputs = {source[0] for source, _ in key_mask if source is not None}
+        if not source_inputs and not any(used for _, used in key_mask):
             sources.append(Source(o))
-        elif len(source_inputs) == 1 and [source for source, _ in held] == [
+        elif len(source_inputs) == 1 and [source for source, _ in key_mask] == [
             (min(source_inputs), k) for k in range(sizes[min(source_inputs)])
         ]:
             sources.append(Forward(min(source_inputs), o))

@@ -180,12 +180,14 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     different = [rank for rank, theirs in enumerate(replies) if theirs != replies[0]]
     if not different:
         return
-    shown = _difference([theirs.split("\n")[0] for theirs in replies], different, copies, in_tree)
-    if not shown:
+    difference = _difference(
+        [theirs.split("\n")[0] for theirs in replies], different, copies, in_tree
+    )
+    if not difference:
         return
     prefix = f"{fail_message}. " if fail_message else ""
     raise AssertionError(
-        f"{prefix}assert_equal: processes {different} differ from process 0.\n    {shown}"
+        f"{prefix}assert_equal: processes {different} differ from process 0.\n    {difference}"
     )
 
 

@@ -289,32 +289,32 @@ class Exported(metaclass=Sealed):
 
     def _sizes(self, avals: Sequence[ShapedArray]) -> dict[str, Any]:
         """Return the values of the symbolic sizes, computed from the types of arguments."""
-        asked = []
+        sizes_to_solve = []
         paths = _paths(self.in_tree)
-        for path, want, got in zip(paths, self.in_avals, avals):
-            if want.dtype != got.dtype:
+        for path, expected, got in zip(paths, self.in_avals, avals):
+            if expected.dtype != got.dtype:
                 raise ValueError(
-                    f"Dtype mismatch for {path}: expected {want.dtype} and called with {got.dtype}"
+                    f"Dtype mismatch for {path}: expected {expected.dtype} and called with {got.dtype}"
                 )
-            if len(want.shape) != len(got.shape):
+            if len(expected.shape) != len(got.shape):
                 raise ValueError(
-                    f"Rank mismatch for {path}: expected {want.shape} and called with {got.shape}"
+                    f"Rank mismatch for {path}: expected {expected.shape} and called with {got.shape}"
                 )
-            for i, (n, m) in enumerate(zip(want.shape, got.shape)):
+            for i, (n, m) in enumerate(zip(expected.shape, got.shape)):
                 if isinstance(n, SymbolicDim):
-                    asked.append((n.expression, m, f"{path}.shape[{i}]"))
+                    sizes_to_solve.append((n.expression, m, f"{path}.shape[{i}]"))
                 elif n != m:
                     raise ValueError(
-                        f"Shape mismatch for {path}.shape[{i}] (expected same constant): expected {want.shape} and called "
+                        f"Shape mismatch for {path}.shape[{i}] (expected same constant): expected {expected.shape} and called "
                         f"with {got.shape}"
                     )
-        if not asked:
+        if not sizes_to_solve:
             return {}
         scope = next(
             n.scope for aval in self.in_avals for n in aval.shape if isinstance(n, SymbolicDim)
         )
         try:
-            sizes = solve(asked, scope)
+            sizes = solve(sizes_to_solve, scope)
         except UnsolvableSizesError as error:
             raise ValueError(
                 f"{error} {self._specified(paths)} Unprocessed specifications: {', '.join(error.unprocessed)}. Please see "
@@ -572,10 +572,10 @@ def _export(
     traced = _trace(flat, avals, _paths(in_tree), name)
     program = _strip_derivative_rules(traced)
     if given is None:
-        asked, given_out = _requested_shardings(
+        requested_in, given_out = _requested_shardings(
             fun_jit, args, kwargs, len(leaves), len(program.outvars)
         )
-        given_in = [s or specified_sharding(x) for s, x in zip(asked, leaves)]
+        given_in = [s or specified_sharding(x) for s, x in zip(requested_in, leaves)]
         named = [
             s
             for s in (*given_in, *given_out, *constraint_shardings(program))

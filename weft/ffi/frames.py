@@ -201,16 +201,16 @@ _last = [0]
 
 @ctypes.CFUNCTYPE(_P, _P)
 def _error_create(address: int) -> int:
-    asked = _ErrorCreate.from_address(address)
+    call = _ErrorCreate.from_address(address)
     _last[0] += 1
-    _failures[_last[0]] = (asked.code, ctypes.create_string_buffer(asked.message or b""))
+    _failures[_last[0]] = (call.code, ctypes.create_string_buffer(call.message or b""))
     return _last[0]
 
 
 @ctypes.CFUNCTYPE(None, _P)
 def _error_get_message(address: int) -> None:
-    asked = _ErrorMessage.from_address(address)
-    asked.message = ctypes.addressof(_failures[asked.error][1])
+    call = _ErrorMessage.from_address(address)
+    call.message = ctypes.addressof(_failures[call.error][1])
 
 
 @ctypes.CFUNCTYPE(None, _P)

@@ -85,8 +85,8 @@ class ProgramReport:
                 f"{self.weft_seconds:.2f} of weft, {self.plugin_seconds:.2f} of the plugin",
             ),
         ]
-        shown = "\n".join(f"  {label:12}{text}" for label, text in facts)
-        return f"{self.name} for {self.num_devices} x {self.device_kind}\n{shown}\n"
+        fact_lines = "\n".join(f"  {label:12}{text}" for label, text in facts)
+        return f"{self.name} for {self.num_devices} x {self.device_kind}\n{fact_lines}\n"
 
     def _results(self) -> list[tuple[str, str]]:
         size = lambda name: f"{self.memory.get(f'{name}_size_in_bytes', 0):,} B"

@@ -53,11 +53,11 @@ def mismatch_of(
     program: Jaxpr, args: Sequence[np.ndarray], check: str = "values"
 ) -> VerificationError | None:
     """Compile and run a program. Return the mismatch of its results, or None."""
-    fresh = program.replace(name=program.name or "program")
+    named_program = program.replace(name=program.name or "program")
     with Override(check=check):
         arrays: list[Array] = [execute.to_array(np.array(x)) for x in args]
         try:
-            execute.run(fresh, arrays, ProgramOptions(f"jit({fresh.name})"))
+            execute.run(named_program, arrays, ProgramOptions(f"jit({named_program.name})"))
         except VerificationError as error:
             return error
     return None

@@ -299,16 +299,16 @@ def _check_pairs(primals: Sequence, tangents: Sequence) -> tuple[list, Any]:
 
 def _check_tangent(p: Any, t: Any) -> Any:
     """Return the tangent of primal `p` in the type that the program expects; raise TypeError if its type does not fit."""
-    want, got = typeof(p).to_tangent_aval(), typeof(t)
-    are_inexact = all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype))
-    is_fitting = want.dtype == got.dtype or (got.weak_type and are_inexact)
-    if want.shape != got.shape or not is_fitting:
-        facts = f"the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got {got.str_short()}."
-        if want.shape != got.shape:
+    expected, got = typeof(p).to_tangent_aval(), typeof(t)
+    are_inexact = all(dtypes.issubdtype(d, np.inexact) for d in (expected.dtype, got.dtype))
+    is_fitting = expected.dtype == got.dtype or (got.weak_type and are_inexact)
+    if expected.shape != got.shape or not is_fitting:
+        facts = f"the tangent of a primal of type {typeof(p).str_short()} must be of type {expected.str_short()}, got {got.str_short()}."
+        if expected.shape != got.shape:
             raise ShapeError(f"jvp called with different primal and tangent shapes: {facts}")
         raise TypeError(f"primal and tangent arguments to jax.jvp do not match: {facts}")
-    if want.dtype == dtypes.float0:
-        return Zero(want)
+    if expected.dtype == dtypes.float0:
+        return Zero(expected)
     if type(p) in (float, complex) and type(t) is type(p):
         return t  # Python scalars stay Python scalars, as in the call of `fun`
     return as_cotangent(t, typeof(p))

@@ -177,36 +177,44 @@ def move_to_layout(
 
     Memory is shared if layouts allow it; large arrays are moved by a compiled copy.
     """
-    have, want = x._spec, ArraySpec(x.aval, sharding, committed, order)
-    if have.has_terms or want.has_terms:
-        return _of_other_terms(x, want)
-    if have.order != want.order:
-        return _in_other_order(x, want)
-    if want.order is not None:
-        return Array(want, move_to_layout(x._stored(), want.stored.sharding, committed)._live())
-    move = (have.splits, have.local_shape, want.splits, want.local_shape, want.storage_dtype)
-    is_here = have.by_process is None and want.by_process is None
+    have, requested = x._spec, ArraySpec(x.aval, sharding, committed, order)
+    if have.has_terms or requested.has_terms:
+        return _of_other_terms(x, requested)
+    if have.order != requested.order:
+        return _in_other_order(x, requested)
+    if requested.order is not None:
+        return Array(
+            requested, move_to_layout(x._stored(), requested.stored.sharding, committed)._live()
+        )
+    move = (
+        have.splits,
+        have.local_shape,
+        requested.splits,
+        requested.local_shape,
+        requested.storage_dtype,
+    )
+    is_here = have.by_process is None and requested.by_process is None
     by_program = (
         is_here
-        and have.backend is want.backend is default_sharding().device.client
-        and want.backend.is_one_memory
+        and have.backend is requested.backend is default_sharding().device.client
+        and requested.backend.is_one_memory
     )
     is_small = x.nbytes < _RELAYOUT_COMPILED_BYTES
-    if is_here and not is_small and _can_reshard_on_devices(have, want):
+    if is_here and not is_small and _can_reshard_on_devices(have, requested):
         (moved,) = run(
             _build_copy(x.aval), [x], ProgramOptions("relayout", out_shardings=(sharding,))
         )
-        return Array(want, moved._live())
+        return Array(requested, moved._live())
     if (
         is_small
         or not by_program
-        or is_compatible(have, want)
+        or is_compatible(have, requested)
         or (x.nbytes < _RELAYOUT_REPEATED_BYTES and _is_first(move))
     ):
-        return change_layout(x, want)
+        return change_layout(x, requested)
     with use_default_device():
         (moved,) = run(_build_block_move(*move), [as_blocks(x)], ProgramOptions("relayout"))
-    return of_blocks(moved, want)
+    return of_blocks(moved, requested)
 
 
 def _can_reshard_on_devices(have: ArraySpec, want: ArraySpec) -> bool:

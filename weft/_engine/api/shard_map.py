@@ -442,14 +442,14 @@ def _manual(mesh: Mesh, axis_names: frozenset, auto: frozenset, name: str) -> fr
             raise ValueError(
                 f"shard_map({name}): {what} {unknown} are not axes of the mesh, which has {mesh.axis_names}."
             )
-    taken = frozenset(mesh.manual_axes)  # of an enclosing shard_map
-    clash = sorted(map(str, axis_names & taken))
+    outer_axes = frozenset(mesh.manual_axes)  # of an enclosing shard_map
+    clash = sorted(map(str, axis_names & outer_axes))
     if clash:
         raise ValueError(
             f"shard_map({name}): axis_names {clash} are manual already: this is called inside of a shard_map over them, "
             "where every device has its block. Leave them out."
         )
-    return (axis_names or frozenset(mesh.axis_names) - taken) - auto
+    return (axis_names or frozenset(mesh.axis_names) - outer_axes) - auto
 
 
 def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:

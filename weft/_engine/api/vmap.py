@@ -140,7 +140,7 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     requested = result_dims(out_axes, flat_fun, len(outs), where)
     _check_unmapped(flat_fun, outs, out_dims, requested, name, axis_name)
     return flat_fun.unflatten(
-        [_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, requested)]
+        [_place(o, d, out_axis, axis, name) for o, d, out_axis in zip(outs, out_dims, requested)]
     )
 
 
@@ -208,10 +208,10 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
 
     return flat_fun.unflatten(
         [
-            assemble_result(o, size if axis_size is None else axis_size, want, place, trace)
+            assemble_result(o, size if axis_size is None else axis_size, out_axis, place, trace)
             if is_vmappable(o)
-            else _place(o, d, want, axis, name)
-            for o, d, want in zip(outs, out_dims, requested)
+            else _place(o, d, out_axis, axis, name)
+            for o, d, out_axis in zip(outs, out_dims, requested)
         ]
     )
 
@@ -285,8 +285,8 @@ def _splits(name: str, flat, dims) -> tuple:
 def _check_unmapped(flat_fun: FlatFunction, outs, dims, wanted, name: str, axis_name) -> None:
     """Raise ValueError if a result depends on the mapped axis but `out_axes` has None for it."""
     named = "" if axis_name is None else f" (axis_name={axis_name})"
-    for i, (out, dim, want) in enumerate(zip(outs, dims, wanted)):
-        if want is None and dim is not None:
+    for i, (out, dim, out_axis) in enumerate(zip(outs, dims, wanted)):
+        if out_axis is None and dim is not None:
             path = tree.keystr(
                 tree.tree_flatten_with_path(result_shape(flat_fun, len(outs)))[0][i][0]
             )

@@ -123,10 +123,10 @@ def _hint(name: str) -> str:
 
 def _warn(where: str, names: list[str]) -> None:
     """Emit one warning of all flags that no earlier warning has named."""
-    fresh = [name for name in names if name not in _named]
-    _named.update(fresh)
-    if fresh:
+    new_names = [name for name in names if name not in _named]
+    _named.update(new_names)
+    if new_names:
         warn_user(
-            f"{where}: weft does not implement {', '.join(name + _hint(name) for name in fresh)}, and ignores it.",
+            f"{where}: weft does not implement {', '.join(name + _hint(name) for name in new_names)}, and ignores it.",
             UserWarning,
         )

@@ -183,8 +183,10 @@ class ProgramCallOp(CallLike):
         known_ins = [a for a, u in zip(eqn.invars, mask) if not u]
         n_known = len(partial.out_unknown) - sum(partial.out_unknown)
         computed = [Var(a.aval) for a in partial.known.outvars[n_known:]]
-        fresh = iter(computed)
-        residuals = [known_ins[i] if i is not None else next(fresh) for i in partial.forwarded]
+        computed_iter = iter(computed)
+        residuals = [
+            known_ins[i] if i is not None else next(computed_iter) for i in partial.forwarded
+        ]
         known_outs = [v for v, u in zip(eqn.outvars, partial.out_unknown) if not u]
         unknown_outs = _pick(eqn.outvars, partial.out_unknown)
         called = _plain_eqn if self.only_derivatives and not all(mask) else _call_eqn

@@ -377,14 +377,14 @@ def functionalize_checks(
 
 def _evaluate(sites: Sites, jaxpr: Jaxpr, state: list, args: Sequence) -> tuple[list, list]:
     """Evaluate a program under the current trace. Return the new state and the results."""
-    now = list(state)
+    current = list(state)
 
     def bind(eqn: Eqn, operands: list) -> Sequence:
-        now[:], outs = _step(sites, eqn, now, operands)
+        current[:], outs = _step(sites, eqn, current, operands)
         return outs
 
     outs = evaluate_with(bind, jaxpr, args)
-    return now, outs
+    return current, outs
 
 
 def _step(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, Sequence]:
@@ -666,16 +666,16 @@ def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, l
         return evaluate_with(_evaluate_without_checks, cond, [*args[:n_cond], *args[n_cond + n :]])
 
     def step(*args: Any) -> list:
-        for_cond, for_body, now, xs = (
+        for_cond, for_body, error_state, xs = (
             args[:n_cond],
             args[n_cond : n_cond + n_body],
             list(args[n_cond + n_body : n_cond + n_body + n]),
             args[n_cond + n_body + n :],
         )
-        now, outs = _evaluate(sites, body, now, [*for_body, *xs])
+        error_state, outs = _evaluate(sites, body, error_state, [*for_body, *xs])
         if checks_cond:
-            now, _ = _evaluate(sites, cond, now, [*for_cond, *outs])
-        return [*now, *outs]
+            error_state, _ = _evaluate(sites, cond, error_state, [*for_cond, *outs])
+        return [*error_state, *outs]
 
     axes = find_tracked_axes()
     avals = [a.update(vma=a.vma | axes) for a in sites.avals]
@@ -720,12 +720,14 @@ def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[lis
     body, axes = params["jaxpr"], params["manual_axes"]
 
     def run(*args: Any) -> list:
-        now, outs = _evaluate(sites, body, sites.initial(), args)
+        error_state, outs = _evaluate(sites, body, sites.initial(), args)
         here = axis_index(axes)
         none = np.int32(np.iinfo(np.int32).max)
-        first = pmin(select_n(ne(now[0], np.int32(0)), none, here), axes)
+        first = pmin(select_n(ne(error_state[0], np.int32(0)), none, here), axes)
         mine = eq(here, first)
-        shared = [_broadcast_nonzero(select_n(mine, zeros(typeof(x)), x), axes) for x in now]
+        shared = [
+            _broadcast_nonzero(select_n(mine, zeros(typeof(x)), x), axes) for x in error_state
+        ]
         return [*shared, *outs]
 
     def make() -> Jaxpr:

@@ -160,26 +160,26 @@ def check_outputs(rule: str, name: str, known: list, given: list) -> None:
             f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
             f"structure of the output of {name}, {known[0]}, got {given[0]}."
         )
-    for want, got in zip(known[1:], given[1:]):
-        if not (want.is_high or got.is_high) and (
-            want.shape != got.shape or (want.dtype != got.dtype and not got.weak_type)
+    for expected, got in zip(known[1:], given[1:]):
+        if not (expected.is_high or got.is_high) and (
+            expected.shape != got.shape or (expected.dtype != got.dtype and not got.weak_type)
         ):
             raise TypeError(
                 f"{rule} for function {name} must produce a pair whose first element has leaves of the shapes and dtypes of "
-                f"the output of {name}: got rule output type {got.str_short()} which doesn't match {want.str_short()}."
+                f"the output of {name}: got rule output type {got.str_short()} which doesn't match {expected.str_short()}."
             )
     known[:] = given
 
 
 def check_tangents(name, outs, tangents) -> None:
     for o, t in zip(outs, tangents):
-        want, got = typeof(o).to_tangent_aval(), t.aval if type(t) is Zero else typeof(t)
-        if want.shape != got.shape or (
-            want.dtype != got.dtype and want.dtype != dtypes.float0 and not got.weak_type
+        expected, got = typeof(o).to_tangent_aval(), t.aval if type(t) is Zero else typeof(t)
+        if expected.shape != got.shape or (
+            expected.dtype != got.dtype and expected.dtype != dtypes.float0 and not got.weak_type
         ):
             raise TypeError(
                 f"Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
-                f"{want.str_short()} (tangent type of {typeof(o).str_short()}) but got {got.str_short()}, of {name}."
+                f"{expected.str_short()} (tangent type of {typeof(o).str_short()}) but got {got.str_short()}, of {name}."
             )
 
 
@@ -194,18 +194,18 @@ def flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray
             f"custom_vjp: bwd of {name} must return cotangents of the structure of the arguments: {error}"
         ) from None
     for ct, aval in zip(flat, avals):
-        want = aval.to_tangent_aval()
+        ct_aval = aval.to_tangent_aval()
         if (
             ct is not None
-            and want.dtype != dtypes.float0
-            and typeof(ct).shape != want.shape
+            and ct_aval.dtype != dtypes.float0
+            and typeof(ct).shape != ct_aval.shape
             and not config.disable_bwd_checks
         ):
             raise ValueError(
                 f"custom_vjp: bwd of {name} must return cotangents of the arguments' shapes: an argument of type "
                 f"{aval.str_short()} got a cotangent of type {typeof(ct).str_short()}. Consider just returning a None here."
             )
-        extra = tuple(sorted(typeof(ct).vma - want.vma, key=str)) if ct is not None else ()
+        extra = tuple(sorted(typeof(ct).vma - ct_aval.vma, key=str)) if ct is not None else ()
         if extra:
             raise ValueError(
                 f"custom_vjp: bwd of {name} must return cotangents that vary as the arguments do: an argument of type "

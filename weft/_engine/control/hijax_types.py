@@ -351,10 +351,10 @@ def lower_value(x: Any, where: str) -> list:
             "function, or pass what it holds."
         )
     arrays = list(aval.lower_val(x))
-    got, want = list(map(typeof, arrays)), list(aval.lo_ty())
-    if [(a.shape, a.dtype) for a in got] != [(a.shape, a.dtype) for a in want]:
+    got, expected = list(map(typeof, arrays)), list(aval.lo_ty())
+    if [(a.shape, a.dtype) for a in got] != [(a.shape, a.dtype) for a in expected]:
         raise TypeError(
-            f"{type(aval).__name__}.lower_val gave arrays of types {got}, where lo_ty says {want}."
+            f"{type(aval).__name__}.lower_val gave arrays of types {got}, where lo_ty says {expected}."
         )
     return arrays
 

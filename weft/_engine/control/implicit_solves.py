@@ -306,9 +306,9 @@ def _batch(
             mapped.append(None)
             continue
         aux = batch_jaxpr(program, axis, ins)[1][n:]
-        out_flags, now = batch_jaxpr(program, axis, ins, (*batched, *aux))
+        out_flags, batched_outs = batch_jaxpr(program, axis, ins, (*batched, *aux))
         mapped.append(out_flags)
-        outs_batched = now if program is jaxpr else outs_batched
+        outs_batched = batched_outs if program is jaxpr else outs_batched
     right = [
         to_dim(x, 0 if f else None, axis, 0) if b else x
         for x, f, b in zip(args[num_consts:], flags[num_consts:], batched)

@@ -231,13 +231,13 @@ class Ref(_Writable, metaclass=Sealed):
         self._store(index, value, "set")
 
     def _store(self, index: Any, value: Any, how: str) -> None:
-        now = self._read()
-        shape = self.shape if _is_whole(index) else typeof(read(now, index)).shape
+        current = self._read()
+        shape = self.shape if _is_whole(index) else typeof(read(current, index)).shape
         value = self._fitting(value, shape)
         if how == "set" and _is_whole(index) and not isinstance(value, (np.ndarray, np.generic)):
             self._write(value)
         else:
-            self._write(write(now, index, value, how))
+            self._write(write(current, index, value, how))
 
     def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
         """Return `value` with the array's dtype and the given shape. Raise ValueError if it does
@@ -262,7 +262,7 @@ class Ref(_Writable, metaclass=Sealed):
         if aval.shape == shape:
             return value
         n = len(shape) - aval.ndim
-        if n < 0 or any(have not in (1, want) for have, want in zip(aval.shape, shape[n:])):
+        if n < 0 or any(have not in (1, size) for have, size in zip(aval.shape, shape[n:])):
             raise ValueError(
                 f"invalid shape: a value of type {aval.str_short()} cannot be stored in a part of {self.type} of shape "
                 f"{shape}."

@@ -100,11 +100,11 @@ def clamp_index(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
     call.
     """
     parts = index if isinstance(index, tuple) else (index,)
-    taken = [_count_dims(i) for i in parts]
+    num_dims = [_count_dims(i) for i in parts]
     out: list = []
     traced: list[tuple] = []
     dim, inside = 0, True
-    for part, width in zip(parts, taken):
+    for part, width in zip(parts, num_dims):
         if isinstance(part, Slice) and dim < len(shape):
             n, reach, start = shape[dim], _slice_extent(part), _static(part.start)
             if reach > n:
@@ -118,7 +118,7 @@ def clamp_index(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
                 inside = inside and 0 <= start <= n - reach
                 part = Slice(min(max(start, 0), n - reach), part.size, part.stride)
         out.append(part)
-        dim += len(shape) - sum(taken) if part is Ellipsis else width
+        dim += len(shape) - sum(num_dims) if part is Ellipsis else width
     if not inside or not traced:
         return tuple(out), inside
     is_inside = lambda start, n, last: (

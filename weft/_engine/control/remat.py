@@ -122,22 +122,22 @@ def _program_behind_barrier(eqn: Eqn) -> Jaxpr:
     jaxpr = eqn.params["jaxpr"]
     if not eqn.params["differentiated"]:
         return jaxpr
-    held = [
+    barred = [
         v
         for v, has_barrier in zip(jaxpr.invars, _each(eqn.params["prevent_cse"], len(jaxpr.invars)))
         if has_barrier
     ]
-    known = {*held, *jaxpr.constvars}
-    if not held or not any(
+    known = {*barred, *jaxpr.constvars}
+    if not barred or not any(
         eqn.invars and all(type(a) is Literal or a in known for a in eqn.invars)
         for eqn in jaxpr.eqns
     ):
         return jaxpr
-    guarded, source = {v: Var(v.aval) for v in held}, jaxpr.eqns[0].source
+    guarded, source = {v: Var(v.aval) for v in barred}, jaxpr.eqns[0].source
     barrier = Eqn(
         optimization_barrier_p,
         guarded.values(),
-        held,
+        barred,
         {},
         None if source is None else source.unnamed(),
     )
@@ -189,8 +189,12 @@ class Remat(ProgramCallOp):
         """Return the parameters of the unknown part. Its known inputs go behind a barrier."""
         flags = _each(params["prevent_cse"], len(unknown))
         known = [flag for flag, u in zip(flags, unknown) if not u]
-        held = [any(known) if i is None else known[i] for i in partial.forwarded]
-        return {**params, "prevent_cse": (*held, *[False] * sum(unknown)), "differentiated": True}
+        prevent_cse = [any(known) if i is None else known[i] for i in partial.forwarded]
+        return {
+            **params,
+            "prevent_cse": (*prevent_cse, *[False] * sum(unknown)),
+            "differentiated": True,
+        }
 
 
 remat_p = Remat("checkpoint", multiple_results=True)

@@ -244,18 +244,18 @@ def _find_split_axes(axis: BatchAxis, params: dict) -> tuple:
     split it already. Return None if the program has collectives over them, or if the specs were
     derived (as for adjoints without varying types): then every device computes the whole dim.
     """
-    asked, manual = axis.spread, set(params["manual_axes"])
+    spread_axes, manual = axis.spread, set(params["manual_axes"])
     spread = axis.spread or axis.splits
     if not spread or not set(spread) <= manual:
         return ()
     named = {a for spec in (*params["in_specs"], *params["out_specs"]) for a in spec.axes}
     n = math.prod(params["mesh"].shape[a] for a in spread)
-    if asked and params["check_vma"] and named & set(spread):
+    if spread_axes and params["check_vma"] and named & set(spread):
         raise ValueError(
             f"vmap: spmd_axis_name cannot appear in the specs of a shard_map, and is {spread}. The specs name "
             f"{sorted(map(str, named))}, which split other dims.\n  Split the mapped dim over axes that the specs leave out."
         )
-    if asked and axis.size % n:
+    if spread_axes and axis.size % n:
         raise ValueError(
             f"vmap: spmd_axis_name={spread} of size {n} cannot split the mapped dim of size {axis.size}: "
             "it must divide the dim."

@@ -278,12 +278,12 @@ def _capture(fun: Callable) -> tuple | None:
 def _state_of(fun: Any) -> tuple | None:
     """Return the attributes of a callable object and the objects that its wrapped function closes
     over; None if unknown."""
-    held = getattr(fun, "__dict__", None)
-    if held is None:
+    attributes = getattr(fun, "__dict__", None)
+    if attributes is None:
         return None
-    wrapped = held.get("__wrapped__")
+    wrapped = attributes.get("__wrapped__")
     inner = () if wrapped is None else _capture(wrapped)
-    return None if inner is None else (*inner, *held.values())
+    return None if inner is None else (*inner, *attributes.values())
 
 
 def without_consts(jaxpr: Jaxpr) -> Jaxpr:

@@ -295,10 +295,10 @@ def _mask_finished_examples(
         of_cond, of_body, carry = bodies.split_list(args, n_cond, n_body)
         (active,) = evaluate(flag, *of_cond, *carry)
         guard = [active] if step.effects else []
-        fresh = evaluate(step, *guard, *of_body, *carry)
+        new_carry = evaluate(step, *guard, *of_body, *carry)
         return [
             select_n(broadcast_in_dim(active, typeof(old).shape, (0,)), old, new) if b else old
-            for old, new, b in zip(carry, fresh, batched)
+            for old, new, b in zip(carry, new_carry, batched)
         ]
 
     first = int(bool(step.effects))

@@ -199,7 +199,7 @@ def _producers_and_leaves(
             continue
         if eqn not in eqns:
             eqns[eqn] = graph.order[var]
-            fresh = [a for a in eqn.invars if type(a) is not Literal and a not in seen]
-            seen.update(fresh)
-            stack += reversed(fresh)
+            unseen = [a for a in eqn.invars if type(a) is not Literal and a not in seen]
+            seen.update(unseen)
+            stack += reversed(unseen)
     return sorted(eqns, key=eqns.__getitem__), list(leaves)

@@ -85,8 +85,8 @@ def replica_program_text(
     for i, result in donations(program).items():
         main.arg_attrs[i].update(_donation(result))
     replicas = math.prod(size for _, size in program.mesh)
-    shown = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
-    return module_text(program.name.rstrip(")"), shown, lowering)
+    module_attributes = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
+    return module_text(program.name.rstrip(")"), module_attributes, lowering)
 
 
 def _donation(result: int | None) -> dict[str, str]:

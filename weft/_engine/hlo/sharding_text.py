@@ -47,13 +47,13 @@ def sharding_text(
     `{?}` is an open dim, which the axes in `replicated={"b"}` do not split. `unreduced={"a"}` marks
     partial sums.
     """
-    shown = [axes_text(axes, d in open_dims) for d, axes in enumerate(dims)]
+    dim_texts = [axes_text(axes, d in open_dims) for d, axes in enumerate(dims)]
     others = [
         f", {name}={axes_text(a for a in mesh.axis_names if a in axes)}"
         for name, axes in (("replicated", replicated), ("unreduced", unreduced))
         if axes
     ]
-    return f"<@{_mesh(context, mesh)}, [{', '.join(shown)}]{''.join(others)}>"
+    return f"<@{_mesh(context, mesh)}, [{', '.join(dim_texts)}]{''.join(others)}>"
 
 
 def _format_placement(context: HloContext, sharding: NamedSharding, ndim: int) -> str:

@@ -173,14 +173,18 @@ def plan_fft(kind: str, n: int) -> FftPlan:
         points, MOST_PRIME if PARTNERS.get(kind, kind) in CROSSED else None
     ):
         half = real and not halves
-        taken, num_outputs = (
+        num_inputs, num_outputs = (
             n // 2 + 1 if half and kind == "real" else points,
             n // 2 + 1 if half and kind != "real" else points,
         )
-        chosen = convolution_radices(taken + num_outputs - 1)
+        chosen = convolution_radices(num_inputs + num_outputs - 1)
         m = math.prod(chosen)
         return FftPlan(
-            points, _passes_of_radices(m, chosen), False, halves, Convolution(taken, m, num_outputs)
+            points,
+            _passes_of_radices(m, chosen),
+            False,
+            halves,
+            Convolution(num_inputs, m, num_outputs),
         )
     real_first = kind in ("half", "all") and not halves
     chosen = radices(points)
@@ -308,17 +312,20 @@ def _frequencies(
     The result are real parts and imaginary parts. The extended chirp is even, so its transform is even, and real transforms of its
     real and imaginary part suffice.
     """
-    m, taken, written = sizes.length, sizes.taken, sizes.given
-    if taken == written and m > _BY_NUMPY:
+    m, num_inputs, written = sizes.length, sizes.taken, sizes.given
+    if num_inputs == written and m > _BY_NUMPY:
         x, parts = np.zeros(m), np.empty((2, m), dtype)
         for part, whole in zip((-chirp[1], chirp[0]), parts):
-            x[:written], x[m - taken + 1 :] = part, part[taken - 1 : 0 : -1]
+            x[:written], x[m - num_inputs + 1 :] = part, part[num_inputs - 1 : 0 : -1]
             np.divide(np.fft.rfft(x).real, m, out=whole[: m // 2 + 1], casting="unsafe")
             whole[m // 2 + 1 :] = whole[m - m // 2 - 1 : 0 : -1]
         return parts[0], parts[1]
     x = np.zeros(m, np.complex128)
     for part, values in zip((x.real, x.imag), chirp):
-        part[:written], part[m - taken + 1 :] = values[:written], values[taken - 1 : 0 : -1]
+        part[:written], part[m - num_inputs + 1 :] = (
+            values[:written],
+            values[num_inputs - 1 : 0 : -1],
+        )
     spectrum = _fft_small(x)
     return (np.imag(spectrum) / -m).astype(dtype), (np.real(spectrum) / m).astype(dtype)
 

@@ -39,10 +39,10 @@ def logsumexp(
     if b is not None:
         b = _float(b)
         a = wnp.where(b != 0, a, -wnp.inf)
-    shown = a if where is None else wnp.where(where, a, -wnp.inf)
-    top = wnp.max(shown.real, axis=axis, keepdims=True, initial=-wnp.inf)
+    masked = a if where is None else wnp.where(where, a, -wnp.inf)
+    top = wnp.max(masked.real, axis=axis, keepdims=True, initial=-wnp.inf)
     top = stop_gradient(wnp.where(wnp.isfinite(top), top, 0.0))
-    terms = wnp.exp(shown - top)
+    terms = wnp.exp(masked - top)
     total = wnp.sum(terms if b is None else b * terms, axis=axis, keepdims=True)
     sign = wnp.sign(total)
     out = wnp.log(wnp.abs(total) if return_sign or b is not None else total) + top
@@ -89,8 +89,8 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None, initial: Any = None) -> 
     [0.5, 0.5]
     """
     x = _float(x)
-    shown = x if where is None else wnp.where(where, x, -wnp.inf)
-    terms = wnp.exp(shown - _top(shown, axis, initial))
+    masked = x if where is None else wnp.where(where, x, -wnp.inf)
+    terms = wnp.exp(masked - _top(masked, axis, initial))
     out = terms / wnp.sum(terms, axis=axis, keepdims=True)
     return out if where is None else wnp.where(where, out, 0.0)
 
@@ -98,8 +98,8 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None, initial: Any = None) -> 
 def log_softmax(x: Any, axis: Axis = -1, where: Any = None, initial: Any = None) -> Any:
     """The logarithm of `softmax`, without cancellation; where `where` is false, minus infinity. `initial` is that of `softmax`."""
     x = _float(x)
-    shown = x if where is None else wnp.where(where, x, -wnp.inf)
-    shifted = shown - _top(shown, axis, initial)
+    masked = x if where is None else wnp.where(where, x, -wnp.inf)
+    shifted = masked - _top(masked, axis, initial)
     out = shifted - wnp.log(wnp.sum(wnp.exp(shifted), axis=axis, keepdims=True))
     return out if where is None else wnp.where(where, out, -wnp.inf)
 

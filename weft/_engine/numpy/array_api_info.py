@@ -55,13 +55,15 @@ class NamespaceInfo:
         >>> list(wnp.__array_namespace_info__().dtypes(kind="signed integer"))
         ['int8', 'int16', 'int32']
         """
-        held = {
+        available = {
             name: np.dtype(name)
             for name in _DTYPES
             if dt.canonicalize_dtype(name) == np.dtype(name)
         }
         return {
-            name: dtype for name, dtype in held.items() if kind is None or dt.isdtype(dtype, kind)
+            name: dtype
+            for name, dtype in available.items()
+            if kind is None or dt.isdtype(dtype, kind)
         }
 
 

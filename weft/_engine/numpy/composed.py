@@ -318,16 +318,20 @@ def logspace(
     start, stop, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype=None, axis: int = 0
 ):
     """Return `num` values from base**start to base**stop, evenly spaced on a log scale."""
-    want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    out_dtype = (
+        dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    )
     return cast(
         uf.power(base, creation.linspace(start, stop, num, endpoint, axis=axis)),
-        dtypes.check_dtype(want, "logspace"),
+        dtypes.check_dtype(out_dtype, "logspace"),
     )
 
 
 def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
     """Return `num` values from start to stop in geometric progression; the ends are exact."""
-    want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    out_dtype = (
+        dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
+    )
     sign = uf.sign(concrete(start))
     out = uf.exp(
         creation.linspace(
@@ -337,7 +341,7 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
     out = uf.multiply(out, sign)
     out = out.at[:1].set(start)
     out = out.at[max_dim(num - 1, 1) :].set(stop) if endpoint else out
-    return mp.moveaxis(cast(out, dtypes.check_dtype(want, "geomspace")), 0, axis)
+    return mp.moveaxis(cast(out, dtypes.check_dtype(out_dtype, "geomspace")), 0, axis)
 
 
 def _repeat_points(x, xp, fp, period) -> tuple:

@@ -60,16 +60,16 @@ def _needs_copy(x: Array | Tracer, copy: bool) -> bool:
 def _of_numpy(x: np.ndarray | np.generic, dtype, copy: bool) -> Array | Tracer:
     """Convert an array or a number of NumPy."""
     check_unmasked(x)
-    want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
-    if dtypes.is_strings(want) is not dtypes.is_strings(x.dtype):
+    out_dtype = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
+    if dtypes.is_strings(out_dtype) is not dtypes.is_strings(x.dtype):
         raise TypeError(
-            f"array: Cannot make an array with dtype {want} from an object with dtype {x.dtype}."
+            f"array: Cannot make an array with dtype {out_dtype} from an object with dtype {x.dtype}."
         )
-    if not dtypes.is_extended(want) and x.dtype.kind in _NOT_NUMBERS:
+    if not dtypes.is_extended(out_dtype) and x.dtype.kind in _NOT_NUMBERS:
         raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
-    if want == dtypes.canonicalize_dtype(x.dtype) and is_staged(current_trace()):
+    if out_dtype == dtypes.canonicalize_dtype(x.dtype) and is_staged(current_trace()):
         return promote.concrete(x)  # one constant, shared by all uses
-    return from_numpy(np.asarray(x, dtype=want), ShapedArray(x.shape, want), copy=copy)
+    return from_numpy(np.asarray(x, dtype=out_dtype), ShapedArray(x.shape, out_dtype), copy=copy)
 
 
 def _of_object(x, dtype) -> Any:
@@ -219,10 +219,10 @@ def _stack_nested(x, dtype):
     """Convert nested lists that contain arrays or traced values by stacking, level by level."""
     if not isinstance(x, (list, tuple)):
         return convert(x, dtype, False)
-    want = dtype if dtype is not None else dtypes.result_type(*_elements(x))
+    out_dtype = dtype if dtype is not None else dtypes.result_type(*_elements(x))
     from weft._engine.ops.slicing import concatenate  # rarely needed
 
-    parts = [promote.cast(promote.concrete(_stack_nested(v, want)), want) for v in x]
+    parts = [promote.cast(promote.concrete(_stack_nested(v, out_dtype)), out_dtype) for v in x]
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:
         raise TypeError(

@@ -208,14 +208,14 @@ def copy(a, order: str | None = None):
 def astype(x, dtype, /, *, copy: bool = False, device=None):
     """Convert dtypes as the public `astype` does, without warnings."""
     promote.check_arraylike("astype", x)
-    want = cast_dtype(dtype)
+    out_dtype = cast_dtype(dtype)
     x = promote.concrete(promote.value(x))
-    if loses_imaginary(x.dtype, want):
+    if loses_imaginary(x.dtype, out_dtype):
         x = ew.real(x)
     result = (
         ew.ne(x, 0)
-        if want == np.bool_ and x.dtype != np.bool_
-        else ew.convert_element_type(x, want)
+        if out_dtype == np.bool_ and x.dtype != np.bool_
+        else ew.convert_element_type(x, out_dtype)
     )
     return _place_on(copy_array(result) if copy and result is x else result, device)
 
@@ -355,18 +355,18 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     """
     promote.check_arraylike("full_like", fill_value)
     aval = _model_type(a)
-    want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
-    if want == dtypes.float0:
-        return full(aval.shape if shape is None else shape, 0, want)
+    out_dtype = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
+    if out_dtype == dtypes.float0:
+        return full(aval.shape if shape is None else shape, 0, out_dtype)
     if device is None and out_sharding is None:
         device, out_sharding = _model_placement(a, aval, shape is None)
     dims = aval.shape if shape is None else _shape(shape)
-    if dtypes.is_extended(want):
-        result = full(dims, fill_value, want)
+    if dtypes.is_extended(out_dtype):
+        result = full(dims, fill_value, out_dtype)
     else:
-        result = _fill(dims, fill_value, want, False, None)
+        result = _fill(dims, fill_value, out_dtype, False, None)
     if dtype is None and aval.weak_type:
-        result = promote.cast(result, want, True)
+        result = promote.cast(result, out_dtype, True)
     if aval.vma:
         result = vary(result, aval.vma)
     return with_out_sharding(out_sharding, "full_like", lambda: _place_on(result, device))
@@ -445,8 +445,10 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
         raise TypeError(
             f"arange: {'give at least `stop`, a number; got None' if not parts else '`start` must be a number, got None'}."
         )
-    want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
-    if want == np.bool_:
+    out_dtype = (
+        dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
+    )
+    if out_dtype == np.bool_:
         raise TypeError(
             "arange: values of dtype bool are not evenly spaced. Give numbers, and cast what comes out."
         )
@@ -454,18 +456,18 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     if by == 0:
         raise ZeroStepError(f"arange: `step` must not be zero, got {parts[-1]!r}.")
     n = _count_steps(lo, hi, by)
-    is_rounded = np.issubdtype(want, np.integer) and not isinstance(n, SymbolicDim)
+    is_rounded = np.issubdtype(out_dtype, np.integer) and not isinstance(n, SymbolicDim)
     if is_rounded and any(isinstance(v, (float, np.floating)) for v in (lo, by)):
         # as in NumPy, the first two values are rounded and determine the step
         lo, by = int(lo), int(lo + by) - int(lo)
     target = _target(device, out_sharding, "arange", 1)
     if current_trace() is eval_trace and not isinstance(n, SymbolicDim) and n <= 1 << 16:
-        return _place_on(_arange_on_host(n, by, lo, want), target)
-    x = broadcasted_iota(want, (n,), 0)
+        return _place_on(_arange_on_host(n, by, lo, out_dtype), target)
+    x = broadcasted_iota(out_dtype, (n,), 0)
     if by != 1:
-        x = ew.mul(x, _number_as(by, want))
+        x = ew.mul(x, _number_as(by, out_dtype))
     if lo != 0:
-        x = ew.add(x, _number_as(lo, want))
+        x = ew.add(x, _number_as(lo, out_dtype))
     return _place_on(x, target)
 
 
@@ -568,12 +570,12 @@ def linspace(
     num = as_size(num)
     if num < 0:
         raise ValueError(f"linspace: num must be non-negative, got {num}.")
-    want = (
+    out_dtype = (
         dtypes.check_dtype(dtype, "linspace")
         if dtype is not None
         else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
     )
-    work = dtypes.to_inexact_dtype(want)
+    work = dtypes.to_inexact_dtype(out_dtype)
     work = np.dtype(np.float32) if is_narrow(work) else work
     start, stop = [promote.cast(promote.concrete(promote.value(v)), work) for v in (start, stop)]
     shape = promote.broadcast_shapes(promote.shape_of(start), promote.shape_of(stop))
@@ -585,9 +587,9 @@ def linspace(
         from weft._engine.transforms.batch import move_dim
 
         out = move_dim(out, 0, promote.canonical_axis(axis, out.ndim, "linspace"))
-    if dtypes.is_native_integer(want):
+    if dtypes.is_native_integer(out_dtype):
         out = ew.floor(out)
-    out = _place_on(promote.cast(out, want), device)
+    out = _place_on(promote.cast(out, out_dtype), device)
     return (out, _linspace_step(start, stop, num - 1 if endpoint else num)) if retstep else out
 
 
@@ -635,13 +637,13 @@ def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
            [0., 0., 1.]], dtype=float32)
     """
     n, m = as_size(N), as_size(N if M is None else M)
-    want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
+    out_dtype = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "eye")
     i = broadcasted_iota(np.dtype(np.int32), (n, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (n, m), 1)
     if isinstance(k, (Tracer, SymbolicDim)):
         k = promote.cast(promote.value(k), np.dtype(np.int32))
     return _place_on(
-        promote.cast(ew.eq(ew.add(i, k) if isinstance(k, Tracer) or k else i, j), want), device
+        promote.cast(ew.eq(ew.add(i, k) if isinstance(k, Tracer) or k else i, j), out_dtype), device
     )
 
 
@@ -653,10 +655,10 @@ def identity(n: int, dtype=None):
 def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
     """Return a matrix with ones at and below diagonal `k`."""
     m = N if M is None else M
-    want = np.dtype(np.float32) if dtype is None else dtypes.check_dtype(dtype, "tri")
+    out_dtype = np.dtype(np.float32) if dtype is None else dtypes.check_dtype(dtype, "tri")
     i = broadcasted_iota(np.dtype(np.int32), (N, m), 0)
     j = broadcasted_iota(np.dtype(np.int32), (N, m), 1)
-    return promote.cast(ew.ge(ew.add(i, k), j), want)
+    return promote.cast(ew.ge(ew.add(i, k), j), out_dtype)
 
 
 def _triangle(m, k: int, lower: bool, api: str):
@@ -714,18 +716,20 @@ def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
     """Return index grids of an array of shape `dimensions`, stacked (or a tuple of open grids if
     `sparse`).
     """
-    want = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "indices")
+    out_dtype = (
+        dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "indices")
+    )
     dims = tuple(dimensions)
     grids = [
         broadcasted_iota(
-            want, tuple(n if i == d or not sparse else 1 for i, n in enumerate(dims)), d
+            out_dtype, tuple(n if i == d or not sparse else 1 for i, n in enumerate(dims)), d
         )
         for d in range(len(dims))
     ]
     if sparse:
         return tuple(grids)
     if not grids:
-        return zeros((0,), want)
+        return zeros((0,), out_dtype)
     from weft._engine.ops.slicing import concatenate
 
     return concatenate([reshape(g, (1, *dims)) for g in grids], 0)

@@ -54,19 +54,19 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
     Array([ 1, -1], dtype=int32)
     """
     promote.check_arraylike("astype", x)
-    want, have = creation.cast_dtype(dtype), typeof(promote.value(x))
-    if creation.loses_imaginary(have.dtype, want) and not is_own_arithmetic():
+    out_dtype, have = creation.cast_dtype(dtype), typeof(promote.value(x))
+    if creation.loses_imaginary(have.dtype, out_dtype) and not is_own_arithmetic():
         warn_user(
-            f"Casting from complex to real dtypes is deprecated, since it drops imaginary parts: astype({want.name}) of "
+            f"Casting from complex to real dtypes is deprecated, since it drops imaginary parts: astype({out_dtype.name}) of "
             f"{have.dtype.name}. Use weft.numpy.real(x) first.",
             DeprecationWarning,
         )
     if (
         type(x) is Array
-        and have.dtype == want
+        and have.dtype == out_dtype
         and not have.weak_type
         and not copy
         and device is None
     ):
         return x
-    return _astype(x, want, copy=copy, device=device)
+    return _astype(x, out_dtype, copy=copy, device=device)

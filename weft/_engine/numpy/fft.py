@@ -247,8 +247,12 @@ def _check_samples(api: str, n, d) -> int:
 
 
 def _frequencies(k, n: int, d, dtype, device):
-    want = dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "fftfreq")
-    return uf.divide(creation.asarray(k.astype(want), device=device), cast(uf.multiply(d, n), want))
+    out_dtype = (
+        dtypes.default_float_dtype() if dtype is None else dtypes.check_dtype(dtype, "fftfreq")
+    )
+    return uf.divide(
+        creation.asarray(k.astype(out_dtype), device=device), cast(uf.multiply(d, n), out_dtype)
+    )
 
 
 def fftshift(x, axes=None):

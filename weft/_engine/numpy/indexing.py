@@ -250,11 +250,11 @@ def _check_masks(shape, index) -> None:
             continue
         n = getattr(i, "ndim", 0) if is_bool(i) else 1
         if is_bool(i) and n:
-            want = tuple(shape[d : d + n])
-            if tuple(i.shape) != want and i.size:
+            expected = tuple(shape[d : d + n])
+            if tuple(i.shape) != expected and i.size:
                 raise IndexError(
                     f"boolean index did not match shape of indexed array in index {d}: got {tuple(i.shape)}, expected "
-                    f"{want}."
+                    f"{expected}."
                 )
         d += n
 

@@ -112,12 +112,14 @@ def sum(
     """
     check_no_out(out, "sum")
     a = promote.array_of("sum", a)
-    want = sum_dtype(a, dtype, promote_integers)
-    work = _work_dtype(want) if dtype is None else want
+    out_dtype = sum_dtype(a, dtype, promote_integers)
+    work = _work_dtype(out_dtype) if dtype is None else out_dtype
     axes = promote.canonical_axes(axis, a.ndim, "sum")
     x = _mask("sum", promote.cast(a, work), where, 0)
-    reduce, add = (rd.reduce_or, ew.bitwise_or) if want == np.bool_ else (rd.reduce_sum, ew.add)
-    return _as(_initial(_keep(reduce(x, axes), axes, keepdims), initial, add), want)
+    reduce, add = (
+        (rd.reduce_or, ew.bitwise_or) if out_dtype == np.bool_ else (rd.reduce_sum, ew.add)
+    )
+    return _as(_initial(_keep(reduce(x, axes), axes, keepdims), initial, add), out_dtype)
 
 
 def prod(
@@ -141,12 +143,14 @@ def prod(
     """
     check_no_out(out, "prod")
     a = promote.array_of("prod", a)
-    want = sum_dtype(a, dtype, promote_integers)
-    work = _work_dtype(want) if dtype is None else want
+    out_dtype = sum_dtype(a, dtype, promote_integers)
+    work = _work_dtype(out_dtype) if dtype is None else out_dtype
     axes = promote.canonical_axes(axis, a.ndim, "prod")
     x = _mask("prod", promote.cast(a, work), where, 1)
-    reduce, mul = (rd.reduce_and, ew.bitwise_and) if want == np.bool_ else (rd.reduce_prod, ew.mul)
-    return _as(_initial(_keep(reduce(x, axes), axes, keepdims), initial, mul), want)
+    reduce, mul = (
+        (rd.reduce_and, ew.bitwise_and) if out_dtype == np.bool_ else (rd.reduce_prod, ew.mul)
+    )
+    return _as(_initial(_keep(reduce(x, axes), axes, keepdims), initial, mul), out_dtype)
 
 
 def _extremum(name: str, op, combine, lowest: bool):
@@ -232,11 +236,13 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     """
     check_no_out(out, "mean")
     a, where = promote.array_of("mean", a), _boolean("mean", where)
-    want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "mean")
-    work = _work_dtype(want) if dtype is None else want
+    out_dtype = (
+        dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, "mean")
+    )
+    work = _work_dtype(out_dtype) if dtype is None else out_dtype
     axes = promote.canonical_axes(axis, a.ndim, "mean")
     total = sum(_as(a, work), axes, work, keepdims=keepdims, where=where)
-    return promote.cast(true_divide(total, _count(a, axes, where, keepdims, work)), want)
+    return promote.cast(true_divide(total, _count(a, axes, where, keepdims, work)), out_dtype)
 
 
 _mean = mean  # `var` has a parameter `mean`
@@ -291,8 +297,8 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
         weights = transpose(weights, tuple(sorted(range(len(axes)), key=axes.__getitem__)))
         shape = tuple(n if d in axes else 1 for d, n in enumerate(a.shape))
         weights = promote.broadcast_to_shape(reshape(weights, shape), tuple(a.shape))
-    want = dtypes.to_inexact_dtype(dtypes.result_type(a, weights))
-    a, weights = promote.cast(a, want), promote.cast(weights, want)
+    out_dtype = dtypes.to_inexact_dtype(dtypes.result_type(a, weights))
+    a, weights = promote.cast(a, out_dtype), promote.cast(weights, out_dtype)
     total = sum(weights, axis, keepdims=keepdims)
     result = ew.div(sum(ew.mul(a, weights), axis, keepdims=keepdims), total)
     return (result, total) if returned else result
@@ -323,17 +329,19 @@ def _variance(api: str, a, axis, dtype, out, ddof, keepdims: bool, where, mean, 
             )
         ddof = correction
     a, where = promote.array_of(api, a), _boolean(api, where)
-    want = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, api)
-    if not dtypes.issubdtype(want, np.inexact):
-        raise ValueError(f"{api}: dtype must be floating or complex, got {want.name}.")
+    out_dtype = (
+        dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtypes.check_dtype(dtype, api)
+    )
+    if not dtypes.issubdtype(out_dtype, np.inexact):
+        raise ValueError(f"{api}: dtype must be floating or complex, got {out_dtype.name}.")
     if dtypes.issubdtype(a.dtype, np.complexfloating) and not dtypes.issubdtype(
-        want, np.complexfloating
+        out_dtype, np.complexfloating
     ):
         raise ValueError(
-            f"{api}: the variance of complex numbers cannot be computed in {want.name}, which would drop their imaginary "
+            f"{api}: the variance of complex numbers cannot be computed in {out_dtype.name}, which would drop their imaginary "
             "parts."
         )
-    work = _work_dtype(want)
+    work = _work_dtype(out_dtype)
     axes = promote.canonical_axes(axis, a.ndim, api)
     x = _as(a, work)
     center = (
@@ -355,7 +363,9 @@ def _variance(api: str, a, axis, dtype, out, ddof, keepdims: bool, where, mean, 
         free = select(ew.gt(count, ddof), ew.sub(count, ddof), math.nan)
     return _as(
         ew.div(total, free),
-        dtypes.to_real_dtype(want) if dtypes.issubdtype(a.dtype, np.complexfloating) else want,
+        dtypes.to_real_dtype(out_dtype)
+        if dtypes.issubdtype(a.dtype, np.complexfloating)
+        else out_dtype,
     )
 
 
@@ -523,20 +533,20 @@ def _cumulative(name: str, op, nan_fill=None):
         if axis is None or a.ndim == 0:
             a, dim = reshape(a, (a.size,)), 0
         dim = promote.canonical_axis(dim, a.ndim, name)
-        want = (
+        out_dtype = (
             dtypes.check_dtype(dtype, name)
             if dtype is not None
             else dtypes.default_int_dtype()
             if a.dtype == np.bool_
             else a.dtype
         )
-        if want == np.bool_:  # whether any element so far is true, or whether all are
+        if out_dtype == np.bool_:  # whether any element so far is true, or whether all are
             return truth(
                 (rd.cummin if op is rd.cumprod else rd.cummax)(
-                    promote.cast(promote.cast(a, want), np.int8), dim
+                    promote.cast(promote.cast(a, out_dtype), np.int8), dim
                 )
             )
-        return op(promote.cast(a, want), dim, False)
+        return op(promote.cast(a, out_dtype), dim, False)
 
     return named(
         fun,

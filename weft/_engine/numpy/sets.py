@@ -271,7 +271,7 @@ def intersect1d(
         return values
     other, other_order, _ = _order(ar2)
     missing = uf.equal(at, ar1.size)
-    there = selection.where(
+    positions = selection.where(
         missing, ar1.size, selection.take(order, at, mode="clip") if ar1.size else 0
     )
     in_other = selection.where(
@@ -279,7 +279,7 @@ def intersect1d(
         ar2.size,
         selection.take(other_order, searchsorted(other, values), mode="clip") if ar2.size else 0,
     )
-    return values, there, in_other
+    return values, positions, in_other
 
 
 def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):

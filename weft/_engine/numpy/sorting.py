@@ -355,14 +355,14 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", 
         for i, n in zip(positions, dims)
     ]
     pairs = list(zip(positions, dims))
-    want = (
+    out_dtype = (
         dtypes.result_type(*positions)
         if dtype is None
         else dtypes.check_dtype(dtype, "ravel_multi_index")
     )
-    flat = cast(creation.zeros(()), want)
+    flat = cast(creation.zeros(()), out_dtype)
     for i, n in pairs if order == "C" else reversed(pairs):
-        flat = uf.add(uf.multiply(flat, size_as(n, want)), cast(i, want))
+        flat = uf.add(uf.multiply(flat, size_as(n, out_dtype)), cast(i, out_dtype))
     return flat
 
 

@@ -167,13 +167,13 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: dtypes.DTypeLike | None = None
     if out_dtype is not None:
         families.same_dtypes("mul", (typeof(x), typeof(y)))
         convert = registry["convert_element_type"].bind
-        want = dtypes.check_dtype(out_dtype, "mul")
-        if dtypes.is_extended(want):
-            raise TypeError(f"mul: `out_dtype` must be a dtype of numbers, got {want}.")
+        result_dtype = dtypes.check_dtype(out_dtype, "mul")
+        if dtypes.is_extended(result_dtype):
+            raise TypeError(f"mul: `out_dtype` must be a dtype of numbers, got {result_dtype}.")
         x, y = [
             v
-            if typeof(v).dtype == want
-            else convert(v, new_dtype=want, weak_type=False, sharding=None)
+            if typeof(v).dtype == result_dtype
+            else convert(v, new_dtype=result_dtype, weak_type=False, sharding=None)
             for v in (x, y)
         ]
     return mul_p.bind(x, y)

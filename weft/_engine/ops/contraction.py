@@ -205,7 +205,7 @@ def _by_algorithm(
             [algorithm.supported_lhs_types, algorithm.supported_rhs_types],
             algorithm.accumulation_type,
         )
-    want = (
+    out_dtype = (
         dtypes.result_type(lhs, rhs)
         if preferred is None
         else dtypes.check_dtype(preferred, "dot_general")
@@ -220,7 +220,7 @@ def _by_algorithm(
         x if not allowed or typeof(x).dtype in allowed else convert_element_type(x, allowed[0])
         for x, allowed in zip((lhs, rhs), types)
     ]
-    return convert_element_type(dot_general(lhs, rhs, numbers, None, total), want)
+    return convert_element_type(dot_general(lhs, rhs, numbers, None, total), out_dtype)
 
 
 def canonical_precision(precision: PrecisionLike) -> tuple[Precision, Precision] | None:

@@ -588,14 +588,14 @@ def _by_taps(image: Value, kernel: Value, p: ConvParams):
         if 0 in typeof(part).shape:
             return full([*typeof(products).shape[count : count + 2], *phases.each], 0, wide)
         padded = pad(part, np.zeros((), wide)[()], config)
-        seen = shifted_p.bind(
+        shifted = shifted_p.bind(
             padded,
             dims=tuple(places),
             along=tuple(taps),
             places=phases.each,
             dilation=tuple(dilation),
         )
-        return reduce_sum(seen, tuple(taps))
+        return reduce_sum(shifted, tuple(taps))
 
     out = copy(phases.joined(phase, range(2, count + 2)))
     order = ("o", "n", *range(count))

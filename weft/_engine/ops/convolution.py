@@ -511,11 +511,11 @@ def _padded_reference(x: NumPyArray, padding: Sequence[tuple[int, int]], dilatio
         (*x.shape[:2], *(n + max(lo, 0) + max(hi, 0) for n, (lo, hi) in zip(sizes, padding))),
         x.dtype,
     )
-    every = slice(None)
+    all_elements = slice(None)
     out[
         (
-            every,
-            every,
+            all_elements,
+            all_elements,
             *(
                 slice(max(lo, 0), max(lo, 0) + n, d)
                 for n, (lo, _), d in zip(sizes, padding, dilation)
@@ -524,8 +524,8 @@ def _padded_reference(x: NumPyArray, padding: Sequence[tuple[int, int]], dilatio
     ] = x
     return out[
         (
-            every,
-            every,
+            all_elements,
+            all_elements,
             *(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(out.shape[2:], padding)),
         )
     ]

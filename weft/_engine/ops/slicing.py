@@ -453,8 +453,8 @@ def _pad_transpose(
     )
     ct_value = None
     if is_undef(value):
-        every = tuple(range(len(shape)))
-        ct_value = sub(reduce_sum(ct, every), reduce_sum(ct_operand, every))
+        all_dims = tuple(range(len(shape)))
+        ct_value = sub(reduce_sum(ct, all_dims), reduce_sum(ct_operand, all_dims))
     return [ct_operand if is_undef(operand) else None, ct_value]
 
 

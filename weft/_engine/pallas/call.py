@@ -246,10 +246,10 @@ def _held_arrays(fun: Any) -> list:
 
 def _check_constants(fun: Callable, jaxpr: Jaxpr) -> None:
     """Raise ValueError if a kernel reads arrays that are not its arguments."""
-    held = {id(x) for x in _held_arrays(fun)}
-    taken = [c for c in jaxpr.consts if isinstance(c, Tracer) or id(c) in held]
-    if taken:
-        types = ", ".join([typeof(c).str_short() for c in taken])
+    argument_ids = {id(x) for x in _held_arrays(fun)}
+    captured = [c for c in jaxpr.consts if isinstance(c, Tracer) or id(c) in argument_ids]
+    if captured:
+        types = ", ".join([typeof(c).str_short() for c in captured])
         raise ValueError(
             describe(
                 "pallas_call",

@@ -79,7 +79,7 @@ def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...
     runs = {d: _run(parts[d], n) for d, n in enumerate(shape) if d not in arrays}
     sizes = [typeof(run).shape[0] for run in runs.values()]
     full = (*sizes[:before], *common, *sizes[before:])
-    positions, seen = [], 0
+    positions, num_arrays = [], 0
     for d, n in enumerate(shape):
         if d in arrays:
             at: Any = wnp.asarray(parts[d])
@@ -89,9 +89,9 @@ def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...
             dims = (1,) * lead + at.shape + (1,) * (len(sizes) - before)
         else:
             at = runs[d]
-            dim = seen if seen < before else seen + len(common)
+            dim = num_arrays if num_arrays < before else num_arrays + len(common)
             dims = tuple(at.shape[0] if k == dim else 1 for k in range(len(full)))
-            seen += 1
+            num_arrays += 1
         positions.append(at.reshape(dims))
     return positions, full
 

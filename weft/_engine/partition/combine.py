@@ -111,14 +111,14 @@ def later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn
 def _within_size(group: list[Eqn]) -> list[list[Eqn]]:
     """Split `group` into runs of at most `MOST_BYTES`."""
     runs: list[list[Eqn]] = [[]]
-    held = 0
+    group_bytes = 0
     for eqn in group:
         nbytes = eqn.invars[0].aval.nbytes
-        if runs[-1] and held + nbytes > MOST_BYTES:
+        if runs[-1] and group_bytes + nbytes > MOST_BYTES:
             runs.append([])
-            held = 0
+            group_bytes = 0
         runs[-1].append(eqn)
-        held += nbytes
+        group_bytes += nbytes
     return runs
 
 

@@ -320,10 +320,10 @@ class _Attempts:
             target_specs or self.target_specs,
         )
         ins = tuple(target_specs.spec(v) for v in program.invars)
-        asked = zip(request.out_specs, program.outvars)
+        requested = zip(request.out_specs, program.outvars)
         kept_vars = program.outvars if request.keeps_targets else target_specs.explicit
         result_specs = tuple(
-            target_specs.spec(v) if s is None and v in kept_vars else s for s, v in asked
+            target_specs.spec(v) if s is None and v in kept_vars else s for s, v in requested
         )
         local, outs, out_places = partition_program(
             program,
@@ -480,10 +480,10 @@ def _type_reader(
         sharding = aval.explicit
         if sharding is None:
             return ((),) * aval.ndim, frozenset(), frozenset()
-        every = to_spec(sharding.with_spec((sharding.mesh.explicit_axes,)), mesh, 1)
+        explicit_spec = to_spec(sharding.with_spec((sharding.mesh.explicit_axes,)), mesh, 1)
         spec = to_spec(sharding.settled, mesh, aval.ndim)
         if (
-            every is None or spec is None
+            explicit_spec is None or spec is None
         ):  # axes of other shardings of the program refine these axes differently
             return ((),) * aval.ndim, frozenset(), frozenset()
         terms = (
@@ -491,7 +491,11 @@ def _type_reader(
             if sharding.unreduced
             else None
         )
-        return spec, frozenset(every[0]), frozenset() if terms is None else frozenset(terms[0])
+        return (
+            spec,
+            frozenset(explicit_spec[0]),
+            frozenset() if terms is None else frozenset(terms[0]),
+        )
 
     return read
 
@@ -659,8 +663,12 @@ class _UserShardings:
             for s in self.untyped
             if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types
         ]
-        shown = _user_sharding(spec, self.fine, own, alike)
-        return shown if self.has_types or explicit is not None else _without_trailing_none(shown)
+        user_sharding = _user_sharding(spec, self.fine, own, alike)
+        return (
+            user_sharding
+            if self.has_types or explicit is not None
+            else _without_trailing_none(user_sharding)
+        )
 
 
 def _mesh_of_untyped_results(mesh: Mesh, known: Sequence[Sharding], in_context: bool) -> Mesh:

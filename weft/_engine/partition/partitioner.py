@@ -333,13 +333,13 @@ class Partitioner:
     def constrain(self, eqn: Eqn) -> LocalValue:
         """Return the operand in the layout of the constraint; dims that it leaves open follow propagation."""
         value, propagated = self.read(eqn.invars[0]), self.target_specs.spec(eqn.outvars[0])
-        asked = self.constraint_spec(eqn)
+        constraint = self.constraint_spec(eqn)
         terms = self.terms(eqn.outvars[0])
-        taken = {axis for axes in asked for axis in axes or ()} | terms
+        used_axes = {axis for axes in constraint for axis in axes or ()} | terms
         target = Placement(
             tuple(
-                tuple(x for x in p if x not in taken) if a is None else a
-                for a, p in zip(asked, propagated)
+                tuple(x for x in p if x not in used_axes) if a is None else a
+                for a, p in zip(constraint, propagated)
             ),
             terms,
         )
@@ -450,10 +450,12 @@ class Partitioner:
                 for p, x in v.forms.items()
                 if not (alike or p.partial) and self.local_bytes(v.aval, p) <= most
             }
-        held = iter(eqn.primitive.bind(*[x for form in forms for x in form.values()], **eqn.params))
+        results = iter(
+            eqn.primitive.bind(*[x for form in forms for x in form.values()], **eqn.params)
+        )
         outs: list[LocalValue] = []
         for form, v in zip(forms, values):
-            (place, local), *others = zip(form, held)
+            (place, local), *others = zip(form, results)
             outs.append(LocalValue(v.aval, place, local))
             outs[-1].forms |= dict(others)
         return outs

@@ -371,8 +371,10 @@ class _SearchSpace:
             overlap *= min(self.block(d, axes), self.block(d, target))
             is_even = is_even and self.shape[d] % self.count(axes) == 0
             if splits_alike and axes[: len(target)] != target[: len(axes)]:
-                have, want = ([a for a in some if self.sizes[a] > 1] for some in (axes, target))
-                splits_alike = have[: len(want)] == want[: len(have)]
+                have, target_axes = (
+                    [a for a in some if self.sizes[a] > 1] for some in (axes, target)
+                )
+                splits_alike = have[: len(target_axes)] == target_axes[: len(have)]
         # if two axes split a dim next, a device first along one and last along the other has one end and needs the other
         return overlap if splits_alike or not is_even else 0
 
@@ -523,8 +525,8 @@ class _SearchSpace:
 
         Axes that split the dim under `have` are preferred.
         """
-        taken = {a for axes, _ in wanted for a in axes}
-        free = [a for a, size in self.sizes.items() if size > 1 and a not in taken]
+        used_axes = {a for axes, _ in wanted for a in axes}
+        free = [a for a, size in self.sizes.items() if size > 1 and a not in used_axes]
         filled: list[DimSpec] = []
         for own, (axes, n) in zip(have, wanted):
             more: list[Any] = []
@@ -567,14 +569,14 @@ def _pairs(source: Spec, target: Spec, sizes_key: Sizes) -> tuple[tuple[int, int
             number = number * sizes[a] + coords[a]
         return number.tolist()
 
-    have, want = blocks(source), blocks(target)
+    have, target_blocks = blocks(source), blocks(target)
     holders: dict[int, deque[int]] = {}
-    for i, (block, other) in enumerate(zip(have, want)):
+    for i, (block, other) in enumerate(zip(have, target_blocks)):
         if block != other:
             holders.setdefault(block, deque()).append(i)
     return tuple(
         [
             (i if block == other else holders[other].popleft(), i)
-            for i, (block, other) in enumerate(zip(have, want))
+            for i, (block, other) in enumerate(zip(have, target_blocks))
         ]
     )

@@ -202,21 +202,21 @@ def completes_reduction(combine: str, eqn: Eqn) -> bool:
 
 def _merge(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
     """Merge axes per factor, the earlier entries of `order` first; each axis splits one factor."""
-    taken: set[Any] = set()
+    used_axes: set[Any] = set()
     merged: FactorAxes = {}
     for axes in order:
         for f, mine in axes.items():
             have = merged.get(f, ())
             if f not in splittable or len(mine) <= len(have) or mine[: len(have)] != have:
                 continue
-            fresh: list[Any] = []
+            new_axes: list[Any] = []
             for a in mine[len(have) :]:
-                if a in taken:
+                if a in used_axes:
                     break
-                fresh.append(a)
-            if fresh:
-                merged[f] = (*have, *fresh)
-                taken.update(fresh)
+                new_axes.append(a)
+            if new_axes:
+                merged[f] = (*have, *new_axes)
+                used_axes.update(new_axes)
     return merged
 
 

@@ -82,8 +82,8 @@ def _gathered_layer(model: TransformerModel, layout: TrainingLayout) -> float:
     experts = model.expert_parameters / max(1, model.expert_layers) / layout.expert
     gathered = 2 * (dense + experts) / layout.tensor * layout.precision.parameter_bytes
     whole = sum(shard_parameters(model, layout)) * layout.precision.parameter_bytes
-    held = _parameters_per_device(model, layout, True) * layout.precision.parameter_bytes
-    return min(gathered, whole - held)
+    parameter_bytes = _parameters_per_device(model, layout, True) * layout.precision.parameter_bytes
+    return min(gathered, whole - parameter_bytes)
 
 
 def _activations(model: TransformerModel, layout: TrainingLayout) -> float:

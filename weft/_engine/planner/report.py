@@ -76,10 +76,10 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 def bars(heading: str, parts: Mapping[str, tuple[float, str]]) -> Table:
     """Return bars of the parts that are at least half a percent of the sum, the largest first; a part has a size and a text."""
     total = sum(size for size, _ in parts.values()) or 1.0
-    shown = sorted(parts.items(), key=lambda part: -part[1][0])
+    sorted_parts = sorted(parts.items(), key=lambda part: -part[1][0])
     rows = [
         (name, text, f"{size / total:.1%}", "█" * round(_BAR_COLUMNS * size / total))
-        for name, (size, text) in shown
+        for name, (size, text) in sorted_parts
         if size >= 0.005 * total
     ]
     return table((heading, "", "share", " "), rows, numeric=("", "share"))

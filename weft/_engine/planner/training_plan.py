@@ -102,11 +102,11 @@ class TrainingPlan:
         """Return the activities of each pipeline stage, over at most a few micro batches."""
         layout, parts = self.layout, self.time.parts
         count = self._charted_micro_batches()
-        shown = replace(layout, batch=count * layout.data * layout.micro_batch)
+        charted = replace(layout, batch=count * layout.data * layout.micro_batch)
         whole = self.seconds - parts["bubble"] - parts["data"] - parts["optimizer"]
         one = whole / layout.micro_batches
         forward = one * self.time.forward_share
-        timelines = stage_timelines(shown, forward, one - forward)
+        timelines = stage_timelines(charted, forward, one - forward)
         end = max(timeline[-1].end for timeline in timelines)
         scale = 1.0 if count == layout.micro_batches else count / layout.micro_batches
         reduced = end + scale * parts["data"]

@@ -112,7 +112,7 @@ def of_absence(
                 f"its last sign of life was {facts['silent']:.1f} seconds ago"
             )
             continue
-        now = (
+        activity = (
             f", in {facts['at']}"
             if facts["at"]
             else f", {facts['progress']}"
@@ -120,7 +120,7 @@ def of_absence(
             else ""
         )
         table += [
-            f"process {rank} ({facts['host']}, process {facts['pid']}){now}:",
+            f"process {rank} ({facts['host']}, process {facts['pid']}){activity}:",
             *indent_lines(facts["stack"], "  "),
         ]
     return ProcessFailureError(

@@ -128,13 +128,13 @@ def _threefry_flat(k0, k1, n):
 
 def _threefry_bits(raw, width, shape):
     k0, k1 = words_of(raw)
-    want = np.dtype(f"uint{width}")
+    dtype = np.dtype(f"uint{width}")
     if config.threefry_partitionable:
         a, b = rng.threefry2x32(k0, k1, *_counter(shape))
         if width == 64:
             return join_words(b, a)
         word = ew.bitwise_xor(a, b)
-        return word if width == 32 else ew.convert_element_type(word, want)
+        return word if width == 32 else ew.convert_element_type(word, dtype)
     size = math.prod(shape)
     words = -(-width * size // 32)
     flat = _threefry_flat(k0, k1, words)
@@ -147,7 +147,7 @@ def _threefry_bits(raw, width, shape):
         wide = layout.broadcast_in_dim(flat, (words, per), (0,))
         shifts = ew.mul(layout.broadcasted_iota(_U32, (words, per), 1), np.uint32(width))
         flat = ew.convert_element_type(
-            ew.bitwise_and(ew.shift_right_logical(wide, shifts), np.uint32((1 << width) - 1)), want
+            ew.bitwise_and(ew.shift_right_logical(wide, shifts), np.uint32((1 << width) - 1)), dtype
         )
         flat = slicing.slice_in_dim(layout.reshape(flat, (words * per,)), 0, size, axis=0)
     return layout.reshape(flat, shape)

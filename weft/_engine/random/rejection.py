@@ -323,8 +323,10 @@ def _poisson_rejection(raw, rate):
         density = ew.sub(ew.sub(ew.mul(n, log_rate), rate), ew.lgamma(ew.add(n, 1)))
         outside = ew.bitwise_or(ew.lt(n, 0), ew.bitwise_and(ew.lt(edge, 0.013), ew.gt(v, edge)))
         inside = ew.bitwise_and(ew.ge(edge, 0.07), ew.le(v, top))
-        taken = ew.bitwise_or(inside, ew.bitwise_and(ew.bitwise_not(outside), ew.le(fit, density)))
-        return next_key, ew.select_n(taken, accepted, n), ew.bitwise_or(done, taken)
+        is_accepted = ew.bitwise_or(
+            inside, ew.bitwise_and(ew.bitwise_not(outside), ew.le(fit, density))
+        )
+        return next_key, ew.select_n(is_accepted, accepted, n), ew.bitwise_or(done, is_accepted)
 
     start = (raw, ew.sub(ew.mul(rate, 0), 1), ew.lt(rate, 0))
     return while_loop(lambda state: _any(ew.bitwise_not(state[2])), again, start)[1]
@@ -424,8 +426,10 @@ def _binomial_rejection(raw, n, p):
         inside = ew.bitwise_and(ew.ge(edge, 0.07), ew.le(v, top))
         outside = ew.bitwise_or(ew.lt(k, 0), ew.gt(k, n))
         fit = ew.log(ew.div(ew.mul(v, alpha), ew.add(ew.div(a, ew.square(edge)), b)))
-        taken = ew.bitwise_or(inside, ew.bitwise_and(ew.bitwise_not(outside), ew.le(fit, bound(k))))
-        return next_key, ew.select_n(taken, accepted, k), ew.bitwise_or(done, taken)
+        is_accepted = ew.bitwise_or(
+            inside, ew.bitwise_and(ew.bitwise_not(outside), ew.le(fit, bound(k)))
+        )
+        return next_key, ew.select_n(is_accepted, accepted, k), ew.bitwise_or(done, is_accepted)
 
     start = (raw, ew.sub(ew.mul(p, 0), 1), ew.lt(p, -1))
     return while_loop(lambda state: _any(ew.bitwise_not(state[2])), again, start)[1]

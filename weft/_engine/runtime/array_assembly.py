@@ -145,8 +145,8 @@ def assemble_local_data(
 
     The dims are stored in `order`.
     """
-    local, held = sharding.shard_shape(aval.shape), local_shape_of(sharding, aval.shape)
-    for dim, (size, whole, mine) in enumerate(zip(value.shape, aval.shape, held)):
+    local, process_shape = sharding.shard_shape(aval.shape), local_shape_of(sharding, aval.shape)
+    for dim, (size, whole, mine) in enumerate(zip(value.shape, aval.shape, process_shape)):
         if size not in (whole, mine):
             raise ValueError(
                 describe(
@@ -155,7 +155,7 @@ def assemble_local_data(
                     [
                         ("local data", str(value.shape)),
                         ("global shape", str(aval.shape)),
-                        ("held by this process", str(held)),
+                        ("held by this process", str(process_shape)),
                         ("sharding", repr(sharding)),
                     ],
                     None,

@@ -146,9 +146,9 @@ class Executable:
     def peak_bytes(self) -> int:
         """Peak bytes of simultaneously live inputs, outputs, constants and temporaries."""
         loaded = self.loaded
-        fresh = [s for i, s in enumerate(self.out_specs) if i not in loaded.aliases]
+        unaliased = [s for i, s in enumerate(self.out_specs) if i not in loaded.aliases]
         return (
-            sum(s.storage_bytes for s in (*self.in_specs, *fresh))
+            sum(s.storage_bytes for s in (*self.in_specs, *unaliased))
             + loaded.constant_bytes
             + loaded.temporary_bytes
         )

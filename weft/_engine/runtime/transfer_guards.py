@@ -64,13 +64,13 @@ def to_device(aval: Any, sharding: Any) -> None:
 
 def between_devices(specs: Sequence[Any], wanted: Sequence[Any]) -> None:
     """Check the guards of moves of arrays from `specs` to `wanted`, if their devices differ. Resharding on the same devices is free."""
-    for have, want in zip(specs, wanted):
-        if have.sharding.device_set != want.sharding.device_set:
+    for have, target in zip(specs, wanted):
+        if have.sharding.device_set != target.sharding.device_set:
             _check(
                 "device-to-device",
                 config.transfer_guard_device_to_device or config.transfer_guard,
                 have.aval,
-                want.sharding,
+                target.sharding,
             )
 
 

@@ -70,8 +70,8 @@ def _inline_expansion(eqn: Eqn, consts: dict[Var, Any]) -> tuple[list[Eqn], list
     )
     names: dict[Var, Atom] = dict(zip(program.invars, eqn.invars))
     for var, value in zip(program.constvars, program.consts):
-        names[var] = fresh = Var(var.aval)
-        consts[fresh] = value
+        names[var] = new_var = Var(var.aval)
+        consts[new_var] = value
 
     def rename(a: Atom) -> Atom:
         return a if type(a) is Literal else names[a]

@@ -234,11 +234,11 @@ def _recompute(
 
     Return all these equations, and `unknown_outs` in terms of the copies.
     """
-    fresh: dict[Var, Var] = {}
+    new_vars: dict[Var, Var] = {}
     copies: list[Eqn] = []
 
     def rename(a: Atom) -> Atom:
-        return a if type(a) is Literal else fresh.get(a, a)
+        return a if type(a) is Literal else new_vars.get(a, a)
 
     for eqn in _recomputed_equations(sides, unknown_outs, saveable):
         invars = [rename(a) for a in eqn.invars]
@@ -247,8 +247,8 @@ def _recompute(
             if v in sides.saved:
                 outvars.append(DropVar(v.aval))
             else:
-                fresh[v] = DropVar(v.aval) if type(v) is DropVar else Var(v.aval)
-                outvars.append(fresh[v])
+                new_vars[v] = DropVar(v.aval) if type(v) is DropVar else Var(v.aval)
+                outvars.append(new_vars[v])
         source = None if eqn.source is None else eqn.source.within("rematted_computation")
         copies.append(eqn.replace(invars=invars, outvars=outvars, source=source))
     unknown = [e.replace(invars=[rename(a) for a in e.invars]) for e in sides.unknown]

@@ -76,8 +76,8 @@ def with_types(text: str, types: bool) -> str:
     >>> with_types("values", True), with_types("types,values", False)
     ('types,values', 'values')
     """
-    now = parse_checks(text)
-    return str(Checks(types, now.maps, now.memory, now.stages, now.values))
+    parsed = parse_checks(text)
+    return str(Checks(types, parsed.maps, parsed.memory, parsed.stages, parsed.values))
 
 
 def _share_of(share: str, text: str) -> float:

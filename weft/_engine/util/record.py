@@ -119,8 +119,8 @@ def _describe_fields(default: Any) -> _Field:
 
 
 def _repr(self: Any) -> str:
-    shown = [name for name, one in self.__record__.fields.items() if one.repr]
-    return f"{type(self).__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in shown])})"
+    field_names = [name for name, one in self.__record__.fields.items() if one.repr]
+    return f"{type(self).__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in field_names])})"
 
 
 def _reduce(self: Any) -> tuple:

@@ -447,9 +447,9 @@ def strip_internal_frames(error: BaseException) -> None:
             )(error)
         return
     for current in _chain(error):
-        shown = without_internal_frames(current.__traceback__)
-        if shown is not current.__traceback__:
-            current.__traceback__ = shown
+        traceback = without_internal_frames(current.__traceback__)
+        if traceback is not current.__traceback__:
+            current.__traceback__ = traceback
     is_ours = type(error).__module__.startswith("weft")
     if (
         not is_ours

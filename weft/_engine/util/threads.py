@@ -44,8 +44,10 @@ class _ForkLock:
 def hold_during_fork(lock: L) -> L:
     """Return `lock`, registered so that it is free in forked children. Locks are acquired in reverse order of registration."""
     if hasattr(os, "register_at_fork"):
-        held = _ForkLock(lock)
-        os.register_at_fork(before=held.take, after_in_parent=held.give, after_in_child=held.give)
+        fork_lock = _ForkLock(lock)
+        os.register_at_fork(
+            before=fork_lock.take, after_in_parent=fork_lock.give, after_in_child=fork_lock.give
+        )
     return lock
 
 

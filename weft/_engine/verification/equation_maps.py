@@ -90,13 +90,13 @@ class EquationMaps:
         while stack:
             eqn = self.graph.producer[stack.pop()]
             yield eqn
-            fresh = [
+            unseen = [
                 a
                 for a in eqn.invars
                 if isinstance(a, Var) and a not in seen and not self.is_leaf(a)
             ]
-            seen.update(fresh)
-            stack += fresh
+            seen.update(unseen)
+            stack += unseen
 
     def reads(self, root: Var, elements: Sequence[int]) -> dict[Var, ElementSet]:
         """Return the elements of each leaf that elements of `root` depend on."""

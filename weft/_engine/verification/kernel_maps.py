@@ -220,16 +220,19 @@ def _compare_leaf(
         for x in loads
         if first <= x < first + size
     ]
-    anywhere = [k for k, loads in enumerate(result.loads) if -2 - number in loads]
-    exempt = {*anywhere, *(k for k, loads in enumerate(result.loads) if INCOMPLETE in loads)}
+    data_dependent = [k for k, loads in enumerate(result.loads) if -2 - number in loads]
+    exempt = {
+        *data_dependent,
+        *(k for k, loads in enumerate(result.loads) if INCOMPLETE in loads),
+    }
     table = np.array(loaded, np.int64).reshape(-1, 2)
     codes = pairs(table[:, 0], table[:, 1])
     extra = _NONE if expected.may is None else np.setdiff1d(codes, expected.may)
     missing = np.setdiff1d(expected.must, codes) if provenance.complete else _NONE
     if extra.size:
         k, problem = int(extra[0] >> BITS), "the kernel reads an element that does not contribute"
-    elif expected.may is not None and anywhere:
-        k, problem = anywhere[0], "the kernel reads it at places that depend on data"
+    elif expected.may is not None and data_dependent:
+        k, problem = data_dependent[0], "the kernel reads it at places that depend on data"
     else:
         missing = missing[~np.isin(missing >> BITS, list(exempt))]
         if not missing.size:

@@ -54,18 +54,18 @@ def check_stages(call: RecordedCall) -> None:
     last stage."""
     stages = call.executable.stages
     tolerance = _StageTolerance(call)
-    before, want = "traced program", tolerance.want
-    if want is None:
+    before, expected = "traced program", tolerance.want
+    if expected is None:
         return
     for stage, program, run in _jaxpr_stages(call):
         got = _attempt(call, lambda replay, run=run: call.comparable(run(replay)))
         if got is None:
             continue
-        if (mismatch := tolerance.difference(got, want)) is not None:
+        if (mismatch := tolerance.difference(got, expected)) is not None:
             raise _stage_error(
                 call, stage, before, mismatch, _equation_row(program, mismatch.result)
             )
-        before, want = stage, got
+        before, expected = stage, got
     kernels = (
         StepwiseRun(call, stages)
         if stages.scheduled is not None and not stages.scheduled.words
@@ -77,12 +77,12 @@ def check_stages(call: RecordedCall) -> None:
         else _attempt(call, lambda replay: call.comparable(kernels.evaluate(replay)))
     )
     if kernels is not None and got is not None:
-        if (mismatch := tolerance.difference(got, want)) is not None:
+        if (mismatch := tolerance.difference(got, expected)) is not None:
             raise _stage_error(
                 call, "schedule", before, mismatch, _kernel_row(kernels.first_unexplained_step())
             )
-        before, want = "schedule (kernels on the evaluator of Loops)", got
-    if (mismatch := tolerance.difference(call.outs, want)) is not None:
+        before, expected = "schedule (kernels on the evaluator of Loops)", got
+    if (mismatch := tolerance.difference(call.outs, expected)) is not None:
         row = (
             None
             if kernels is None
@@ -285,11 +285,11 @@ class StepwiseRun:
                     is_evaluated = not _calls_host(step) and self.run_evaluator(step)
                 except IndexError:
                     return step, self.source_of(step)
-                want = [np.array(x) for x in self.written(step)]
+                expected = [np.array(x) for x in self.written(step)]
                 if is_evaluated:
                     self.memory.restore(state)
                 self.run_native(step)
-                if is_evaluated and _differs(self.written(step), want):
+                if is_evaluated and _differs(self.written(step), expected):
                     return step, self.source_of(step)
         return None
 

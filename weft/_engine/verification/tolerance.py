@@ -235,16 +235,16 @@ class ResultTolerance:
     def widened(self, i: int, count: int = TRIALS) -> tuple[np.ndarray, np.ndarray]:
         """Return the change of each element by noise, and a mask of elements whose infinities or
         NaN change."""
-        want = wide(self.want[i])
-        spread, unsure = np.zeros(want.shape), np.zeros(want.shape, bool)
+        expected = wide(self.want[i])
+        spread, unsure = np.zeros(expected.shape), np.zeros(expected.shape, bool)
         for trial in self.trials(count):
             moved = wide(np.asarray(trial[i]))
             with np.errstate(all="ignore"):
-                change = np.abs(moved - want)
-            unsure |= ~same_ends(moved, want)
+                change = np.abs(moved - expected)
+            unsure |= ~same_ends(moved, expected)
             spread = np.maximum(spread, np.where(np.isfinite(change), change, 0))
         if self.precision[i].overflows:
-            unsure |= ~np.isfinite(want)
+            unsure |= ~np.isfinite(expected)
         return spread, unsure
 
     def changed(self, i: int, wrong: np.ndarray) -> np.ndarray:

@@ -123,10 +123,10 @@ def compare(call: RecordedCall) -> Mismatch | None:
     checked = [*call.expected(replay), *replay.seen]
     precision = precisions(call.program)
     if replay.seen:
-        every = functools.reduce(
+        joined_precision = functools.reduce(
             ResultPrecision.joined, precisions(_with_all_results(call.program)), ResultPrecision()
         )
-        precision += [every] * len(replay.seen)
+        precision += [joined_precision] * len(replay.seen)
 
     def again(k: int) -> list[np.ndarray]:
         other = call.log.replay()

@@ -174,18 +174,18 @@ class VJPHiPrimitive:
             raise TypeError(
                 f"{type(self).__name__}: the arguments must have the structure of in_avals, {self.in_tree}, got {structure}."
             )
-        for x, want in zip(leaves, self.in_avals_flat):
+        for x, expected in zip(leaves, self.in_avals_flat):
             got = typeof(x)
-            if want.is_high:
-                if got != want:
+            if expected.is_high:
+                if got != expected:
                     raise TypeError(
-                        f"{type(self).__name__}: an argument of type {got} was passed where in_avals says {want}."
+                        f"{type(self).__name__}: an argument of type {got} was passed where in_avals says {expected}."
                     )
                 continue
-            if got.shape != want.shape or (got.dtype != want.dtype and not got.weak_type):
+            if got.shape != expected.shape or (got.dtype != expected.dtype and not got.weak_type):
                 raise TypeError(
                     f"{type(self).__name__}: an argument of type {got.str_short()} was passed where in_avals says "
-                    f"{want.str_short()}."
+                    f"{expected.str_short()}."
                 )
         return tree.tree_unflatten(self.out_tree, _dispatch(trace_state.trace, self, leaves))
 

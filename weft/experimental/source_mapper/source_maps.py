@@ -129,11 +129,11 @@ class SourceMap:
     def from_json(cls, json_data: str) -> SourceMap:
         """Parse a source map from JSON. ValueError for another version than 3, and for a missing field."""
         data = json.loads(json_data)
-        lacking = [key for key in ("version", "sources", "mappings") if key not in data]
-        if lacking or data["version"] != 3:
+        missing_keys = [key for key in ("version", "sources", "mappings") if key not in data]
+        if missing_keys or data["version"] != 3:
             raise ValueError(
                 f"SourceMap.from_json: takes source maps of version 3, with sources and mappings; "
-                f"{f'there is no {lacking[0]}' if lacking else 'the version is ' + repr(data['version'])}."
+                f"{f'there is no {missing_keys[0]}' if missing_keys else 'the version is ' + repr(data['version'])}."
             )
         return cls(
             3,

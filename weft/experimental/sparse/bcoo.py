@@ -333,16 +333,16 @@ def bcoo_fromdense(
             f"bcoo_fromdense: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {mat.ndim} dims."
         )
     _, sparse, dense = split_shape(mat.shape, n_batch, n_dense)
-    there = mat != 0
+    is_nonzero = mat != 0
     if dense:
-        there = wnp.any(there, axis=tuple(range(mat.ndim - n_dense, mat.ndim)))
+        is_nonzero = wnp.any(is_nonzero, axis=tuple(range(mat.ndim - n_dense, mat.ndim)))
     if nse is None:
         if isinstance(mat, Tracer):
             raise weft.errors.ConcretizationTypeError(
                 mat,
                 "bcoo_fromdense: the number of entries depends on values that are not known while tracing. Give nse=.",
             )
-        counts = np.asarray(there).sum(axis=tuple(range(n_batch, there.ndim)))
+        counts = np.asarray(is_nonzero).sum(axis=tuple(range(n_batch, is_nonzero.ndim)))
         nse = int(counts.max()) if counts.size else 0
     nse = operator.index(nse)
 
@@ -352,7 +352,7 @@ def bcoo_fromdense(
         nonzero = wnp.nonzero(there, size=nse, fill_value=sparse)
         return wnp.stack(nonzero, axis=1).astype(index_dtype)
 
-    indices = map_batch_dims(one, n_batch)(there)
+    indices = map_batch_dims(one, n_batch)(is_nonzero)
     return BCOO(
         (bcoo_extract_data(indices, mat), indices),
         shape=mat.shape,
@@ -479,10 +479,10 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     count = operator.index(nse)
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
-        there = in_range(indices, sparse)
-        data = wnp.where(broadcast_mask(there, data), data, wnp.zeros((), data.dtype))
+        is_in_range = in_range(indices, sparse)
+        data = wnp.where(broadcast_mask(is_in_range, data), data, wnp.zeros((), data.dtype))
         bound = wnp.array(np.array(sparse, np.int64), indices.dtype)
-        indices = wnp.where(there[:, None], indices, bound)
+        indices = wnp.where(is_in_range[:, None], indices, bound)
         order = _order(indices)
         ordered = indices[order]
         place = wnp.cumsum(_run_starts(ordered)) - 1
@@ -507,18 +507,20 @@ def _without_zeros(mat: BCOO) -> BCOO:
     """Replace entries that are 0 by padding, which `bcoo_sum_duplicates` removes."""
     _, sparse, _ = shapes_of(mat)
     data, indices = mat.data, mat.indices
-    there = data != 0
+    is_nonzero = data != 0
     if mat.n_dense:
-        there = wnp.any(there, axis=tuple(range(there.ndim - mat.n_dense, there.ndim)))
+        is_nonzero = wnp.any(
+            is_nonzero, axis=tuple(range(is_nonzero.ndim - mat.n_dense, is_nonzero.ndim))
+        )
     repeated = tuple(d for d, size in enumerate(indices.shape[: mat.n_batch]) if size == 1)
-    there = wnp.any(
-        there, axis=repeated, keepdims=True
+    is_nonzero = wnp.any(
+        is_nonzero, axis=repeated, keepdims=True
     )  # a broadcast index is needed if any of its entries is needed
     return BCOO(
         (
             data,
             wnp.where(
-                there[..., None], indices, wnp.array(np.array(sparse, np.int64), indices.dtype)
+                is_nonzero[..., None], indices, wnp.array(np.array(sparse, np.int64), indices.dtype)
             ),
         ),
         shape=mat.shape,

@@ -82,23 +82,25 @@ def bcoo_conv_general_dilated(
         right.indices.astype(index_dtype)[None],
     )  # [pairs of entries, dims]
     (batch, feature, *image), (out, entering, *window) = numbers.lhs_spec, numbers.rhs_spec
-    there = in_range(left.indices, left.shape)[:, None] & in_range(right.indices, right.shape)[None]
-    there = there & (a[..., feature] == b[..., entering])
+    is_in_range = (
+        in_range(left.indices, left.shape)[:, None] & in_range(right.indices, right.shape)[None]
+    )
+    is_in_range = is_in_range & (a[..., feature] == b[..., entering])
     place: list[Any] = [a[..., batch], b[..., out]]
     for d, e, spread, dilation, stride, (low, _high) in zip(
         image, window, of_lhs, of_rhs, window_strides, pads
     ):
         at = a[..., d] * spread + low - b[..., e] * dilation
-        there = there & (at % stride == 0) & (at >= 0)
+        is_in_range = is_in_range & (at % stride == 0) & (at >= 0)
         place.append(at // stride)
     sizes = [result.shape[d] for d in numbers.out_spec]
     for column, size in zip(place, sizes):
-        there = there & (column < size)
+        is_in_range = is_in_range & (column < size)
     ordered: list[Any] = [None] * len(sizes)
     for d, column, size in zip(numbers.out_spec, place, sizes):
-        ordered[d] = wnp.where(there, column, size)
+        ordered[d] = wnp.where(is_in_range, column, size)
     data: Any = wnp.where(
-        there,
+        is_in_range,
         left.data.astype(result.dtype)[:, None] * right.data.astype(result.dtype),
         np.zeros((), result.dtype),
     )

@@ -151,8 +151,8 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
 def _ritz(apply: Callable, basis: Any, k: int) -> tuple[Any, Any]:
     """Return the k largest eigenvalues on an orthonormal basis (some columns may be 0), and the eigenvectors' coordinates in it."""
     product = basis.T @ apply(basis)
-    there = wnp.sum(basis * basis, axis=0) > 0.5
-    low = wnp.where(there, 0.0, -wnp.inf)
+    is_independent = wnp.sum(basis * basis, axis=0) > 0.5
+    low = wnp.where(is_independent, 0.0, -wnp.inf)
     product = (product + product.T) / 2
     bound = wnp.max(wnp.sum(wnp.abs(product), axis=0)) + 1
     values, vectors = wnp.linalg.eigh(

@@ -179,8 +179,8 @@ def _entries(
     sparse, dense = left[:n_sparse], left[n_sparse:]
     if data.shape[0] == 0:
         return wnp.zeros(list(map(sizes.__getitem__, out)), data.dtype)
-    there = in_range(indices, list(map(sizes.__getitem__, sparse)))
-    data = wnp.where(broadcast_mask(there, data), data, wnp.zeros((), data.dtype))
+    is_in_range = in_range(indices, list(map(sizes.__getitem__, sparse)))
+    data = wnp.where(broadcast_mask(is_in_range, data), data, wnp.zeros((), data.dtype))
     shared = [l for l in sparse if l in right]
     rest = [l for l in right if l not in shared]
     rhs = wnp.transpose(rhs, list(map(right.index, shared + rest)))

@@ -176,11 +176,11 @@ def bcoo_reshape(
         flat = wnp.zeros(mat.nse, indices.dtype)
         for column, size in zip(columns(indices), sparse):
             flat = flat * size + column
-        there = in_range(indices, sparse)
+        is_in_range = in_range(indices, sparse)
         new_indices = []
         for size in reversed(new_sparse):
             new_indices.append(
-                wnp.where(there, flat % max(size, 1), wnp.array(size, indices.dtype))
+                wnp.where(is_in_range, flat % max(size, 1), wnp.array(size, indices.dtype))
             )
             flat = flat // max(size, 1)
         return (
@@ -520,13 +520,13 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
     _, sparse, dense = shapes_of(mat)
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
-        there = in_range(indices, sparse)
-        data = wnp.where(broadcast_mask(there, data), data, wnp.zeros((), data.dtype))
+        is_in_range = in_range(indices, sparse)
+        data = wnp.where(broadcast_mask(is_in_range, data), data, wnp.zeros((), data.dtype))
         if not keep:
             return data.sum(0, keepdims=True), wnp.zeros((1, 0), indices.dtype)
         rest = wnp.stack([indices[:, i] for i in keep], axis=1)
         return data, wnp.where(
-            there[:, None], rest, wnp.array(np.array(sizes, np.int64), indices.dtype)
+            is_in_range[:, None], rest, wnp.array(np.array(sizes, np.int64), indices.dtype)
         )
 
     data, indices = map_batch_dims(one, n_batch)(*broadcast_batch_dims(mat))

@@ -18,16 +18,20 @@ from weft.scipy import special
 
 def _parts(z, a, b):
     """Return a binomial log-probability and three additional factors of the density, so that small parameters are not decremented."""
-    y, few, lacking = 1 - z, a < 1, b < 1
-    first, last = wnp.where(few, a, a - 1), wnp.where(lacking, b, b - 1)
+    y, is_a_below_one, is_b_below_one = 1 - z, a < 1, b < 1
+    first, last = wnp.where(is_a_below_one, a, a - 1), wnp.where(is_b_below_one, b, b - 1)
     log = log_binomial(first, last, z, y)
-    count = wnp.where(few & lacking, 0, wnp.where(few | lacking, 1, first + last + 1))
+    count = wnp.where(
+        is_a_below_one & is_b_below_one,
+        0,
+        wnp.where(is_a_below_one | is_b_below_one, 1, first + last + 1),
+    )
     none = count == 0
     return (
         log,
-        (wnp.where(few, a, 1), wnp.where(few, z, 1)),
-        (wnp.where(lacking, b, 1), wnp.where(none, a + b, 1)),
-        (wnp.where(none, 1, count), wnp.where(lacking, y, 1)),
+        (wnp.where(is_a_below_one, a, 1), wnp.where(is_a_below_one, z, 1)),
+        (wnp.where(is_b_below_one, b, 1), wnp.where(none, a + b, 1)),
+        (wnp.where(none, 1, count), wnp.where(is_b_below_one, y, 1)),
     )
 
 

@@ -45,9 +45,9 @@ def device_peak(result: PartitionResult, donated: Collection[int]) -> int:
     )
     backend = devices[0].client
     loaded = PlannedProgram(local, backend.lower(local, _run))
-    held = [_local_bytes(x, mesh) for x in ins]
-    held += [_local_bytes(x, mesh) for i, x in enumerate(outs) if i not in loaded.aliases]
-    return sum(held) + loaded.constant_bytes + loaded.temporary_bytes
+    live_bytes = [_local_bytes(x, mesh) for x in ins]
+    live_bytes += [_local_bytes(x, mesh) for i, x in enumerate(outs) if i not in loaded.aliases]
+    return sum(live_bytes) + loaded.constant_bytes + loaded.temporary_bytes
 
 
 def measured_peak(result: PartitionResult, ties: Mapping[int, int]) -> int:

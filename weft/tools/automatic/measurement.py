@@ -192,13 +192,13 @@ def _seconds(mesh: Mesh, step: Callable[..., Any], values: Any, *constants: Any)
 
     specs = whole, split, *(whole for _ in constants)
     program = jit(shard_map(repeat, mesh, specs, split, check_vma=False))
-    x, *held = (
+    x, *operands = (
         device_put(a, NamedSharding(mesh, spec)) for a, spec in zip((values, *constants), specs[1:])
     )
 
     def run(times: int) -> float:
         start = time.perf_counter()
-        program(np.int32(times), x, *held).block_until_ready()
+        program(np.int32(times), x, *operands).block_until_ready()
         return time.perf_counter() - start
 
     run(1)  # compiles

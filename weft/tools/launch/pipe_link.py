@@ -93,9 +93,9 @@ def answer_greeting(incoming: int, outgoing: int) -> PipeLink:
 def check_versions(weft: str, python: str) -> None:
     """Raise ForeignDataError if the agent's versions differ from those here."""
     here = {"weft": __version__, "Python": platform.python_version()}
-    for (name, version), there in zip(here.items(), (weft, python)):
-        if there != version:
-            raise ForeignDataError(f"{name} is {there} there, and {version} here")
+    for (name, version), remote_version in zip(here.items(), (weft, python)):
+        if remote_version != version:
+            raise ForeignDataError(f"{name} is {remote_version} there, and {version} here")
 
 
 def _wait_readable(descriptor: int, timeout: float) -> bool:

@@ -180,10 +180,10 @@ def _accumulators(
             f"reference, ad.GradValue() or ad.DontWant(). Got {structure}."
         )
     for i, (x, aval) in enumerate(zip(leaves, in_avals)):
-        want = aval.to_tangent_aval()
-        if is_ref(x) and (x.shape, x.dtype) != (want.shape, want.dtype):
+        ct_aval = aval.to_tangent_aval()
+        if is_ref(x) and (x.shape, x.dtype) != (ct_aval.shape, ct_aval.dtype):
             raise ValueError(
-                f"with_refs: the gradient of {names()[i]} needs a reference of type Ref{{{want.str_short()}}}, got {x.type}."
+                f"with_refs: the gradient of {names()[i]} needs a reference of type Ref{{{ct_aval.str_short()}}}, got {x.type}."
             )
         if i in refs and not is_ref(x) and not isinstance(x, DontWant):
             raise ValueError(

@@ -76,27 +76,27 @@ def is_same_kind(got, want) -> bool:
 
 
 def as_cotangent(ct, aval):
-    want = aval.to_tangent_aval()
+    ct_aval = aval.to_tangent_aval()
     got = typeof(ct)
     # tracers have the right dtype, strong or weak
-    if got.dtype != want.dtype or (got.weak_type and not isinstance(ct, Tracer)):
-        return in_dtype(ct, want.dtype)
+    if got.dtype != ct_aval.dtype or (got.weak_type and not isinstance(ct, Tracer)):
+        return in_dtype(ct, ct_aval.dtype)
     return ct
 
 
 def check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
-    got, want = typeof(ct), aval if api == "linear_transpose" else aval.to_tangent_aval()
+    got, expected = typeof(ct), aval if api == "linear_transpose" else aval.to_tangent_aval()
     fits = (
-        is_same_kind(got, want)
+        is_same_kind(got, expected)
         if api == "linear_transpose"
-        else want.dtype in (got.dtype, dtypes.float0) or got.weak_type
+        else expected.dtype in (got.dtype, dtypes.float0) or got.weak_type
     )
-    if got.shape != want.shape or not fits:
+    if got.shape != expected.shape or not fits:
         mismatch = (
             "unexpected JAX type of the cotangent"
             if api == "vjp"
             else "the cotangent type does not match the output"
         )
         raise error(
-            f"{api}: {mismatch}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}."
+            f"{api}: {mismatch}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {expected.str_short()}."
         )

@@ -138,8 +138,8 @@ class CpuProgram(LoadedLocalProgram):
             return None
         if not self.has_words:
             self._fill_words()
-        fresh = sum([n for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases])
-        queue.room(fresh)
+        new_bytes = sum([n for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases])
+        queue.room(new_bytes)
         outs = []
         for i, n in enumerate(self.plan.result_bytes):
             if i in self.aliases:
@@ -170,7 +170,7 @@ class CpuProgram(LoadedLocalProgram):
             objects[1],
             self.temporary_bytes,
             id(keep),
-            fresh,
+            new_bytes,
             None,
             0,
             calls_python,

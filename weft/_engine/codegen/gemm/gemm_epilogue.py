@@ -151,8 +151,8 @@ class _EpilogueCall:
 
         def choose(i: str) -> None:
             number = f.let(f"and i64 {f.let(f'lshr i64 {chosen}, {f.mul(i, 8)}')}, 255")
-            there = f.word(f.at(self.context, f.mul(number, 8)), 1, "ptr")
-            f.do(f"store ptr {there}, ptr {f.at(self.listed, f.mul(i, 8))}, align 8")
+            pointer = f.word(f.at(self.context, f.mul(number, 8)), 1, "ptr")
+            f.do(f"store ptr {pointer}, ptr {f.at(self.listed, f.mul(i, 8))}, align 8")
             f.do(f"store ptr null, ptr {f.at(self.nowhere, f.mul(i, 8))}, align 8")
 
         f.loop(0, STREAMS, 1, choose)

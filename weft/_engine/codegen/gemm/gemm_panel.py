@@ -69,8 +69,8 @@ def multiply_along_b_rows(
          f"ptr {to}, i64 {stride})")  # fmt: skip
 
     def copy(r: str) -> None:
-        there, here = f.at(c, f.mul(r, cms)), f.at(sums, f.mul(r, stride))
-        f.do(f"call ptr @memcpy(ptr {there}, ptr {here}, i64 {size})")
+        target, source = f.at(c, f.mul(r, cms)), f.at(sums, f.mul(r, stride))
+        f.do(f"call ptr @memcpy(ptr {target}, ptr {source}, i64 {size})")
 
     end = lambda: t.ends.take(sums, stride, c, cms, cns, row=t.i0, rows=t.rows, col=col, cols=cols)
     f.when(simple, lambda: f.when(in_c, lambda: None, lambda: f.loop(0, t.rows, 1, copy)), end)

@@ -253,7 +253,10 @@ def index_variables(b: LoopsBuilder, shape: tuple[int, ...]) -> list[Expr]:
 
 def is_dense(view: View, shape: tuple[int, ...]) -> bool:
     """Return whether a view of `shape` has the strides of a dense array."""
-    return all(n == 1 or s == want for n, s, want in zip(shape, view.strides, row_major(shape)))
+    return all(
+        n == 1 or s == dense_stride
+        for n, s, dense_stride in zip(shape, view.strides, row_major(shape))
+    )
 
 
 _views: dict = {}

@@ -492,8 +492,8 @@ def _alignment_of(
     """Return the alignment of a view with the given dims of its reduction domain; None if the kernel cannot compute it."""
     if shape == domain[0] and _has_own_dims(dims, domain):
         return WHOLE if may_follow(domain) else None
-    every = all(t is not None or n == 1 for t, n in zip(dims, shape))
-    return tuple(dims) if every and keeps_order(dims, domain) else None
+    is_complete = all(t is not None or n == 1 for t, n in zip(dims, shape))
+    return tuple(dims) if is_complete and keeps_order(dims, domain) else None
 
 
 def _has_own_dims(dims: list[int | None], domain: Domain) -> bool:

@@ -72,9 +72,9 @@ def _comparisons(low: LoweredGroup, outer: int) -> list[_IndexComparison]:
         return []
     comparisons = []
     for x in reachable([x.guard for x in exprs if type(x) is Load and x.guard is not None]):
-        held = comparison_range(low.builder, x, low.vars[outer])
-        if held is not None and not held[0]:
-            comparisons.append(_IndexComparison(id(x), *held[1]))
+        comparison = comparison_range(low.builder, x, low.vars[outer])
+        if comparison is not None and not comparison[0]:
+            comparisons.append(_IndexComparison(id(x), *comparison[1]))
     return comparisons
 
 

@@ -348,8 +348,8 @@ class _LoopNestBuilder(LoopNest):
         elif self.guarded:
             free = in_bounds_condition(self, self.guarded, where, start, stop)
             segments = [
-                Segment(start, b.select(now, length, b.const(0, "i64")), most, {})
-                for now in (free, b.logical_not(free))
+                Segment(start, b.select(guard, length, b.const(0, "i64")), most, {})
+                for guard in (free, b.logical_not(free))
             ]
         else:
             segments = [Segment(start, length, most, {})]

@@ -107,9 +107,9 @@ class Emitter:
         while stack:
             x, kids = stack[-1]
             for kid in kids:
-                seen = uses.get(id(kid), 0)
-                uses[id(kid)] = seen + 1
-                if not seen and id(kid) not in self.env:
+                num_uses = uses.get(id(kid), 0)
+                uses[id(kid)] = num_uses + 1
+                if not num_uses and id(kid) not in self.env:
                     stack.append((kid, iter(children(kid))))
                     break
             else:
@@ -165,10 +165,10 @@ class Emitter:
         kids = children(x)
         if not kids:
             return x
-        fresh = tuple([self._bound_or_built(k, built) for k in kids])
-        if all(map(operator.is_, fresh, kids)):
+        new_kids = tuple([self._bound_or_built(k, built) for k in kids])
+        if all(map(operator.is_, new_kids, kids)):
             return x
         if type(x) is Load:
-            guard = fresh[1] if x.guard is not None else None
-            return Load(x.buf, fresh[0], x.type, guard, x.other)
-        return ScalarOp(x.op, fresh, x.type) if type(x) is ScalarOp else x
+            guard = new_kids[1] if x.guard is not None else None
+            return Load(x.buf, new_kids[0], x.type, guard, x.other)
+        return ScalarOp(x.op, new_kids, x.type) if type(x) is ScalarOp else x

@@ -371,9 +371,9 @@ class GroupLowering:
             y = stack.pop()
             if id(y) in columns:
                 return True
-            fresh = [k for k in children(y) if id(k) not in seen]
-            seen.update(map(id, fresh))
-            stack += fresh
+            unseen = [k for k in children(y) if id(k) not in seen]
+            seen.update(map(id, unseen))
+            stack += unseen
         return False
 
     def level(self, expr: Expr) -> int:

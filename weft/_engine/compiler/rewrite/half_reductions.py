@@ -22,17 +22,17 @@ def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
     eqns: list[Eqn] = []
     changed = False
     for eqn in jaxpr.eqns:
-        now = [eqn]
+        new_eqns = [eqn]
         if (
             computes(eqn) == "cast"
             and eqn.invars[0].aval.dtype == np.float32
             and is_half(eqn.outvars[0].aval.dtype)
         ):
             uses = uses or use_counts(jaxpr)
-            now = _narrow_reduction(eqn, maker, uses) or now
-            changed = changed or now[0] is not eqn
-        eqns += now
-        maker.update({v: new for new in now for v in new.outvars})
+            new_eqns = _narrow_reduction(eqn, maker, uses) or new_eqns
+            changed = changed or new_eqns[0] is not eqn
+        eqns += new_eqns
+        maker.update({v: new for new in new_eqns for v in new.outvars})
     return dce(jaxpr.replace(eqns=eqns)) if changed else jaxpr
 
 

@@ -199,22 +199,23 @@ class _Simplifier:
             self.emit(e)
         read = [*(a for e in remaining for a in e.invars), *body.outvars]
         used = {a for a in read if type(a) is not Literal}.difference(constants)
-        fresh = [v for v in outside if v in used]
+        to_hoist = [v for v in outside if v in used]
         inner = Jaxpr(
             body.constvars,
             body.consts,
-            [*constants, *fresh, *body.invars[count:]],
+            [*constants, *to_hoist, *body.invars[count:]],
             body.outvars,
             remaining,
             body.effects,
             body.name,
         )
-        params = {**eqn.params, loop.body: inner, loop.constants: count + len(fresh)}
+        params = {**eqn.params, loop.body: inner, loop.constants: count + len(to_hoist)}
         if isinstance(linear := params.get("linear"), tuple):
-            params["linear"] = linear[:count] + (False,) * len(fresh) + linear[count:]
+            params["linear"] = linear[:count] + (False,) * len(to_hoist) + linear[count:]
         at = start + count
         return eqn.replace(
-            params=params, invars=[*eqn.invars[:at], *(outside[v] for v in fresh), *eqn.invars[at:]]
+            params=params,
+            invars=[*eqn.invars[:at], *(outside[v] for v in to_hoist), *eqn.invars[at:]],
         )
 
 

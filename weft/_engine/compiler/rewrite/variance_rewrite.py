@@ -72,9 +72,9 @@ def split_deviations(jaxpr: Jaxpr) -> Jaxpr:
     env: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
-        (now,) = substitute([eqn], env) if env else (eqn,)
+        (renamed,) = substitute([eqn], env) if env else (eqn,)
         if id(eqn) in totals:
-            total, *parts = _splice(_parts(totals[id(eqn)]), now.invars, eqns)
+            total, *parts = _splice(_parts(totals[id(eqn)]), renamed.invars, eqns)
             env[eqn.outvars[0]], part_values[id(eqn)] = total, tuple(parts)
         elif id(eqn) in squares:
             mine = squares[id(eqn)]
@@ -83,7 +83,7 @@ def split_deviations(jaxpr: Jaxpr) -> Jaxpr:
                 _combine_parts(mine), [*part_values[id(mine.total)], center], eqns
             )
         else:
-            eqns.append(now)
+            eqns.append(renamed)
     outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
     return dce(jaxpr.replace(eqns=eqns, outvars=outvars))
 
@@ -184,10 +184,10 @@ def _split_reduced_dims(
     )
     if is_trailing(shape, axes) and before >= REDUCTION_ROWS_PARALLEL:
         return None
-    want = max(count * after // _VARIANCE_PART, _VARIANCE_FEWEST_PARTS // before)
+    num_parts = max(count * after // _VARIANCE_PART, _VARIANCE_FEWEST_PARTS // before)
     parts = (
-        next((n for n in range(want, min(4 * want, count) + 1) if count % n == 0), 0)
-        if want > 1
+        next((n for n in range(num_parts, min(4 * num_parts, count) + 1) if count % n == 0), 0)
+        if num_parts > 1
         else 0
     )
     folded = (*shape[:first], parts, count // parts, *shape[last + 1 :]) if parts else ()

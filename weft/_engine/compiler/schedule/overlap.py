@@ -101,9 +101,9 @@ class _OverlapScheduler:
 
     def make_space(self, reduction: int) -> None:
         """Wait for the oldest reduce-scatters until the operand of another one fits."""
-        held = [n for n in self.under_way if n in self.reduced]
-        while held and not _fits(self.reduced, held, reduction):
-            self.wait([held.pop(0)])
+        pending = [n for n in self.under_way if n in self.reduced]
+        while pending and not _fits(self.reduced, pending, reduction):
+            self.wait([pending.pop(0)])
 
     def wait(self, exchanges: Iterable[int]) -> None:
         """Append the `done` equations of exchanges."""

@@ -164,9 +164,9 @@ class _LoopMemory:
                 self._address_of_iteration(end, aval),
             )
         owned = [False] * nc + [n not in self.histories for n in range(nk)] + [False] * len(self.xs)
-        fresh = lower(inner, ins, outs, owned)
+        lowered = lower(inner, ins, outs, owned)
         avals = [self.eqn.outvars[n].aval for n in moving]
-        update_carries(self.plan, self.carries, [fresh[n] for n in moving], avals)
+        update_carries(self.plan, self.carries, [lowered[n] for n in moving], avals)
 
     def _address_of_iteration(self, ref: ArenaRef, aval: ShapedArray) -> ArenaRef:
         """Return the address of the current iteration's element of a stack."""
@@ -221,8 +221,10 @@ def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
 
     def run() -> None:
         owned = [False] * n_body + [True] * len(carries)
-        fresh = lower(params["body_jaxpr"], [*body_consts, *carries], [None] * len(carries), owned)
-        update_carries(plan, carries, fresh, [v.aval for v in eqn.outvars])
+        lowered_body = lower(
+            params["body_jaxpr"], [*body_consts, *carries], [None] * len(carries), owned
+        )
+        update_carries(plan, carries, lowered_body, [v.aval for v in eqn.outvars])
 
     steps = plan.inside(whole)
     plan.step(

@@ -123,10 +123,16 @@ def _log_density(f: Any, a: Any, b: Any, x: Any, y: Any) -> Any:
 
     Subtracting 1 from a parameter below 1 would make it negative; its density is scaled instead.
     """
-    few, lacking = a < 1.0, b < 1.0
-    first, last = f.select(few, a, a - 1.0), f.select(lacking, b, b - 1.0)
-    count = f.select(few & lacking, 1.0 / (a + b), f.select(few | lacking, 1.0, first + last + 1.0))
-    sides = f.select(few, f.log(a) - f.log(x), 0.0) + f.select(lacking, f.log(b) - f.log(y), 0.0)
+    is_a_below_one, is_b_below_one = a < 1.0, b < 1.0
+    first, last = f.select(is_a_below_one, a, a - 1.0), f.select(is_b_below_one, b, b - 1.0)
+    count = f.select(
+        is_a_below_one & is_b_below_one,
+        1.0 / (a + b),
+        f.select(is_a_below_one | is_b_below_one, 1.0, first + last + 1.0),
+    )
+    sides = f.select(is_a_below_one, f.log(a) - f.log(x), 0.0) + f.select(
+        is_b_below_one, f.log(b) - f.log(y), 0.0
+    )
     return _log_binomial(f, first, last, x, y) + sides + f.log(count)
 
 

@@ -192,7 +192,7 @@ class HloModule:
         writer = Computation(self)
         if tupled is not None:
             whole = writer.line(self.free("param"), result_type(tupled, True), "parameter(0)")
-            shown = f"{whole[1:]}: {result_type(tupled, True)}"
+            signature = f"{whole[1:]}: {result_type(tupled, True)}"
             writer.spread(whole, tupled)
         else:
             for i, x in enumerate(block.args):
@@ -200,7 +200,7 @@ class HloModule:
                 writer.names[x] = writer.line(
                     self.free("param"), value_type(x), f"parameter({i}){tiles}"
                 )
-            shown = ", ".join(f"{writer.names[x][1:]}: {value_type(x)}" for x in block.args)
+            signature = ", ".join(f"{writer.names[x][1:]}: {value_type(x)}" for x in block.args)
         for op in block.ops:
             writer.operation(op)
         results = [*block.results, *(given or ())]
@@ -215,7 +215,7 @@ class HloModule:
                 root = writer.line(self.free("custom-call"), value_type(results[0]), what)
         lines = [f"  {'ROOT ' if key == root else ''}{text}" for key, text in writer.lines.items()]
         return "\n".join(
-            [f"{head}%{name} ({shown}) -> {result_type(results, as_tuple)} {{", *lines, "}"]
+            [f"{head}%{name} ({signature}) -> {result_type(results, as_tuple)} {{", *lines, "}"]
         )
 
 

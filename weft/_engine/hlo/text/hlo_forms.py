@@ -100,13 +100,13 @@ def _dynamic_slice(c: Computation, op: HloOp) -> list[str]:
 def _number(op: HloOp, names: Sequence[str]) -> list[str]:
     """Return the dimension numbers of a gather or a scatter."""
     last = f"index_vector_dim={op.operands[1].ndim - 1}"
-    shown = [
+    parts = [
         f"{k}={braces(v)}"
         for k, v in zip(names, op.attrs["numbers"])
         if v or not k.endswith("batching_dims")
     ]
     return [
-        *shown,
+        *parts,
         last,
         *[f"{k}=true" for k in ("indices_are_sorted", "unique_indices") if op.attrs.get(k)],
     ]

@@ -284,13 +284,13 @@ def _dim_labels(numbers: Message) -> str:
 
 def _dims(numbers: Message, fields: str) -> str:
     """Return dimension numbers, named as `name:field`; those with `?` are omitted if empty."""
-    shown = []
+    texts = []
     for entry in fields.split():
         name, _, field = entry.rstrip("?").partition(":")
         values = numbers.numbers(int(field))
         if values or not entry.endswith("?"):
-            shown.append(f"{name}={_braces(values)}")
-    return ", ".join(shown)
+            texts.append(f"{name}={_braces(values)}")
+    return ", ".join(texts)
 
 
 def _devices(devices: Message) -> str:
@@ -299,9 +299,9 @@ def _devices(devices: Message) -> str:
     if not iota.number(1):
         return _braces([_braces(group.numbers(1)) for group in devices.messages(1)])
     sizes, order = iota.numbers(3), iota.numbers(4)
-    shown = f"[{iota.number(1)},{iota.number(2)}]<=[{','.join(map(str, sizes))}]"
+    text = f"[{iota.number(1)},{iota.number(2)}]<=[{','.join(map(str, sizes))}]"
     turned = order and order != sorted(order)
-    return f"{shown}T({','.join(map(str, order))})" if turned else shown
+    return f"{text}T({','.join(map(str, order))})" if turned else text
 
 
 def _tiles(sharding: Message) -> str:
@@ -328,15 +328,15 @@ def _tiles(sharding: Message) -> str:
 
 def _precision(config: Message) -> str:
     kinds = [("default", "high", "highest")[kind] for kind in config.numbers(1)]
-    shown = f"operand_precision={_braces(kinds)}"
-    return shown if set(kinds) - {"default"} else ""
+    text = f"operand_precision={_braces(kinds)}"
+    return text if set(kinds) - {"default"} else ""
 
 
 def _metadata(metadata: Message) -> str:
-    shown = []
+    texts = []
     for name, field in (("op_type", 1), ("op_name", 2), ("source_file", 3)):
         if field in metadata:
-            shown.append(f"{name}={json.dumps(metadata.text(field), ensure_ascii=False)}")
+            texts.append(f"{name}={json.dumps(metadata.text(field), ensure_ascii=False)}")
     for name, field in (
         ("source_line", 4),
         ("source_end_line", 17),
@@ -345,31 +345,31 @@ def _metadata(metadata: Message) -> str:
         ("stack_frame_id", 15),
     ):
         if metadata.number(field):
-            shown.append(f"{name}={metadata.number(field)}")
+            texts.append(f"{name}={metadata.number(field)}")
     for name, field in (("deduplicated_name", 12), ("scheduling_name", 16)):
         if field in metadata:
-            shown.append(f"{name}={json.dumps(metadata.text(field))}")
-    return f"{{{' '.join(shown)}}}" if shown else ""
+            texts.append(f"{name}={json.dumps(metadata.text(field))}")
+    return f"{{{' '.join(texts)}}}" if texts else ""
 
 
 def _slices(instruction: Message) -> str:
     dims = [[dim.number(field) for field in (1, 2, 3)] for dim in instruction.messages(17)]
     strided = any(stride != 1 for _, _, stride in dims)
-    shown = [":".join(map(str, dim if strided else dim[:2])) for dim in dims]
-    return f"{{{', '.join(f'[{bounds}]' for bounds in shown)}}}"
+    texts = [":".join(map(str, dim if strided else dim[:2])) for dim in dims]
+    return f"{{{', '.join(f'[{bounds}]' for bounds in texts)}}}"
 
 
 def _padding(config: Message) -> str:
     dims = [[dim.number(field) for field in (1, 2, 3)] for dim in config.messages(1)]
-    shown = dims if any(gap for _, _, gap in dims) else [dim[:2] for dim in dims]
-    return "x".join(["_".join(map(str, dim)) for dim in shown])
+    printed_dims = dims if any(gap for _, _, gap in dims) else [dim[:2] for dim in dims]
+    return "x".join(["_".join(map(str, dim)) for dim in printed_dims])
 
 
 def _triangular(options: Message) -> str:
     flags = [(name, field) for field, name in enumerate(("left_side", "lower", "unit_diagonal"), 1)]
-    shown = [f"{name}=true" for name, field in flags if options.number(field)]
+    texts = [f"{name}=true" for name, field in flags if options.number(field)]
     kinds = ("TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
-    return ", ".join([*shown, f"transpose_a={kinds[options.number(4)]}"])
+    return ", ".join([*texts, f"transpose_a={kinds[options.number(4)]}"])
 
 
 def _backend_config(data: bytes) -> str:
@@ -378,11 +378,11 @@ def _backend_config(data: bytes) -> str:
 
 
 def _aliases(pairs: Sequence[Message]) -> str:
-    shown = [
+    texts = [
         f"{_braces(pair.numbers(1))}: ({pair.number(2)}, {_braces(pair.numbers(3))})"
         for pair in pairs
     ]
-    return f"{{{', '.join(shown)}}}"
+    return f"{{{', '.join(texts)}}}"
 
 
 _GATHER = (
@@ -523,7 +523,7 @@ class _ModuleText:
         """Return an instruction with its attributes."""
         opcode, described = x.text(2), x
         operands = _list_items([f"%{others[number].text(1)}" for number in x.numbers(36)])
-        shown = []
+        texts = []
         if opcode == "parameter":
             operands = str(x.number(9))
         elif opcode == "constant":
@@ -532,10 +532,10 @@ class _ModuleText:
             started = self.start_of(x, others)
             opcode = started.text(2) + opcode.removeprefix("async")
             described = started if opcode.endswith("-start") else Message()
-            shown = [show(x) for field, show in _ATTRIBUTES if field in x]
+            texts = [show(x) for field, show in _ATTRIBUTES if field in x]
         head = f"%{x.text(1)} = {_shape_text(x.message(3))} {opcode}({operands})"
-        shown = [*self.attributes(described, others), *shown, *self.notes(x, others)]
-        return ", ".join([head, *filter(None, shown)])
+        texts = [*self.attributes(described, others), *texts, *self.notes(x, others)]
+        return ", ".join([head, *filter(None, texts)])
 
     def start_of(self, x: Message, others: dict[int, Message]) -> Message:
         """Return the instruction that an async-start, async-update or async-done runs."""
@@ -547,22 +547,22 @@ class _ModuleText:
     def attributes(self, x: Message, others: dict[int, Message]) -> list[str]:
         """Return the attributes that define the computation of an instruction."""
         opcode = x.text(2)
-        shown = [show(x) for field, show in _ATTRIBUTES if field in x]
+        texts = [show(x) for field, show in _ATTRIBUTES if field in x]
         if opcode == "get-tuple-element":
-            shown.append(f"index={x.number(13)}")
+            texts.append(f"index={x.number(13)}")
         if x.text(102) == "TOTAL" and _is_float(others[x.numbers(36)[0]]):
-            shown.append("order=TOTAL")
+            texts.append("order=TOTAL")
         if opcode in _WITH_DIMS and 14 not in x:
-            shown.append("dimensions={}")
+            texts.append("dimensions={}")
         names = [self.names[number] for number in x.numbers(38)]
         if opcode == "conditional" and others[x.numbers(36)[0]].message(3).number(2) == _PRED:
-            return [*shown, f"true_computation={names[0]}", f"false_computation={names[1]}"]
+            return [*texts, f"true_computation={names[0]}", f"false_computation={names[1]}"]
         if opcode in ("conditional", "custom-call") and names:
             label = "branch" if opcode == "conditional" else "called"
-            return [*shown, f"{label}_computations={{{', '.join(names)}}}"]
+            return [*texts, f"{label}_computations={{{', '.join(names)}}}"]
         pairs = list(zip(_CALLED.get(opcode, ("to_apply",)), names))
         called = [f"{label}={name}" for label, name in pairs]
-        return [*shown, *(reversed(called) if opcode == "while" else called)]
+        return [*texts, *(reversed(called) if opcode == "while" else called)]
 
     def notes(self, x: Message, others: dict[int, Message]) -> list[str]:
         """Return the attributes that do not affect the computation of an instruction."""

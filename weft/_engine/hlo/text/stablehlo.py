@@ -83,12 +83,12 @@ def stablehlo_text(
             {"jax.result_info": quote(path), **attrs}
             for path, attrs in zip(result_paths, main.result_attrs)
         ]
-    shown = {
+    module_attributes = {
         **attributes,
         "mhlo.num_partitions": f"{devices} : i32",
         "mhlo.num_replicas": "1 : i32",
     }
-    return module_text(f"jit_{name}", shown, lowering, debug_info)
+    return module_text(f"jit_{name}", module_attributes, lowering, debug_info)
 
 
 def module_text(
@@ -369,11 +369,11 @@ class _StablehloPrinter:
 
     def given(self, op: HloOp) -> dict[str, str]:
         """Return the attributes that the user gave an operation."""
-        shown = {
+        quoted = {
             key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else quote(key): quote(text)
             for key, text in metadata_texts(op).items()
         }
-        return {"mhlo.frontend_attributes": _attributes(shown)} if shown else {}
+        return {"mhlo.frontend_attributes": _attributes(quoted)} if quoted else {}
 
     def format_signature(self, op: HloOp, values: Iterable[HloValue] | None = None) -> str:
         """Return the end of an operation: the user's attributes, and types or a signature."""
@@ -409,9 +409,9 @@ class _StablehloPrinter:
 
     def generic(self, op: HloOp, **attrs: str) -> str:
         """Return the generic form of an operation; an attribute without a value is a flag."""
-        shown = ", ".join(f"{k} = {v}" if v else k for k, v in sorted(attrs.items()))
+        attribute_text = ", ".join(f"{k} = {v}" if v else k for k, v in sorted(attrs.items()))
         return (
-            f'"stablehlo.{op.name}"({self.refs(op.operands)}){f" <{{{shown}}}>" if shown else ""}{self.bodies(op)}'
+            f'"stablehlo.{op.name}"({self.refs(op.operands)}){f" <{{{attribute_text}}}>" if attribute_text else ""}{self.bodies(op)}'
             f"{self.format_signature(op)}"
         )
 
@@ -507,9 +507,9 @@ def _dynamic_update_slice(p: _StablehloPrinter, op: HloOp) -> str:
 def _numbers_text(kind: str, names: Sequence[str], op: HloOp) -> str:
     """Return the dimension numbers of a gather or a scatter, without empty ones."""
     values = dict(zip(names, op.attrs["numbers"]))
-    shown = [f"{k} = {_list(v)}" for k, v in values.items() if v]
+    texts = [f"{k} = {_list(v)}" for k, v in values.items() if v]
     return (
-        f"#stablehlo.{kind}<{', '.join([*shown, f'index_vector_dim = {op.operands[1].ndim - 1}'])}>"
+        f"#stablehlo.{kind}<{', '.join([*texts, f'index_vector_dim = {op.operands[1].ndim - 1}'])}>"
     )
 
 
@@ -666,11 +666,11 @@ def _convolution(p: _StablehloPrinter, op: HloOp) -> str:
         f"stride = {_list(a['strides'])}, pad = {_list(_list(x) for x in a['padding'])}, lhs_dilate = {_list(a['lhs_dilation'])}, "
         f"rhs_dilate = {_list(a['rhs_dilation'])}, reverse = {_list(['false'] * len(a['strides']))}"
     )
-    shown = {k: f"{a[k]} : i64" for k in ("batch_group_count", "feature_group_count")}
-    shown["precision_config"] = _list(f"#stablehlo<precision {x}>" for x in a["precision"])
+    attributes = {k: f"{a[k]} : i64" for k in ("batch_group_count", "feature_group_count")}
+    attributes["precision_config"] = _list(f"#stablehlo<precision {x}>" for x in a["precision"])
     return (
         f"stablehlo.convolution({p.refs(op.operands)}) dim_numbers = {spec(lhs, 'bf')}x{spec(rhs, 'oi')}->{spec(out, 'bf')}, "
-        f"window = {{{window}}} {_attributes(shown | p.given(op))} : {p.signature(op)}"
+        f"window = {{{window}}} {_attributes(attributes | p.given(op))} : {p.signature(op)}"
     )
 
 
@@ -698,12 +698,12 @@ def _triangular_solve(p: _StablehloPrinter, op: HloOp) -> str:
 
 @_form("custom_call")
 def _custom_call(p: _StablehloPrinter, op: HloOp) -> str:
-    a, shown = op.attrs, {}
+    a, attributes = op.attrs, {}
     if a["has_side_effect"]:
-        shown["has_side_effect"] = "true"
+        attributes["has_side_effect"] = "true"
     if "groups" in a:
         channel = f", channel_id = {a['channel']} : i64" if "channel" in a else ""
-        shown |= {
+        attributes |= {
             "api_version": "4 : i32",
             "backend_config": f"{{replica_groups = {_rows(a['groups'])}{channel}}}",
         }
@@ -711,18 +711,18 @@ def _custom_call(p: _StablehloPrinter, op: HloOp) -> str:
         row_major = lambda x: (
             f"dense<{_list(reversed(range(x.ndim))) if x.ndim else ''}> : tensor<{x.ndim}xindex>"
         )
-        shown |= {
+        attributes |= {
             "api_version": "4 : i32",
             "backend_config": f"{{number = {a['number']} : i64}}",
             "operand_layouts": _list(map(row_major, op.operands)),
             "result_layouts": _list(map(row_major, op.results)),
         }
     elif a["backend_config"]:
-        shown["backend_config"] = quote(json.dumps(a["backend_config"]))
+        attributes["backend_config"] = quote(json.dumps(a["backend_config"]))
     if "sharding" in a:
-        shown["mhlo.sharding"] = quote(a["sharding"])
-    shown |= p.given(op)
-    extra = f" {_attributes(shown)}" if shown else ""
+        attributes["mhlo.sharding"] = quote(a["sharding"])
+    attributes |= p.given(op)
+    extra = f" {_attributes(attributes)}" if attributes else ""
     return f"stablehlo.custom_call @{a['target']}({p.refs(op.operands)}){extra} : {p.signature(op)}"
 
 

@@ -164,8 +164,8 @@ class _JaxprParser:
         return Jaxpr(constvars, consts, invars, outs, eqns)
 
     def eqn(self, env: dict[Any, Any]) -> Eqn:
-        fresh: dict[str, Var] = {}
-        outvars = self.binders(fresh, "=")
+        new_vars: dict[str, Var] = {}
+        outvars = self.binders(new_vars, "=")
         self.take("=")
         name = self.step()
         primitive = find(name)
@@ -187,7 +187,7 @@ class _JaxprParser:
         ins: list[Atom] = []
         while self.token not in (";", "in") and not self._at_binder():
             ins.append(self.atom(env))
-        env.update(fresh)
+        env.update(new_vars)
         effects = primitive.effects_of(params, [a.aval for a in ins])
         return Eqn(primitive, ins, outvars, params, None, effects)
 

@@ -114,15 +114,19 @@ def _exact_density(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -
     Subtracting one from a parameter below one would make it negative; factors are then applied to
     the binomial probability.
     """
-    few, lacking = a < 1, b < 1
-    first, last = np.where(few, a, a - 1), np.where(lacking, b, b - 1)
+    is_a_below_one, is_b_below_one = a < 1, b < 1
+    first, last = np.where(is_a_below_one, a, a - 1), np.where(is_b_below_one, b, b - 1)
     log = _log_binomial(first, last, x, y)
-    sides = np.where(few, a / x, 1.0), np.where(lacking, b / y, 1.0)
-    count = np.where(few & lacking, 1 / (a + b), np.where(few | lacking, 1.0, first + last + 1))
+    sides = np.where(is_a_below_one, a / x, 1.0), np.where(is_b_below_one, b / y, 1.0)
+    count = np.where(
+        is_a_below_one & is_b_below_one,
+        1 / (a + b),
+        np.where(is_a_below_one | is_b_below_one, 1.0, first + last + 1),
+    )
     product = sides[0] * (sides[1] * count)
     logs = (
-        np.where(few, np.log(a) - np.log(x), 0.0)
-        + np.where(lacking, np.log(b) - np.log(y), 0.0)
+        np.where(is_a_below_one, np.log(a) - np.log(x), 0.0)
+        + np.where(is_b_below_one, np.log(b) - np.log(y), 0.0)
         + np.log(count)
     )
     return np.where(

@@ -212,17 +212,19 @@ class ChoiceLister:
 
     def _constraint(self, node: Node, held: HeldAxes) -> list[Choice]:
         """Return the layouts that agree with a constraint; dims that it leaves open are free."""
-        asked = self.constraint_spec(node.eqns[0])
-        constrained_axes = {a for axes in asked for a in axes or ()}
+        constraint = self.constraint_spec(node.eqns[0])
+        constrained_axes = {a for axes in constraint for a in axes or ()}
         choices: list[Choice] = []
         for spec, uses in self._layouts(node.shape, HeldAxes({}), even=False):
-            agrees = all(want is None or want == axes for want, axes in zip(asked, spec))
+            agrees = all(
+                required is None or required == axes for required, axes in zip(constraint, spec)
+            )
             follows = all(a in constrained_axes or use == held.uses.get(a, use) for a, use in uses)
             if agrees and follows:
                 choices.append(self._replicated_choice(node, Placement(spec), uses))
         if choices:
             return choices
-        return [self._same_everywhere(node, tuple(axes or () for axes in asked))]
+        return [self._same_everywhere(node, tuple(axes or () for axes in constraint))]
 
     def _map(self, node: Node, held: HeldAxes) -> list[Choice]:
         """Return the layouts of elementwise equations of one shape."""
@@ -374,11 +376,11 @@ class ChoiceLister:
             spec = None if combine == "add" else COMPLETED_BY.get(combine)
             if spec is not None:
                 n = math.prod(self.sizes[a] for a in mine)
-                held = sum(
+                nbytes = sum(
                     collective_bytes(spec.name, self.partitioner.local_bytes(v.aval, p), n)
                     for v, p in zip(eqn.outvars, strategy.outs)
                 )
-                price += self.prices.collective(mine, held)
+                price += self.prices.collective(mine, nbytes)
         return price
 
     def _strategy(

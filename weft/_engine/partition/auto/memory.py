@@ -179,18 +179,18 @@ class MemoryRows:
 
     def profile(self, x: FloatArray) -> FloatArray:
         """Return the bytes held at each time by a solution."""
-        held = x[self._column] * self._bytes
+        held_bytes = x[self._column] * self._bytes
         change = np.zeros(self._last + 3)
-        np.add.at(change, self._start, held)
-        np.add.at(change, self._end + 1, -held)
+        np.add.at(change, self._start, held_bytes)
+        np.add.at(change, self._end + 1, -held_bytes)
         return np.cumsum(change)
 
     def largest(self, count: int) -> list[tuple[Var, float]]:
         """Return the largest values that are held when most is, with their bytes, if all are."""
         at = int(np.argmax(self.profile(np.ones(self.columns))))
-        now = [h for h in self.held if h.start <= at <= h.end]
-        now.sort(key=lambda h: -h.nbytes)
-        return [(h.var, h.nbytes) for h in now[:count]]
+        alive = [h for h in self.held if h.start <= at <= h.end]
+        alive.sort(key=lambda h: -h.nbytes)
+        return [(h.var, h.nbytes) for h in alive[:count]]
 
     def total(self) -> float:
         """Return the bytes of everything."""
@@ -198,8 +198,8 @@ class MemoryRows:
 
     def row(self, at: int) -> list[tuple[int, float]]:
         """Return the columns and bytes of what may be held at a time."""
-        now = (self._start <= at) & (at <= self._end)
-        total = np.bincount(self._column[now], self._bytes[now], self.columns)
+        is_alive = (self._start <= at) & (at <= self._end)
+        total = np.bincount(self._column[is_alive], self._bytes[is_alive], self.columns)
         return [(int(c), float(total[c])) for c in np.nonzero(total)[0]]
 
 

@@ -133,8 +133,10 @@ class Optimizer:
         deadline, chosen = time.monotonic() + seconds, solution.chosen
         solutions: list[Solution] = []
         for axis in self.axes:
-            held = {n: HeldAxes({a: u for a, u in c.uses if a != axis}) for n, c in chosen.items()}
-            other = self._step(held, deadline, IMPROVEMENT, without=(node, chosen[node]))
+            held_axes = {
+                n: HeldAxes({a: u for a, u in c.uses if a != axis}) for n, c in chosen.items()
+            }
+            other = self._step(held_axes, deadline, IMPROVEMENT, without=(node, chosen[node]))
             if other is not None:
                 solutions.append(other)
         return min(solutions, key=lambda one: one.price, default=None)
@@ -182,9 +184,9 @@ class Optimizer:
                     if state.best is not None:
                         yield replace(state.best, is_complete=False)
                     return
-                held = state.without(group)
-                if held is not None:
-                    state.take(self._step(held, deadline, gap), must_take=not i)
+                held_axes = state.without(group)
+                if held_axes is not None:
+                    state.take(self._step(held_axes, deadline, gap), must_take=not i)
             if state.best is not None:
                 yield state.best
             if len(single) < 2 or (i and not _is_better(state.rank, before)):
@@ -307,14 +309,14 @@ class _Uses:
 
     def without(self, group: AxisGroup) -> Mapping[Node, HeldAxes] | None:
         """Return the uses of the axes outside `group`; None if the group was chosen for these before."""
-        held = {
+        held_axes = {
             n: HeldAxes({a: u for a, u in uses.items() if a not in group}, len(group) > 1)
             for n, uses in self.uses.items()
         }
-        if self._solved.get(group) == held:
+        if self._solved.get(group) == held_axes:
             return None
-        self._solved[group] = held
-        return held
+        self._solved[group] = held_axes
+        return held_axes
 
     def take(self, solution: Solution | None, must_take: bool) -> None:
         """Go on from `solution` if it is better; in the first round, from any."""

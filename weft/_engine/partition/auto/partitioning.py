@@ -160,8 +160,10 @@ class LayoutSearch:
     def _all_ties(self, arguments: int) -> list[tuple[int, int]]:
         """Return (result, argument) pairs: first carried state, then donated arguments."""
         ties = [(out, arguments + number) for out, number in self.carried]
-        outs, taken = {out for out, _ in ties}, {number for _, number in ties}
-        return ties + [(out, i) for out, i in self.ties if out not in outs and i not in taken]
+        outs, tied_arguments = {out for out, _ in ties}, {number for _, number in ties}
+        return ties + [
+            (out, i) for out, i in self.ties if out not in outs and i not in tied_arguments
+        ]
 
     def _solve(
         self,

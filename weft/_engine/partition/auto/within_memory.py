@@ -77,10 +77,10 @@ class MemorySearch:
             best = min(fitting, key=price_of_realized)
             is_complete = time.monotonic() <= deadline
             return replace(best, solution=replace(best.solution, is_complete=is_complete))
-        held = self.limit.measure(ordinary, self.given.ties)
-        if held <= self.limit.nbytes:
+        ordinary_peak = self.limit.measure(ordinary, self.given.ties)
+        if ordinary_peak <= self.limit.nbytes:
             return free[0]
-        raise self._error(ordinary, held)
+        raise self._error(ordinary, ordinary_peak)
 
     def _search(self, deadline: float) -> None:
         """Add programs of the optimizer, whose estimates are bisected where a program holds more than the limit.
@@ -144,7 +144,7 @@ class MemorySearch:
         """Return the least that arguments and results can hold: split over all devices, unless their layouts are given."""
         program, sizes = self.optimizer.jaxpr, self.optimizer.prices.sizes
         devices = math.prod(sizes.values())
-        held = 0.0
+        nbytes = 0.0
         values: list[tuple[Var, Spec | None]] = [*zip(program.invars, self.given.in_specs)]
         values += [
             (atom, spec)
@@ -153,20 +153,20 @@ class MemorySearch:
         ]
         for var, spec in values:
             if spec is None:
-                held += var.aval.nbytes / devices
+                nbytes += var.aval.nbytes / devices
             else:
-                held += bytes_of(var, Placement(spec), sizes)
-        return held
+                nbytes += bytes_of(var, Placement(spec), sizes)
+        return nbytes
 
     def _error(self, ordinary: PartitionResult, ordinary_held: int) -> ShardingError:
         peaks = [(c.held, c.realized.result) for c in self.candidates]
-        held, result = min([*peaks, (ordinary_held, ordinary)], key=lambda peak: peak[0])
+        peak_bytes, result = min([*peaks, (ordinary_held, ordinary)], key=lambda peak: peak[0])
         blocks = "; ".join(
             f"{v.aval.str_short()} {nbytes:,.0f} B" for v, nbytes in self._largest(result)
         )
         return ShardingError(
             f"automatic sharding: no layout holds at most {self.limit.nbytes:,.0f} B on a device. The smallest peak found is "
-            f"{held:,} B; the largest blocks then are {blocks}.\n"
+            f"{peak_bytes:,} B; the largest blocks then are {blocks}.\n"
             "  Use more devices or a smaller batch, donate the state, or compute layers again in the backward pass with weft.checkpoint."
         )
 
@@ -183,5 +183,5 @@ class MemorySearch:
         values = [(v, placed[v], life) for v, life in storage.lifetimes.items() if v in placed]
         whole = 0, storage.end
         values += [(v, Placement(s), whole) for v, s in zip(program.invars, result.in_specs)]
-        held = [Held(0, bytes_of(v, place, sizes), *life, v) for v, place, life in values]
-        return MemoryRows(held, storage.end, 1).largest(MOST_NAMED)
+        held_values = [Held(0, bytes_of(v, place, sizes), *life, v) for v, place, life in values]
+        return MemoryRows(held_values, storage.end, 1).largest(MOST_NAMED)

@@ -45,8 +45,8 @@ def operand_info(aval: ShapedArray, spec: Spec, fine: Mesh, mesh: Mesh) -> Opera
     """Return a value that is split by axes of `fine`, as passed to a rule: on `mesh`, and whole in dims whose split `mesh` cannot express."""
     named = NamedSharding(fine, spec_of_dims(spec))
     coarse = to_spec(named, mesh, aval.ndim)
-    shown = spec_of_dims(((),) * aval.ndim if coarse is None else coarse)
-    return OperandInfo(aval.shape, aval.dtype, NamedSharding(mesh, shown), aval.weak_type)
+    full_spec = spec_of_dims(((),) * aval.ndim if coarse is None else coarse)
+    return OperandInfo(aval.shape, aval.dtype, NamedSharding(mesh, full_spec), aval.weak_type)
 
 
 def specs(
@@ -96,7 +96,7 @@ class InferTransfer:
 
     def __call__(self, state: Any) -> None:
         rule, (fine, mesh) = self.eqn.params["rule"], state.meshes
-        shown = [
+        infos = [
             operand_info(a.aval, evenly_split(a.aval.shape, state.spec(a), state.sizes), fine, mesh)
             for a in self.eqn.invars
         ]
@@ -104,7 +104,7 @@ class InferTransfer:
         with derived_trace(eval_trace):
             inferred = rule.infer(
                 mesh,
-                tree.tree_unflatten(rule.in_tree, shown),
+                tree.tree_unflatten(rule.in_tree, infos),
                 tree.tree_unflatten(rule.out_tree, results),
             )
         avals = [v.aval for v in self.eqn.outvars]

@@ -466,21 +466,21 @@ class _FactorTransfer:
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
         """Return the axes per factor after conflicts are resolved by rank, and the bytes of the largest value from which they come."""
         best = self.best(state)
-        taken: set[Any] = set()
+        used_axes: set[Any] = set()
         agreed: FactorAxes = {}
         for f, (_, axes, _) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
             own_axes: list[Any] = []
             joint = any(f in dim for dim in self.facts.joint)
             for a in axes:
-                state.conflicts |= a in taken
-                if a in taken or (
+                state.conflicts |= a in used_axes
+                if a in used_axes or (
                     joint and not is_even(self.rule.sizes[f], (*own_axes, a), state.sizes)
                 ):
                     break
                 own_axes.append(a)
             if own_axes:
                 agreed[f] = tuple(own_axes)
-                taken.update(own_axes)
+                used_axes.update(own_axes)
         return agreed, max((best[f][2] for f in agreed), default=0)
 
     def best(self, state: Propagation) -> dict[int, tuple[tuple[Any, ...], DimSpec, int]]:

@@ -94,8 +94,8 @@ def sem(
     """Return the standard error of the mean along `axis`."""
     x = concrete(inexact("sem", a))
     if nan_policy == "omit":
-        there = wnp.sum(~wnp.isnan(x), axis, keepdims=keepdims)
-        return wnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(there.astype(x.dtype))
+        count = wnp.sum(~wnp.isnan(x), axis, keepdims=keepdims)
+        return wnp.nanstd(x, axis, ddof=ddof, keepdims=keepdims) / wnp.sqrt(count.astype(x.dtype))
     if nan_policy != "propagate":
         raise ValueError(
             f"sem: nan_policy must be 'propagate' or 'omit', got {nan_policy!r}: nothing can be raised for values here."
