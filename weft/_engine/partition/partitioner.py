@@ -450,12 +450,10 @@ class Partitioner:
                 for p, x in v.forms.items()
                 if not (alike or p.partial) and self.local_bytes(v.aval, p) <= most
             }
-        results = iter(
-            eqn.primitive.bind(*[x for form in forms for x in form.values()], **eqn.params)
-        )
+        flat = iter(eqn.primitive.bind(*[x for form in forms for x in form.values()], **eqn.params))
         outs: list[LocalValue] = []
         for form, v in zip(forms, values):
-            (place, local), *others = zip(form, results)
+            (place, local), *others = zip(form, flat)
             outs.append(LocalValue(v.aval, place, local))
             outs[-1].forms |= dict(others)
         return outs
