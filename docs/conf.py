@@ -1,4 +1,4 @@
-"""The site: `make docs` builds it from the pages beside this file, the examples, and the docstrings of the package."""
+"""The site: `make docs` builds it from the pages in this folder, the examples, and the docstrings of the package."""
 
 import re
 import sys

@@ -314,19 +314,19 @@ def _member(owner: type, name: str, known: dict[str, str]) -> list[str]:
     getattr(owner, name)  # methods of arrays are made when they are first asked for
     value = inspect.getattr_static(owner, name)
     inner = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
-    head, said = f".. py:attribute:: {name}", ""
+    head, text = f".. py:attribute:: {name}", ""
     if inspect.isroutine(inner):
-        head, said = f".. py:method:: {name}{_bound(value, inner)}", inspect.getdoc(inner) or ""
+        head, text = f".. py:method:: {name}{_bound(value, inner)}", inspect.getdoc(inner) or ""
     elif isinstance(inner, (property, functools.cached_property)):
-        said = inspect.getdoc(inner) or ""
+        text = inspect.getdoc(inner) or ""
     of_numpy = known.get(f"weft.numpy.{name}")
     if (
         of_numpy
         and owner.__name__ == "Array"
-        and said in ("", inspect.getdoc(getattr(importlib.import_module("weft.numpy"), name)))
+        and text in ("", inspect.getdoc(getattr(importlib.import_module("weft.numpy"), name)))
     ):
-        said = f"See `weft.numpy.{name}`."
-    return [head, "", *(f"   {line}" if line else "" for line in paragraphs(said, known)), ""]
+        text = f"See `weft.numpy.{name}`."
+    return [head, "", *(f"   {line}" if line else "" for line in paragraphs(text, known)), ""]
 
 
 def _bound(value, inner) -> str:

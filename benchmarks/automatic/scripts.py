@@ -5,8 +5,8 @@
 In:  scripts, in an environment that has weft as jax (`weft shim install`), flax, equinox, optax and einops.
 Out: a table of prices: of the plan, of the ordinary partitioner and of data parallelism, and the number of constraints that
      reproduce the plan within 2 %. Exits with 1 if a script needs more than 3, or if data parallelism is cheaper.
-How: each script runs in its own process, as in `weft auto`. Those named after `--check` run a step with the plan on 8 CPU devices,
-     too, on drawn arguments, and the results are compared with those of one device.
+How: each script runs in its own process, as in `weft auto`. Scripts named after `--check` also run a step with the plan on 8 CPU devices,
+     on drawn arguments, and the results are compared with the results of one device.
 """
 
 import argparse

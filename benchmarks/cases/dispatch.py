@@ -94,15 +94,15 @@ def tree_dispatch(kind, gives_tree):
     """A call with 300 leaves in containers of one kind, which gives one array or the tree itself."""
 
     def setup():
-        given = KINDS[kind](jnp.ones(4))
+        tree = KINDS[kind](jnp.ones(4))
         f = jax.jit(
             (lambda t: jax.tree_util.tree_map(lambda v: v + 1, t))
             if gives_tree
             else lambda t: jax.tree_util.tree_leaves(t)[0] + 1
         )
         for _ in range(400):
-            f(given)
-        return functools.partial(f, given)
+            f(tree)
+        return functools.partial(f, tree)
 
     return setup
 

@@ -25,7 +25,7 @@ WIDTH, HEADS, VOCABULARY, LENGTH, ROWS = 4096, 64, 8192, 128, 4096
 
 
 class PartitionOnly(PlannedBackend):
-    """Devices for which programs are partitioned, and no more."""
+    """Devices whose programs are partitioned but not compiled."""
 
     def lower(self, program, stage):
         self.program = program

@@ -1,9 +1,9 @@
-"""Batches prepared in Python beside training steps: with asynchronous dispatch, and with calls that wait.
+"""Batches prepared in Python during training steps: with asynchronous dispatch, and with calls that wait.
 
     python benchmarks/micro/overlap.py [steps]
 
 A step of an MLP (float32, donated state) follows the preparation of its batch: shuffling, gathering and normalizing in NumPy and Python,
-sized to take about as long as the step. Both ways run alternately; what is printed is the least time of a step of each. On `peer`, if
+sized to take about as long as the step. Both ways run alternately; the output is the least time of a step of each. On `peer`, if
 JAX is installed: `python benchmarks/micro/overlap.py 40 peer`.
 """
 
@@ -90,7 +90,7 @@ def main(steps: int = 40, engine: str = "weft") -> None:
             best[waits] = min(best.get(waits, 1.0), run(waits))
     print(
         f"{engine}: batch {1e3 * min(alone(batch), alone(batch)):.2f} ms, step {1e3 * min(alone(one), alone(one)):.2f} ms, both in turn "
-        f"{1e3 * best[True]:.2f} ms, beside each other {1e3 * best[False]:.2f} ms: {best[False] / best[True]:.2f}"
+        f"{1e3 * best[True]:.2f} ms, overlapped {1e3 * best[False]:.2f} ms: {best[False] / best[True]:.2f}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Kernels of docs/pallas.md beside the same functions on whole arrays.
+"""Kernels of docs/pallas.md compared with the same functions on whole arrays.
 
     WEFT_NUM_THREADS=1 python benchmarks/micro/pallas.py
 

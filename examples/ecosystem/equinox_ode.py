@@ -2,7 +2,7 @@
 
     python examples/ecosystem/equinox_ode.py
 
-Needs equinox and optax beside JAX, or beside weft's stand-in for it (`weft shim install`). Prints a loss for every tenth step.
+Needs equinox, optax, and JAX or weft's stand-in for it (`weft shim install`). Prints a loss for every tenth step.
 """
 
 import equinox as eqx

@@ -2,7 +2,7 @@
 
     python examples/ecosystem/linen_classifier.py
 
-Needs flax and optax beside JAX, or beside weft's stand-in for it (`weft shim install`). Prints a loss for every fifth step.
+Needs flax, optax, and JAX or weft's stand-in for it (`weft shim install`). Prints a loss for every fifth step.
 """
 
 import jax

@@ -2,7 +2,7 @@
 
     python examples/ecosystem/nnx_autoencoder.py
 
-Needs flax and optax beside JAX, or beside weft's stand-in for it (`weft shim install`). Prints the losses for every tenth step.
+Needs flax, optax, and JAX or weft's stand-in for it (`weft shim install`). Prints the losses for every tenth step.
 """
 
 import jax

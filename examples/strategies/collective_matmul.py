@@ -1,7 +1,7 @@
 """Collective matmul: products whose communication overlaps with computation, because a collective is split into hops.
 
 `gathered` gathers the rows of `a` before the product; `scattered` sums and scatters the product's rows after it. Each has three
-variants with the same results: with the collective; as a ring, in which each `ppermute` overlaps with the product of the previous
+variants with the same results: with the collective; as a ring, where each `ppermute` overlaps with the product of the previous
 block; and as two rings in opposite directions, each with half of the blocks, which use the links both ways.
 """
 

@@ -20,19 +20,19 @@ def stage_of(weight, x):
 
 
 def loss_on_stage(weight, inputs, targets):
-    """The loss on the device with the weight of one stage; inputs and targets are those of all microbatches."""
+    """Return the loss on the device with the weight of one stage, for all microbatches."""
     stage = lax.axis_index("stage")
 
     def tick(arrived, time):
         fresh = lax.dynamic_index_in_dim(
             inputs, jnp.minimum(time, MICROBATCHES - 1), keepdims=False
         )
-        made = stage_of(weight[0], jnp.where(stage == 0, fresh, arrived))
-        return lax.ppermute(made, "stage", TO_THE_RIGHT), made
+        output = stage_of(weight[0], jnp.where(stage == 0, fresh, arrived))
+        return lax.ppermute(output, "stage", TO_THE_RIGHT), output
 
     start = lax.pcast(jnp.zeros((ROWS, WIDTH)), "stage", to="varying")
-    _, made = lax.scan(tick, start, jnp.arange(MICROBATCHES + STAGES - 1))
-    error = jnp.mean((made[STAGES - 1 :] - targets) ** 2)
+    _, outputs = lax.scan(tick, start, jnp.arange(MICROBATCHES + STAGES - 1))
+    error = jnp.mean((outputs[STAGES - 1 :] - targets) ** 2)
     return lax.psum(jnp.where(stage == STAGES - 1, error, 0.0), "stage")
 
 
