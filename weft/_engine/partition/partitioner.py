@@ -31,11 +31,7 @@ from weft._engine.core.primitive import (
     RegionOp,
 )
 from weft._engine.core.trace import typeof
-from weft._engine.ir.collective_spec import (
-    COLLECTIVES,
-    COMPLETED_BY,
-    collective_bytes,
-)
+from weft._engine.ir.collective_spec import COLLECTIVES, COMPLETED_BY, collective_bytes
 from weft._engine.ir.factors import FactorRule, OperandFactors
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.registry import registry
