@@ -45,15 +45,18 @@ def test_factors_multiply_to_the_matrix(shape, dtype, run):
         svds = [lax.linalg.svd(x, full_matrices=full) for full in (True, False)]
         return lax.linalg.lu(x), lax.linalg.qr(x, pivoting=True), *unpivoted, *svds
 
-    (packed, _, rows, q, r, columns), rest = (found := run(factors, x))[:6], found[6:]
+    (packed, _, rows, q, r, columns), others = (
+        (factors_of_x := run(factors, x))[:6],
+        factors_of_x[6:],
+    )
     lower = np.tril(packed, -1)[..., :k] + np.eye(shape[-2], k)
     permuted = np.take_along_axis(x, rows[..., None].astype(int), -2)
     close(lower @ np.triu(packed)[..., :k, :], permuted)
     close(q @ r, np.take_along_axis(x, columns[..., None, :].astype(int), -1))
-    for q, r in (rest[:2], rest[2:4]):
+    for q, r in (others[:2], others[2:4]):
         close(q @ r, x)
         close(adjoint(q) @ q, eye(q.shape[-1]))
-    for u, s, vh in (rest[4:7], rest[7:]):
+    for u, s, vh in (others[4:7], others[7:]):
         close(u[..., :k] * s[..., None, :] @ vh[..., :k, :], x)
         close(adjoint(u) @ u, eye(u.shape[-1]))
         close(vh @ adjoint(vh), eye(vh.shape[-2]))
@@ -97,7 +100,7 @@ def test_derivatives_agree_with_the_cpu(run):
             + wnp.linalg.slogdet(x)[1]
         )
 
-    (found,) = run(weft.grad(fn), x)
+    (gradient,) = run(weft.grad(fn), x)
     with weft.enable_x64(True):
         expected = np.asarray(weft.jit(weft.grad(fn), backend="cpu")(x))
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-9, atol=1e-9)

@@ -293,5 +293,5 @@ def test_many_shapes_use_few_mappings_and_free_memory():
     process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(MANY)], capture_output=True, text=True, check=True
     )
-    grown, left, mib, entries = map(float, process.stdout.split())
-    assert grown < 30 and left < 30 and mib < 8 and entries == 0
+    grown, live, mib, entries = map(float, process.stdout.split())
+    assert grown < 30 and live < 30 and mib < 8 and entries == 0

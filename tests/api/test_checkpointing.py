@@ -213,14 +213,14 @@ def test_a_policy_reaches_into_branches_of_rules_within_branches():
         y, c = both(*primals)
         return y, c * tangents[0]
 
-    for name, left in (("cos", 0), ("sin", 1)):
+    for name, remaining in (("cos", 0), ("sin", 1)):
         f = weft.checkpoint(
             lambda x: lax.cond(True, sine, lambda x: x, x),
             policy=lambda p, *_, name=name, **__: p.name == name,
         )
         value, derivative = weft.linearize(f, 4.0)
         program = weft.make_jaxpr(derivative)(1.0)
-        assert count(program, "cos") == left and count(program, "sin") == 0
+        assert count(program, "cos") == remaining and count(program, "sin") == 0
         assert np.isclose(value, np.sin(4.0)) and np.isclose(derivative(1.0), np.cos(4.0))
 
 

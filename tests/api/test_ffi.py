@@ -34,9 +34,9 @@ def buffer(address: int) -> np.ndarray:
 def read(frame: int) -> dict:
     """Parse a call frame: {size, extension, api, context, stage, args (5), rets (5), attrs (6)}, in
     words of eight bytes."""
-    size, extension, api, context, stage, *rest = words(frame, 21)
+    size, extension, api, context, stage, *parts = words(frame, 21)
     assert (size, extension, context, stage & 0xFFFFFFFF) == (168, 0, 0, 3)
-    (args, rets), attrs = (rest[:5], rest[5:10]), rest[10:]
+    (args, rets), attrs = (parts[:5], parts[5:10]), parts[10:]
     assert args[0] == rets[0] == 40 and attrs[0] == 48
     fields = {}
     for i in range(attrs[2]):

@@ -39,10 +39,10 @@ def test_arrays_and_programs_tell_their_format(sharding):
 
 
 def test_a_format_stands_for_its_sharding(sharding):
-    for given in (Format(Layout((0, 1)), sharding), Format(None, sharding)):
-        assert weft.device_put(VALUE, given).sharding == sharding
-        assert weft.jit(lambda x: x + 1, out_shardings=given)(VALUE).sharding == sharding
-        assert weft.jit(lambda x: x + 1, in_shardings=given)(VALUE).sharding == sharding
+    for format in (Format(Layout((0, 1)), sharding), Format(None, sharding)):
+        assert weft.device_put(VALUE, format).sharding == sharding
+        assert weft.jit(lambda x: x + 1, out_shardings=format)(VALUE).sharding == sharding
+        assert weft.jit(lambda x: x + 1, in_shardings=format)(VALUE).sharding == sharding
     auto = weft.jit(lambda x: x.T, in_shardings=AUTO, out_shardings=AUTO)
     np.testing.assert_array_equal(auto(VALUE), VALUE.T)
     np.testing.assert_array_equal(with_layout_constraint([VALUE], Layout((0, 1)))[0], VALUE)
@@ -95,11 +95,11 @@ def test_functions_that_make_arrays_take_formats(here):
         lambda device: wnp.ones_like(x, device=device) * VALUE,
     ):
         np.testing.assert_array_equal(make(Format(COLUMNS, here)), VALUE)
-    for made in (
+    for array in (
         wnp.array(x, device=Format(COLUMNS, here)),
         wnp.ones_like(x, device=Format(COLUMNS, here)),
     ):
-        assert layout_of(made) == COLUMNS
+        assert layout_of(array) == COLUMNS
     with pytest.raises(ValueError, match="committed to the device ids"):
         wnp.array(x, device=Format(COLUMNS, SingleDeviceSharding(weft.devices()[1])))
 
@@ -383,8 +383,8 @@ def test_what_is_no_format():
         Format(ROWS)
     with pytest.raises(TypeError, match="must be a Layout"):
         Format((0, 1))
-    for given in ({"in_shardings": ROWS}, {"out_shardings": Layout.AUTO}):
+    for options in ({"in_shardings": ROWS}, {"out_shardings": Layout.AUTO}):
         with pytest.raises(
             ValueError, match=r"`jax.jit` does not accept device-local layouts directly"
         ):
-            weft.jit(lambda x: x, **given)(VALUE)
+            weft.jit(lambda x: x, **options)(VALUE)

@@ -404,8 +404,8 @@ def test_programs_report_hi_operations_and_are_lowered():
         assert [
             e.primitive.name for e in traced.lojax.jaxpr.eqns if "custom" in e.primitive.name
         ] == ([] if high else ["custom_jvp_call"])
-        (found,) = weft.eval_jaxpr(traced.lojax.jaxpr, (), 3.0)
-        assert float(found) == float(f(3.0)) == float(traced.lojax.lower().compile()(3.0))
+        (result,) = weft.eval_jaxpr(traced.lojax.jaxpr, (), 3.0)
+        assert float(result) == float(f(3.0)) == float(traced.lojax.lower().compile()(3.0))
 
 
 def test_rules_in_shard_maps_of_differentiated_values():

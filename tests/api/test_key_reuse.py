@@ -199,7 +199,7 @@ def test_global_setting_checks_calls_on_the_fast_path():
 def test_signatures_of_functions():
     key = random.key(0)
     keys = random.split(key, 2)
-    for fun, given, entries in [
+    for fun, arguments, entries in [
         (random.bits, (key,), [Sink(0)]),
         (random.split, (key,), [Sink(0), Source(0)]),
         (lambda: random.key(1), (), [Source(0)]),
@@ -211,7 +211,7 @@ def test_signatures_of_functions():
         (lambda ks: random.normal(ks[1]), (keys,), [Sink(0, np.array([False, True]))]),
         (consume, (key,), [Sink(0), Forward(0, 0)]),
     ]:
-        assert function_type_signature(fun, *given) == KeyReuseSignature(*entries), fun
+        assert function_type_signature(fun, *arguments) == KeyReuseSignature(*entries), fun
 
     def asserted(key):
         assert_unconsumed(key)

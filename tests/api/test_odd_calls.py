@@ -188,7 +188,7 @@ class Seconds(float):
 
 def test_numbers_of_the_users_own_types():
     x = wnp.arange(3)
-    for found, want in [
+    for result, want in [
         (wnp.where(x > 0, Kind.ONE, Kind.TWO), [2, 1, 1]),
         (wnp.add(Kind.ONE, x), [1, 2, 3]),
         (wnp.clip(x, Kind.ONE, 5), [1, 1, 2]),
@@ -199,7 +199,7 @@ def test_numbers_of_the_users_own_types():
         (wnp.array(Seconds(2)), 2.0),
         (wnp.where(True, Seconds(1), Kind.TWO), 1.0),
     ]:
-        _same(found, want)
+        _same(result, want)
     assert (wnp.ones(2, np.int8) * Kind.TWO).dtype == np.int8
 
 
@@ -212,7 +212,7 @@ def test_dtype_of_dtypes():
 
 def test_copies_of_keys():
     key = weft.random.key(3)
-    for made in (
+    for array in (
         wnp.copy(key),
         wnp.array(key),
         wnp.array(key, copy=True),
@@ -220,7 +220,7 @@ def test_copies_of_keys():
         copy.deepcopy(key),
         weft.jit(wnp.copy)(key),
     ):
-        assert made.dtype == key.dtype and weft.random.key_data(made).tolist() == [0, 3]
+        assert array.dtype == key.dtype and weft.random.key_data(array).tolist() == [0, 3]
 
 
 def test_polynomials_of_several_columns():
@@ -389,12 +389,12 @@ def test_windows_of_bools_and_unsigned(name, x, init, want):
 
 
 def test_repeated_scalars():
-    for found in (
+    for result in (
         wnp.repeat(3.0, 2, 0),
         wnp.repeat(wnp.array(3.0), 2, axis=-1),
         wnp.repeat(3.0, np.array([2]), axis=0),
     ):
-        _same(found, [3.0, 3])
+        _same(result, [3.0, 3])
 
 
 def test_filling_with_numbers_beyond_the_dtype():

@@ -162,10 +162,10 @@ def test_unused_arguments_are_dropped_from_the_texts_unless_kept(x):
     def first(a, unused):
         return a + 1
 
-    dropped, kept = pjit(first).lower(x, x), pjit(first, keep_unused=True).lower(x, x)
+    dropped, unpruned = pjit(first).lower(x, x), pjit(first, keep_unused=True).lower(x, x)
     parameters = lambda text: text.partition("ENTRY")[2].count(" parameter(")
-    assert [parameters(low.compile().as_text()) for low in (dropped, kept)] == [1, 2]
-    assert [low.as_text().count("%arg1: tensor") for low in (dropped, kept)] == [0, 1]
+    assert [parameters(low.compile().as_text()) for low in (dropped, unpruned)] == [1, 2]
+    assert [low.as_text().count("%arg1: tensor") for low in (dropped, unpruned)] == [0, 1]
     np.testing.assert_array_equal(dropped.compile()(x, x), np.arange(8) + 1)
 
 
@@ -402,9 +402,12 @@ def plus_one(inside):
 
 @pytest.mark.parametrize("argument", ["in_shardings", "out_shardings"])
 def test_arguments_and_results_leave_no_dim_to_propagation(mesh, argument):
-    for given in (NamedSharding(mesh, P(P.UNCONSTRAINED, "devices")), {"a": P(P.UNCONSTRAINED)}):
+    for shardings in (
+        NamedSharding(mesh, P(P.UNCONSTRAINED, "devices")),
+        {"a": P(P.UNCONSTRAINED)},
+    ):
         with pytest.raises(ValueError, match=f"{argument}: Unconstrained dims are not allowed"):
-            jit(lambda x: x, **{argument: given})
+            jit(lambda x: x, **{argument: shardings})
 
 
 def test_a_constraint_to_one_device_commits(x):

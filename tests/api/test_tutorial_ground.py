@@ -298,11 +298,11 @@ def test_both_generations_of_random_numbers(partitionable, expected):
 
 def test_arrays_made_like_a_sharded_one_lie_as_it_does(mesh, x):
     sharded = weft.device_put(x, NamedSharding(mesh, P("a", "b")))
-    for made in (
+    for array in (
         wnp.zeros_like(sharded),
         wnp.ones_like(sharded, dtype="int32"),
         wnp.full_like(sharded, 2.0),
     ):
-        assert made.sharding == sharded.sharding and made.committed
+        assert array.sharding == sharded.sharding and array.committed
     assert wnp.zeros_like(sharded, shape=(3,)).sharding != sharded.sharding
     assert not wnp.zeros_like(x).committed

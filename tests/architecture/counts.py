@@ -69,7 +69,7 @@ def functions(tree: ast.Module, module: str) -> list[FunctionCounts]:
     >>> functions(ast.parse("def f(x):\\n  if x and x > 1: return [y for y in x]"), "m")
     [FunctionCounts(name='m.f', complexity=4, parameters=1)]
     """
-    found: list[FunctionCounts] = []
+    counts: list[FunctionCounts] = []
 
     def count_branches(node: ast.AST, prefix: str) -> int:
         branches = 0
@@ -79,12 +79,12 @@ def functions(tree: ast.Module, module: str) -> list[FunctionCounts]:
             name = f"{prefix}.{child.name}" if is_named else prefix
             inside = count_branches(child, name)
             if is_function:
-                found.append(FunctionCounts(name, 1 + inside, parameters(child)))
+                counts.append(FunctionCounts(name, 1 + inside, parameters(child)))
             branches += inside + isinstance(child, BRANCHES)
         return branches
 
     count_branches(tree, module)
-    return found
+    return counts
 
 
 def comparisons(path: Path, text: str) -> int:

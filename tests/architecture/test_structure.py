@@ -192,14 +192,14 @@ def test_what_is_loaded_above_is_found():
 
 def test_modules_above_are_loaded_by_hooks_alone():
     """Hooks stand in `weft._engine.hooks`; the other three forward public names."""
-    level_of, found = layers(), []
+    level_of, violations = layers(), []
     for path in SOURCES:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         package = package_of(module)
         if package in level_of and module != "weft._engine.hooks":
             above = loaded_above(package, parse(path), level_of)
-            found += [(module.removesuffix(".__init__"), name) for name in above]
-    assert found == [
+            violations += [(module.removesuffix(".__init__"), name) for name in above]
+    assert violations == [
         ("weft._engine.api", "numpy"),
         ("weft._engine.debug.printing", "debug"),
         ("weft._engine.numpy.ufunc_type", "numpy"),
@@ -220,11 +220,11 @@ def circles(edges: dict[str, set[str]]) -> set[frozenset[str]]:
 
 def reachable(edges: dict[str, set[str]], start: str) -> set[str]:
     """The modules that `start` imports, itself or through others."""
-    seen, rest = set(), [start]
-    while rest:
-        new = edges[rest.pop()] - seen
+    seen, pending = set(), [start]
+    while pending:
+        new = edges[pending.pop()] - seen
         seen |= new
-        rest += new
+        pending += new
     return seen
 
 

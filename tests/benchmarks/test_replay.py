@@ -90,9 +90,9 @@ def record(stages, results="0" * 32):
 )
 def test_first_difference(replay, tmp_path, new, stage):
     entry = replay.ProgramEntry("f", "chains", 8)
-    for name, made in (("old", record([["simplify", "a"], ["schedule", "b"]])), ("new", new)):
+    for name, entries in (("old", record([["simplify", "a"], ["schedule", "b"]])), ("new", new)):
         (tmp_path / name).mkdir()
-        replay.write_record(tmp_path / name, "f", made)
+        replay.write_record(tmp_path / name, "f", entries)
     difference = replay.compare(entry, tmp_path / "old", tmp_path / "new")
     assert (difference and difference.stage) == stage
 

@@ -43,8 +43,8 @@ def test_no_room_is_a_clear_error_and_the_older_step_remains(tmp_path):
     done = run_python(CRASHES, "limits", tmp_path, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     for result in json.loads(done.stdout):
-        *left, claim = result.pop("left")
-        assert left == ["1"] and claim.startswith("weft_claim.")
+        *files, claim = result.pop("left")
+        assert files == ["1"] and claim.startswith("weft_claim.")
         assert result == {"status": 1, "steps": [1], "whole": [True]}
     lines = [line for line in done.stderr.splitlines() if "was not saved" in line]
     assert len(lines) == 4 and all(

@@ -256,7 +256,7 @@ def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
     gamma = _libm("tgammal")(np.where(m > 0, m, 1) + 1)
     many, at = np.where(inside & ~few, m, 1000), np.where(inside, x, 1)
     ratios = 1 + sum(np.exp(-(many + 1) * np.log1p(k / at)) for k in range(1, 24))
-    rest = np.exp(-(many + 1) * np.log1p(24 / at)) * ((at + 24) / many + 0.5)
+    tail = np.exp(-(many + 1) * np.log1p(24 / at)) * ((at + 24) / many + 0.5)
     log = np.where(
         many > 1e18,
         many * (np.log(many / at) - 1),
@@ -265,7 +265,7 @@ def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
     factor = np.where((m > 0) & (m < INF), np.where(x == INF, 1, gamma), np.nan)
     zeta = _zeta_above_zero(np.where(inside, m, 1) + 1, at, np.where(inside, m, 1))
     zeta = np.where(inside, zeta, _zeta(m + 1, x, m % 2 == 0))
-    size = np.where(inside & ~few, np.exp(log) * (ratios + rest), factor * zeta)
+    size = np.where(inside & ~few, np.exp(log) * (ratios + tail), factor * zeta)
     return np.where(
         m == 0, _digamma(x), np.where(order % 2 == 0, -size, np.where(order % 2 == 1, size, np.nan))
     )

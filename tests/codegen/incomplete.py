@@ -132,13 +132,13 @@ def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, 
         s, s_slope = _series(np.where(below, a, 1), np.where(below, x, 1))
         t, t_slope = _fraction(np.where(below, 1, a), np.where(below, 2, x))
         little = below & (a < 0.01)
-        rest = density * np.where(
+        correction = density * np.where(
             little, sum_without_first(np.where(little, a, 1), np.where(little, x, 1)), 0
         )
         slope = np.where(below, s * ratio + s_slope, -(a * (t * ratio + t_slope) + t))
         q = np.where(
             below,
-            np.where(little, -np.expm1(a * np.log(x) - log_gamma) - rest, 1 - density * s),
+            np.where(little, -np.expm1(a * np.log(x) - log_gamma) - correction, 1 - density * s),
             density * a * t,
         )
         others = {

@@ -96,7 +96,7 @@ def test_packed_lines(types, operand, machine, monkeypatch):
     width = recipe.panel_cols
     for lines, length in itertools.product(SIZES, SIZES if operand == "a" else range(width + 1)):
         stride = 64 * recipe.in_bytes + 24
-        source, made = numbers(rng, 65 * stride, recipe.in_type), []
+        source, results = numbers(rng, 65 * stride, recipe.in_type), []
         for kind in kinds:
             packed = np.full(66 * 640, 77, np.uint8)
             if operand == "a":  # (a line may be padded to a whole vector)
@@ -112,7 +112,7 @@ def test_packed_lines(types, operand, machine, monkeypatch):
                 )
                 used = -(-length // recipe.k_per_step) * recipe.step_bytes
                 table = packed.reshape(66, 640)
-                made.append(table[:lines, :used].copy())
+                results.append(table[:lines, :used].copy())
                 assert (table[lines:] == 77).all() and (table[:, -(-used // 64) * 64 :] == 77).all()
             else:
                 call(
@@ -124,8 +124,8 @@ def test_packed_lines(types, operand, machine, monkeypatch):
                     length,
                     lines,
                 )
-                made.append(packed)
-        np.testing.assert_array_equal(*made, err_msg=f"{lines} lines of {length}")
+                results.append(packed)
+        np.testing.assert_array_equal(*results, err_msg=f"{lines} lines of {length}")
 
 
 @pytest.mark.parametrize("operand", "ab")
@@ -182,7 +182,7 @@ def test_finished_sums(types, apart, avx512, monkeypatch):
     row_bytes, size = recipe.panel_row_bytes, recipe.out_bytes
     column = 3 * size if apart else size
     for rows, cols in itertools.product((0, 1, 6), range(recipe.panel_cols + 1)):
-        sums, made = numbers(rng, 6 * row_bytes, recipe.acc), []
+        sums, results = numbers(rng, 6 * row_bytes, recipe.acc), []
         for kind in kinds:
             c = np.full(6 * (row_bytes * 3 + 8), 77, np.uint8)
             call(
@@ -195,9 +195,9 @@ def test_finished_sums(types, apart, avx512, monkeypatch):
                 row_bytes * 3 + 8,
                 column,
             )
-            made.append(c)
-        np.testing.assert_array_equal(*made, err_msg=f"{rows} x {cols}")
-        assert rows * cols == 0 or (made[0] != 77).any()
+            results.append(c)
+        np.testing.assert_array_equal(*results, err_msg=f"{rows} x {cols}")
+        assert rows * cols == 0 or (results[0] != 77).any()
 
 
 @pytest.mark.parametrize("types", ["i8 i32 i32", "u8 i32 i32"])

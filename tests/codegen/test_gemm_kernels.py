@@ -168,11 +168,11 @@ def test_pieces_suffice(types, monkeypatch):
         monkeypatch.setattr(gemm, "_made", {})
         steps.clear()
         check(case)
-        [made] = gemm._made.values()
-        assert made.features == gemm.features(steps[0])
+        [module] = gemm._made.values()
+        assert module.features == gemm.features(steps[0])
     real_ensure(real_describe(steps[0])[0])
-    [made] = gemm._made.values()
-    assert {"kernel_6_1_edge", "finish", "pack_a_copy", "pack_b_scalar"} < made.features
+    [module] = gemm._made.values()
+    assert {"kernel_6_1_edge", "finish", "pack_a_copy", "pack_b_scalar"} < module.features
 
 
 @pytest.mark.skipif(
@@ -333,18 +333,20 @@ def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
     ]
     symbol, _ = gemm.describe(flat)
     features = [gemm.features(flat), gemm.features(flat) | gemm.features(many)]
-    alone, both = [gemm.parts(symbol, gemm.machine(), found)[-1].text() for found in features]
+    alone, both = [
+        gemm.parts(symbol, gemm.machine(), feature_set)[-1].text() for feature_set in features
+    ]
     assert "@offsets" in both and "@offsets" not in alone and len(alone) < len(both)
     monkeypatch.setattr(gemm, "_made", {})
     monkeypatch.setattr(gemm, "is_on_disk", lambda name: False)
     gemm.ensure(symbol, features[0])
     gemm.ensure(symbol, features[1])
-    [made] = gemm._made.values()
+    [module] = gemm._made.values()
     kernels = [
-        {name for name in found if not required_functions.is_driver_feature(name)}
-        for found in (features[0], made.features)
+        {name for name in feature_set if not required_functions.is_driver_feature(name)}
+        for feature_set in (features[0], module.features)
     ]
-    assert kernels[0] == kernels[1] and features[1] < made.features
+    assert kernels[0] == kernels[1] and features[1] < module.features
 
 
 @pytest.mark.skipif(

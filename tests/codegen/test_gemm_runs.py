@@ -56,7 +56,7 @@ def test_lists_give_the_bits_of_even_rows(types):
         )
         b, src = (values(rng, (n * row // size,), recipe.acc) for n in (beats + 1, 6))
         dst = src + dtype(1000)
-        last, made = recipe.lanes - 3 if name.endswith("edge") and "_0_" not in name else 1, []
+        last, results = recipe.lanes - 3 if name.endswith("edge") and "_0_" not in name else 1, []
         for kernel, first, second in (
             (name, rows, listed.ctypes.data),
             (name.replace("_runs", ""), a, max(beats, 1) * size),
@@ -77,8 +77,8 @@ def test_lists_give_the_bits_of_even_rows(types):
                 0,
             ]
             ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 12)(kernels[kernel])(*arguments)
-            made.append(out.tobytes())
-        assert made[0] == made[1] != dst.tobytes(), (name, step, features, adds)
+            results.append(out.tobytes())
+        assert results[0] == results[1] != dst.tobytes(), (name, step, features, adds)
 
 
 def windows(images, high, across, features, taps, stride):
@@ -200,16 +200,16 @@ def test_the_same_bits_by_any_number_of_threads():
         ((4, n, 32 * 32 * 64), (32, y, 32 * 64)),
         a_rows=((3, 34 * 64),),
     )
-    recipe, made = GemmTypes("f32", "f32", "f32", gemm.machine()), set()
+    recipe, outputs = GemmTypes("f32", "f32", "f32", gemm.machine()), set()
     for threads in (1, 2, 3, 7, 64):
         name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
         words = list(words)
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((576, 64), np.nan, np.float32)
         call(f"weft_gemm_{name}", words, image, results, c)
-        made.add(c.tobytes())
+        outputs.add(c.tobytes())
         assert words[Word.A_DIRECT] == IN_RUNS
-    assert len(made) == 1
+    assert len(outputs) == 1
 
 
 @pytest.mark.parametrize(

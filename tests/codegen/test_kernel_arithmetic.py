@@ -129,14 +129,14 @@ def test_iota_values():
 
 def test_division_and_remainder_of_indices():
     n = 90
-    quotient, rest = ScalarOp("div", (i, ix(7)), "i64"), ScalarOp("rem", (i, ix(7)), "i64")
+    quotient, remainder = ScalarOp("div", (i, ix(7)), "i64"), ScalarOp("rem", (i, ix(7)), "i64")
     kernel = LoopsKernel(
         (Buf("x", "f32", n), Buf("y", "f32", n, "out")),
         (
             For(
                 "i",
                 n,
-                (StoreElement("y", i, Load("x", add(mul(rest, ix(12)), quotient), "f32")),),
+                (StoreElement("y", i, Load("x", add(mul(remainder, ix(12)), quotient), "f32")),),
                 LoopKind.VECTOR,
             ),
         ),

@@ -35,15 +35,16 @@ def test_errors_say_what_llvm_says():
 
 
 def test_threads_compile_side_by_side():
-    found: list[bytes] = []
+    objects: list[bytes] = []
     started = [
-        threading.Thread(target=lambda: found.append(llvm_c.emit(ADD, machine()))) for _ in range(4)
+        threading.Thread(target=lambda: objects.append(llvm_c.emit(ADD, machine())))
+        for _ in range(4)
     ]
     for thread in started:
         thread.start()
     for thread in started:
         thread.join()
-    assert found == [llvm_c.emit(ADD, machine())] * 4
+    assert objects == [llvm_c.emit(ADD, machine())] * 4
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -137,8 +137,8 @@ def test_functions_of_lax_that_are_not_built(name):
 def test_the_page_lists_what_is_missing(absent):
     text = PAGE.read_text()
     for module, listed in absent.items():
-        _, found, section = text.partition(f"## `{module}`\n")
-        assert found, module
+        _, heading, section = text.partition(f"## `{module}`\n")
+        assert heading, module
         section = section.partition("\n## ")[0]
         assert [name for name in listed if f"`{name}`" not in section] == [], module
 
@@ -152,8 +152,8 @@ def test_the_page_lists_nothing_that_is_there(absent):
     listed = {
         (module, name)
         for module, section in sections
-        for found in names_of.findall(section)
-        for name in re.findall(r"\w+", found)
+        for listed_name in names_of.findall(section)
+        for name in re.findall(r"\w+", listed_name)
     }
     assert len(listed) > 100
     assert listed <= {(module, name) for module, names_ in absent.items() for name in names_}
@@ -194,9 +194,9 @@ def _tracer():
 @pytest.mark.parametrize("fullname", CONSTRUCTORS)
 def test_constructors_that_are_refused_are_listed(fullname):
     module, _, name = fullname.rpartition(".")
-    cls, made = getattr(importlib.import_module(module), name), CONSTRUCTORS[fullname]()
-    assert type(made) is cls
-    for arguments in ((), (made,), (1, 2, 3)):
+    cls, instance = getattr(importlib.import_module(module), name), CONSTRUCTORS[fullname]()
+    assert type(instance) is cls
+    for arguments in ((), (instance,), (1, 2, 3)):
         with pytest.raises(
             NotImplementedError,
             match=f"{cls.__name__}: its constructor is not supported. .* made by",

@@ -162,7 +162,7 @@ def test_masks_of_many_ways_to_an_iota():
         return wnp.where((at >= 0) & (ROWS() >= COLS()), q @ k.T, 0.0).sum(-1)
 
     program = simplify(weft.make_jaxpr(f)(Q[0], K[0]))
-    assert all(set(found) <= {(0, 1)} for found in band_analysis.analyze_bands(program).values())
+    assert all(set(band) <= {(0, 1)} for band in band_analysis.analyze_bands(program).values())
 
 
 def test_infinities_and_nans_outside_change_nothing():

@@ -112,8 +112,8 @@ def test_a_sum_over_devices_behind_a_layout_is_one_matmul():
         for e in simple.eqns
         if e.primitive.name not in ("reshape", "transpose", "squeeze")
     ] == ["dot_general"]
-    (made,) = [e for e in simple.eqns if e.primitive.name == "dot_general"]
-    assert made.params["dimension_numbers"] == (((0, 1, 2), (0, 1, 2)), ((), ()))
+    (product,) = [e for e in simple.eqns if e.primitive.name == "dot_general"]
+    assert product.params["dimension_numbers"] == (((0, 1, 2), (0, 1, 2)), ((), ()))
     args = values(shapes)
     for a, b in zip(run_reference(jaxpr, *args), run_reference(simple, *args)):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

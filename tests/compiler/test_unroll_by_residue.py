@@ -42,11 +42,11 @@ def pool_gradient(x, dims, width):
     best = parts[0]
     for part in parts[1:]:
         best = E.max(best, part)
-    rest, total, zero = pool_gradient(best, dims[1:], width), None, E.mul(best, 0.0)
+    gradient, total, zero = pool_gradient(best, dims[1:], width), None, E.mul(best, 0.0)
     for k, part in enumerate(parts):
         here = E.eq(part, best)
-        mine = put_back(E.select_n(here, zero, rest), dims[0], k, width)
-        rest = E.select_n(here, rest, zero)
+        mine = put_back(E.select_n(here, zero, gradient), dims[0], k, width)
+        gradient = E.select_n(here, gradient, zero)
         total = mine if total is None else E.add(total, mine)
     return total
 

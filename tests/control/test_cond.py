@@ -144,20 +144,20 @@ def test_numbers_are_predicates():
 
 def test_weak_types_of_branches():
     strong, weak = lambda: np.float32(2.0), lambda: 1.0
-    for found in (
+    for result in (
         lax.cond(True, weak, strong),
         lax.switch(1, [strong, weak]),
         weft.jit(lambda p: lax.cond(p, weak, strong))(True),
     ):
         assert (
-            not found.weak_type and float(found) == 1.0
+            not result.weak_type and float(result) == 1.0
         )  # the first branch of `cond` is the one for False
-    for found in (
+    for result in (
         lax.cond(True, strong, weak),
         lax.switch(1, [weak, strong]),
         weft.jit(lambda p: lax.cond(p, strong, weak))(True),
     ):
-        assert found.weak_type and float(found) == 2.0
+        assert result.weak_type and float(result) == 2.0
     assert lax.cond(True, weak, weak).weak_type and not lax.cond(True, strong, strong).weak_type
 
 

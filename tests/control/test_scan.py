@@ -466,8 +466,8 @@ def test_slices_that_are_stacked_again_are_not_copied(reverse):
     a, b = np.arange(3, dtype=np.float32), np.arange(3, 6, dtype=np.float32)
     (eqn,) = [e for e in weft.make_jaxpr(run)(a, b).eqns if e.primitive.name == "scan"]
     assert len(eqn.outvars) == 3 and len(eqn.params["jaxpr"].outvars) == 3
-    for found in (run(a, b), weft.jit(run)(a, b)):
-        total, (first, doubled, carried, again) = found
+    for results in (run(a, b), weft.jit(run)(a, b)):
+        total, (first, doubled, carried, again) = results
         np.testing.assert_array_equal(first, a)
         np.testing.assert_array_equal(again["again"], b)
         np.testing.assert_array_equal(doubled, 2 * b)

@@ -617,11 +617,11 @@ def test_what_failed_is_logged(callback, caplog):
         weft.jit(lambda x: callback(fail, weft.ShapeDtypeStruct((), "float32"), x))(
             1.0
         ).block_until_ready()
-    (said,) = [r for r in caplog.records if r.name == "weft.callback"]
+    (record,) = [r for r in caplog.records if r.name == "weft.callback"]
     assert (
-        said.getMessage() == f"jax.{callback.__name__} failed"
-        and said.exc_text.endswith("RuntimeError: no")
-        and not said.exc_info
+        record.getMessage() == f"jax.{callback.__name__} failed"
+        and record.exc_text.endswith("RuntimeError: no")
+        and not record.exc_info
     )
 
 

@@ -230,25 +230,31 @@ def _index(b: _Body) -> None:
     if operand is None:
         return _reshape(b)
     x, s = operand
-    n, rest = s[0], s[1:]
+    n, trailing_dims = s[0], s[1:]
     y = b.pick(lambda t: t == s)[0]
     ways = [
-        (f"{x}[{b.choose(range(-n, n))}]", rest),
-        (f"{x}[1:]", (n - 1, *rest)),
+        (f"{x}[{b.choose(range(-n, n))}]", trailing_dims),
+        (f"{x}[1:]", (n - 1, *trailing_dims)),
         (f"{x}[::-1]", s),
-        (f"{x}[::2]", ((n + 1) // 2, *rest)),
-        (f"{x}[xp.array([0, {n - 1}, 0])]", (3, *rest)),
+        (f"{x}[::2]", ((n + 1) // 2, *trailing_dims)),
+        (f"{x}[xp.array([0, {n - 1}, 0])]", (3, *trailing_dims)),
         (f"{x}.at[0].set(0.5)", s),
         (f"{x}.at[1:].add({x}[:-1])", s),
         (f"{x}.at[xp.array([0, 0])].add(1.0)", s),
         (f"{x}.at[{n - 1}].multiply(2.0)", s),
-        (f"xp.take({x}, xp.array([{n - 1}, 0]), axis=0)", (2, *rest)),
-        (f"xp.concatenate([{x}, {y}])", (2 * n, *rest)),
-        (f"xp.pad({x}, [(1, 1)] + [(0, 0)] * {len(rest)})", (n + 2, *rest)),
-        (f"lax.dynamic_slice_in_dim({x}, {n // 2}, {max(n // 2, 1)}, 0)", (max(n // 2, 1), *rest)),
+        (f"xp.take({x}, xp.array([{n - 1}, 0]), axis=0)", (2, *trailing_dims)),
+        (f"xp.concatenate([{x}, {y}])", (2 * n, *trailing_dims)),
+        (f"xp.pad({x}, [(1, 1)] + [(0, 0)] * {len(trailing_dims)})", (n + 2, *trailing_dims)),
+        (
+            f"lax.dynamic_slice_in_dim({x}, {n // 2}, {max(n // 2, 1)}, 0)",
+            (max(n // 2, 1), *trailing_dims),
+        ),
         (f"lax.dynamic_update_slice_in_dim({x}, {y}[:1] * 2, 1, 0)", s),
-        (f"xp.where(xp.arange({n}).reshape({(n,) + (1,) * len(rest)}) % 2 == 0, {x}, {y})", s),
-        (f"{x}[..., None]", (*s, 1)) if len(s) < 3 else (f"{x}[0]", rest),
+        (
+            f"xp.where(xp.arange({n}).reshape({(n,) + (1,) * len(trailing_dims)}) % 2 == 0, {x}, {y})",
+            s,
+        ),
+        (f"{x}[..., None]", (*s, 1)) if len(s) < 3 else (f"{x}[0]", trailing_dims),
     ]
     b.add_one(ways)
 

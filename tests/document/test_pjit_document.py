@@ -71,7 +71,7 @@ def test_the_collectives_of_each_case(records):
         if TEXT in r["code"]
     ]
     assert counts[0] == {"all-reduce": 1, "all-gather": 0, "all-to-all": 0, "collective-permute": 0}
-    assert all(sum(found.values()) <= 3 for found in counts)
+    assert all(sum(kinds.values()) <= 3 for kinds in counts)
 
 
 def test_the_picture_of_the_first_layout(records):

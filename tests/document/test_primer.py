@@ -70,10 +70,10 @@ def data(*shape: int) -> np.ndarray:
 
 def kinds(function, *args) -> dict[str, int]:
     """Collectives by kind."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for record in weft.jit(function).lower(*args).compile().stages.collectives:
-        found[record.kind] = found.get(record.kind, 0) + record.count
-    return found
+        counts[record.kind] = counts.get(record.kind, 0) + record.count
+    return counts
 
 
 def test_a_worked_jaxpr():

@@ -35,8 +35,8 @@ def records(tmp_path_factory):
 
 def cell(records, piece):
     """The one cell whose code has `piece`."""
-    (found,) = [r for r in records if piece in r["code"]]
-    return found
+    (record,) = [r for r in records if piece in r["code"]]
+    return record
 
 
 def shown_after(record):
@@ -58,9 +58,9 @@ def test_every_cell_runs_and_prints_what_is_shown(records, number):
     printed, shown = record["printed"].strip("\n"), shown_after(record)
     assert shown.startswith(printed)
     assert bool(printed) == ("print(" in record["code"])
-    rest = shown[len(printed) :]
+    remaining = shown[len(printed) :]
     assert (
-        not printed or not rest.strip() or rest.startswith("\n\n")
+        not printed or not remaining.strip() or remaining.startswith("\n\n")
     )  # all that the document shows was printed
 
 

@@ -23,8 +23,8 @@ def parse_yaml(text):
             for line in part.splitlines()
             if line.strip() and not line.lstrip().startswith("#")
         ]
-        value, rest = _block(lines, 0)
-        assert not rest, f"cannot read {rest[0]}"
+        value, remaining = _block(lines, 0)
+        assert not remaining, f"cannot read {remaining[0]}"
         documents.append(value)
     return documents
 

@@ -48,13 +48,13 @@ def test_strategies_agree_with_one_device_and_send_known_bytes(name):
     text = run(command, name, PYTHONPATH=str(FOLDER.parents[1]))
     cases = re.split(r"^(\w+): differs from one device by \S+\n", text, flags=re.MULTILINE)[1:]
     counts = {}
-    for case, told in zip(cases[::2], cases[1::2]):
+    for case, expected in zip(cases[::2], cases[1::2]):
         kinds = {}
-        for times, kind in re.findall(r"^ +(?:(\d+) x )?(\w+) over ", told, flags=re.MULTILINE):
+        for times, kind in re.findall(r"^ +(?:(\d+) x )?(\w+) over ", expected, flags=re.MULTILINE):
             kinds[kind] = kinds.get(kind, 0) + int(times or 1)
         counts[case] = (
             kinds,
-            int(re.search(r"([\d,]+) B sent by each device", told)[1].replace(",", "")),
+            int(re.search(r"([\d,]+) B sent by each device", expected)[1].replace(",", "")),
         )
     assert counts == EXPECTED[name]
 

@@ -82,11 +82,11 @@ def test_sums_of_sparse_arrays_have_the_dtype_of_dense_sums(dtype, x64):
             mat = sparse.BCOO.fromdense(dense, n_batch=layout[0], n_dense=layout[1])
             for axes in ((0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)):
                 expected = dense.sum(axes)
-                for found in (
+                for result in (
                     sparse.bcoo_reduce_sum(mat, axes=axes),
                     sparse.sparsify(lambda m, axes=axes: wnp.sum(m, axis=axes))(mat),
                 ):
-                    assert found.dtype == expected.dtype
+                    assert result.dtype == expected.dtype
                     np.testing.assert_array_equal(
-                        found.todense() if hasattr(found, "todense") else found, expected
+                        result.todense() if hasattr(result, "todense") else result, expected
                     )

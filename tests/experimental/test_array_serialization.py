@@ -139,8 +139,8 @@ def test_other_shapes_and_dtypes(tmp_path, split):
     np.testing.assert_array_equal(longer, np.pad(np.arange(6).reshape(2, 3), [(0, 6), (0, 0)]))
     assert longer.dtype == np.int32 and shorter.tolist() == [[0, 1]]
     like = weft.ShapeDtypeStruct((8, 3), ml_dtypes.bfloat16, sharding=split)
-    (found,) = run_deserialization([like], [spec], concurrent_gb=1)
-    assert found.dtype == like.dtype and found.sharding == split and found[1].tolist() == [3, 4, 5]
+    (array,) = run_deserialization([like], [spec], concurrent_gb=1)
+    assert array.dtype == like.dtype and array.sharding == split and array[1].tolist() == [3, 4, 5]
 
 
 def test_saves_go_on_while_the_program_does(tmp_path, split):

@@ -44,8 +44,8 @@ def test_lstm(bidirectional):
     expected = reference(
         x, *states, rnn.unpack_lstm_weights(weights, *sizes), lengths, 2, directions
     )
-    for found, wanted in zip(run(x, *states, weights), expected):
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    for result, want in zip(run(x, *states, weights), expected):
+        np.testing.assert_allclose(result, want, atol=1e-5)
     turned = rnn.swap_lstm_gates(weft.numpy.asarray(weights), *sizes)
     np.testing.assert_array_equal(rnn.swap_lstm_gates(turned, *sizes), weights)
     assert not np.array_equal(turned, weights)

@@ -274,8 +274,8 @@ def test_a_shard_map_brings_its_mesh(mesh):
     f = weft.shard_map(
         lambda x: lax.psum(x, "y"), mesh=mesh, in_specs=P("x", "y"), out_specs=P("x")
     )
-    types, found = roofline(weft.jit(f))(struct(8, 16))
-    assert found.ici_bytes == {"y": 96} and types.shape == (8, 4)
+    types, estimate = roofline(weft.jit(f))(struct(8, 16))
+    assert estimate.ici_bytes == {"y": 96} and types.shape == (8, 4)
 
 
 def test_types_of_results_have_their_shardings(mesh):

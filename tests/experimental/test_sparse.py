@@ -73,7 +73,7 @@ def test_shapes(shape, n_batch, n_dense):
 def test_elementwise(shape, n_batch, n_dense):
     x, z = dense(shape), dense(shape, 1)
     m, m2 = (sparse.BCOO.fromdense(each, n_batch=n_batch, n_dense=n_dense) for each in (x, z))
-    for found, expected in (
+    for result, expected in (
         (m + m2, x + z),
         (m - m2, x - z),
         (m * m2, x * z),
@@ -84,8 +84,8 @@ def test_elementwise(shape, n_batch, n_dense):
         (sparse.sparsify(wnp.sin)(m + m2), np.sin(x + z)),
         (weft.jit(lambda m: abs(m) * 3)(m), 3 * abs(x)),
     ):
-        assert isinstance(found, sparse.BCOO)
-        check(found, expected)
+        assert isinstance(result, sparse.BCOO)
+        check(result, expected)
     check(m + z, x + z)
 
 

@@ -156,8 +156,8 @@ def test_convolutions(which, options):
     ]
     expected = lax.conv_general_dilated(x, kernel, **options)
     convolve = partial(sparse.bcoo_conv_general_dilated, **options)
-    for found in (convolve(*args), weft.jit(convolve)(*args)):
-        np.testing.assert_allclose(found.todense(), expected, atol=1e-5)
+    for result in (convolve(*args), weft.jit(convolve)(*args)):
+        np.testing.assert_allclose(result.todense(), expected, atol=1e-5)
 
 
 def test_planes_are_convolved():

@@ -21,7 +21,7 @@ def tagged(text: str, op: str) -> list[str]:
     """The attributes of each operation `op` of a StableHLO text."""
     lines = [line for line in text.splitlines() if re.search(rf"{op}\b", line)]
     return [
-        found[1] if (found := re.search(r"mhlo\.frontend_attributes = \{(.*?)\}", line)) else ""
+        match[1] if (match := re.search(r"mhlo\.frontend_attributes = \{(.*?)\}", line)) else ""
         for line in lines
     ]
 
@@ -91,7 +91,7 @@ def test_a_block_ends_with_an_error_and_is_entered_again():
 
 
 def test_threads_may_share_a_block():
-    block, inside, found = set_xla_metadata(key="v"), threading.Barrier(2), {}
+    block, inside, metadata = set_xla_metadata(key="v"), threading.Barrier(2), {}
 
     def run(name, first):
         with set_xla_metadata(thread=name):
@@ -99,17 +99,17 @@ def test_threads_may_share_a_block():
                 inside.wait(60)
                 if first:
                     inside.wait(60)
-            found[name] = weft.config.xla_metadata
+            metadata[name] = weft.config.xla_metadata
             if not first:
                 inside.wait(60)
 
-    threads = [threading.Thread(target=run, args=given) for given in (("a", True), ("b", False))]
+    threads = [threading.Thread(target=run, args=args) for args in (("a", True), ("b", False))]
     for t in threads:
         t.start()
     for t in threads:
         t.join(120)
     assert (
-        found == {"a": (("thread", "a"),), "b": (("thread", "b"),)}
+        metadata == {"a": (("thread", "a"),), "b": (("thread", "b"),)}
         and weft.config.xla_metadata == ()
     )
 

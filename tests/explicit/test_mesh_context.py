@@ -95,16 +95,16 @@ def test_a_program_that_was_compiled_outside_is_compiled_again():
 
 
 def test_set_for_good_and_for_one_thread():
-    f, x, mesh, found = weft.jit(lambda x: x + 1), wnp.arange(4.0), mesh_of(2), []
+    f, x, mesh, committed = weft.jit(lambda x: x + 1), wnp.arange(4.0), mesh_of(2), []
     weft.set_mesh(mesh)
     try:
         assert all(lies_on(f(x), mesh) for _ in range(5))
-        thread = threading.Thread(target=lambda: found.append(f(x).committed))
+        thread = threading.Thread(target=lambda: committed.append(f(x).committed))
         thread.start()
         thread.join()
     finally:
         weft.set_mesh(None)
-    assert found == [False]
+    assert committed == [False]
     assert not f(x).committed
 
 

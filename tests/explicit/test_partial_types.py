@@ -306,8 +306,8 @@ def test_arrays_are_made_of_the_terms_that_shards_hold(spec):
     assert all(s.shape == terms.sharding.settled.shard_shape(A.shape) for s in shards)
     array = weft.make_array_from_single_device_arrays(A.shape, terms.sharding, shards[::-1])
     assert array.sharding == terms.sharding and weft.typeof(array) is weft.typeof(terms)
-    for mine, given in zip(array.addressable_shards, shards, strict=True):
-        np.testing.assert_array_equal(mine.data, given)
+    for mine, shard in zip(array.addressable_shards, shards, strict=True):
+        np.testing.assert_array_equal(mine.data, shard)
     np.testing.assert_array_equal(reshard(array, P()), A)
     with pytest.raises(ValueError, match="shard shape"):
         narrow = [weft.device_put(np.asarray(s)[..., :1], s.device) for s in shards]

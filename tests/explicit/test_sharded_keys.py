@@ -61,18 +61,17 @@ MOVED = {
 
 @pytest.mark.parametrize("name", MOVED)
 def test_keys_keep_their_layout(name, mesh):
-    fun, wanted = MOVED[name]
+    fun, spec = MOVED[name]
     keys = random.split(random.key(0), (8, 4))
     expected = words(fun(keys))
     placed = weft.device_put(keys, NamedSharding(mesh, P("x", "y")))
     for result in (weft.jit(fun)(placed), fun(placed)):
         assert result.sharding.mesh == mesh and len(result.sharding.spec) <= result.ndim
         if name != "one of each":
-            assert result.sharding.is_equivalent_to(NamedSharding(mesh, wanted), result.ndim)
+            assert result.sharding.is_equivalent_to(NamedSharding(mesh, spec), result.ndim)
         if mesh.explicit_axes:
             explicit = [
-                tuple(a for a in axes if a in mesh.explicit_axes)
-                for axes in wanted.dims(result.ndim)
+                tuple(a for a in axes if a in mesh.explicit_axes) for axes in spec.dims(result.ndim)
             ]
             assert [
                 tuple(axes) for axes in weft.typeof(result).explicit.spec_dims(result.ndim)

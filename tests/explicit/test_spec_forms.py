@@ -132,9 +132,9 @@ def test_replicated_results_have_no_entry_of_longer_arguments(first):
 
 
 def test_arrays_of_one_explicit_placement_share_a_program():
-    mesh, made = mesh_of("explicit"), []
+    mesh, compilations = mesh_of("explicit"), []
     f = weft.jit(lambda x: wnp.sin(x) * 3)
-    weft._engine.hooks.after_compilation.append(made.append)
+    weft._engine.hooks.after_compilation.append(compilations.append)
     try:
         for spec in (P("a"), P("a", None)):
             x = weft.device_put(X, NamedSharding(mesh, spec))
@@ -142,8 +142,8 @@ def test_arrays_of_one_explicit_placement_share_a_program():
             np.testing.assert_allclose(f(out), np.sin(np.sin(X) * 3) * 3, rtol=1e-4, atol=1e-5)
             assert out.sharding.spec == P("a", None)
     finally:
-        weft._engine.hooks.after_compilation.remove(made.append)
-    assert len(made) == 1
+        weft._engine.hooks.after_compilation.remove(compilations.append)
+    assert len(compilations) == 1
 
 
 UNIT = {

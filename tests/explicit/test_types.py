@@ -223,8 +223,8 @@ def test_types_of_programs_may_say_a_memory_space():
 
 
 def test_copies_keep_the_type():
-    for made in (X.copy(), copy.copy(X), copy.deepcopy(X), wnp.asarray(X), +X):
-        assert weft.typeof(made) is weft.typeof(X) and made.sharding.spec == X.sharding.spec
+    for copied in (X.copy(), copy.copy(X), copy.deepcopy(X), wnp.asarray(X), +X):
+        assert weft.typeof(copied) is weft.typeof(X) and copied.sharding.spec == X.sharding.spec
     loaded = pickle.loads(pickle.dumps(X))
     assert weft.typeof(loaded).sharding.mesh.empty and (loaded == WHOLE).all()
     assert short(X.addressable_shards[0].data) == "float32[4,4]"

@@ -573,8 +573,8 @@ def test_ranges_have_symbolic_lengths_and_fit_small_sizes_too():
     ]
     for n in (1, 2, 3, 7, 10):
         x = np.ones(n, np.float32)
-        for found, want in zip(exported.call(x), ranges(x), strict=True):
-            np.testing.assert_array_equal(found, want)
+        for result, want in zip(exported.call(x), ranges(x), strict=True):
+            np.testing.assert_array_equal(result, want)
 
 
 def test_small_arrays_of_sizes_follow_the_sizes():
@@ -589,8 +589,8 @@ def test_small_arrays_of_sizes_follow_the_sizes():
     for shape in ((1, 2), (3, 4)):
         x = np.ones(shape, np.float32)
         for program in (exported, export.deserialize(exported.serialize())):
-            for found, want in zip(program.call(x), sizes(x), strict=True):
-                np.testing.assert_array_equal(found, want)
+            for result, want in zip(program.call(x), sizes(x), strict=True):
+                np.testing.assert_array_equal(result, want)
     with pytest.raises(TypeError):
         export.export(weft.jit(lambda x: x[0] + wnp.asarray(np.full(3, x.size / 7, np.float32))))(
             weft.ShapeDtypeStruct(symbolic_shape("a"), np.float32)
@@ -605,10 +605,10 @@ def test_small_sizes_need_no_constraint():
         weft.ShapeDtypeStruct(symbolic_shape("n"), np.float32)
     )
     for n in (1, 2, 5):
-        for found, want in zip(
+        for result, want in zip(
             exported.call(np.ones(n, np.float32)), spread(np.ones(n)), strict=True
         ):
-            np.testing.assert_allclose(found, want, rtol=1e-6)
+            np.testing.assert_allclose(result, want, rtol=1e-6)
 
 
 def test_constraints_name_sizes_of_arguments():

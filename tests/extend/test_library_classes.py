@@ -139,13 +139,13 @@ def test_types_of_libraries_stand_for_arrays():
     try:
         assert weft.typeof(x) == weft.typeof(x.degrees)
         converted = xla.canonicalize_dtype_handlers[Angle](x)
-        for found in (
+        for result in (
             wnp.add(x, 1),
             weft.jit(lambda a: a + 1)(x),
             weft.jit(lambda: lax.add(x, x))(),
             converted + 1,
         ):
-            assert found.tolist() == [2, 2, 2]
+            assert result.tolist() == [2, 2, 2]
     finally:
         del xla.pytype_aval_mappings[Angle], xla.canonicalize_dtype_handlers[Angle]
     with pytest.raises(TypeError, match="a type and a function"):

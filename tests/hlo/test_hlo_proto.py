@@ -70,8 +70,8 @@ def computation(number, name, ops, root, parameters, result):
 
 def module(*computations, entry, **fields):
     parts = b"".join(encode({3: c}) for c in computations)
-    rest = {int(field[1:]): value for field, value in fields.items()}
-    return encode({1: "jit_f", 6: entry, **rest}) + parts
+    others = {int(field[1:]): value for field, value in fields.items()}
+    return encode({1: "jit_f", 6: entry, **others}) + parts
 
 
 VECTOR, SCALAR = shape(F32, 4), shape(F32)

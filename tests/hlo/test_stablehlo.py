@@ -80,7 +80,7 @@ def test_names_are_defined_before_they_are_used(program: Program, lowered):
     for line in text.splitlines():
         if "func.func" in line:
             defined = set()
-        results, _, rest = (
+        results, _, attributes = (
             line.strip().rpartition(" = stablehlo.while(")
             if " = stablehlo.while(" in line
             else (line.split(" = ")[0], "", line)
@@ -88,7 +88,9 @@ def test_names_are_defined_before_they_are_used(program: Program, lowered):
         if line.strip().startswith("%"):
             defined.add(results.strip().split(":")[0])
         defined.update(re.findall(r"(%arg\d+)[:,]? ?[=:]", line))
-        assert {name.split("#")[0] for name in re.findall(r"%\w+(?:#\d+)?", rest)} <= defined, line
+        assert {
+            name.split("#")[0] for name in re.findall(r"%\w+(?:#\d+)?", attributes)
+        } <= defined, line
 
 
 def test_the_form_of_common_operations():

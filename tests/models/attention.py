@@ -114,8 +114,8 @@ def _decoder_loss(params, batch):
         logits, caches = _decode(params, token[:, None], caches, position)
         return (caches, position + 1), logits[:, 0]
 
-    rest = tokens[:, prompt:-1].T
-    _, later = lax.scan(step, (caches, jnp.int32(prompt)), rest)
+    targets = tokens[:, prompt:-1].T
+    _, later = lax.scan(step, (caches, jnp.int32(prompt)), targets)
     logits = jnp.concatenate([first, later.transpose(1, 0, 2)], axis=1)
     return cross_entropy(logits, tokens[:, 1:]).mean()
 

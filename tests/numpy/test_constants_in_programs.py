@@ -69,10 +69,10 @@ def _make(maker, transform) -> list:
 @pytest.mark.parametrize("transform", TRACED.values(), ids=TRACED)
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 def test_constants_are_traced(maker, transform):
-    for made in _make(maker, transform):
-        assert isinstance(made, Tracer)
+    for array in _make(maker, transform):
+        assert isinstance(array, Tracer)
         expected = maker()
-        assert (made.shape, made.dtype, made.weak_type) == (
+        assert (array.shape, array.dtype, array.weak_type) == (
             expected.shape,
             expected.dtype,
             expected.weak_type,
@@ -82,15 +82,15 @@ def test_constants_are_traced(maker, transform):
 @pytest.mark.parametrize("transform", EVALUATED.values(), ids=EVALUATED)
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 def test_constants_are_arrays_outside_of_programs(maker, transform):
-    for made in _make(maker, transform):
-        assert isinstance(made, wnp.ndarray) and not isinstance(made, Tracer)
+    for array in _make(maker, transform):
+        assert isinstance(array, wnp.ndarray) and not isinstance(array, Tracer)
 
 
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 def test_values_of_traced_constants(maker):
-    expected, made = maker(), weft.jit(maker)()
-    assert made.dtype == expected.dtype
-    np.testing.assert_array_equal(np.asarray(made), np.asarray(expected))
+    expected, array = maker(), weft.jit(maker)()
+    assert array.dtype == expected.dtype
+    np.testing.assert_array_equal(np.asarray(array), np.asarray(expected))
 
 
 def test_compile_time_evaluation_gives_arrays():

@@ -236,11 +236,11 @@ def test_large_primes_are_convolutions(n, rows):
     rng = np.random.default_rng(n)
     x = rng.normal(size=(rows, n)).astype(np.float32)
     z = (x + 1j * rng.normal(size=(rows, n))).astype(np.complex64)
-    for name, given in (("fft", x), ("fft", z), ("ifft", z), ("rfft", x)):
+    for name, operand in (("fft", x), ("fft", z), ("ifft", z), ("rfft", x)):
         native, got, want = (
-            steps(getattr(wnp.fft, name), given),
-            getattr(wnp.fft, name)(given),
-            getattr(np.fft, name)(given),
+            steps(getattr(wnp.fft, name), operand),
+            getattr(wnp.fft, name)(operand),
+            getattr(np.fft, name)(operand),
         )
         assert {type(step) for step in native} == {Fft} or (n, rows, name) == (65537, 1, "rfft"), [
             step.kind for step in native

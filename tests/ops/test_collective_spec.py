@@ -63,10 +63,10 @@ def test_exchange_is_the_meaning(dtype):
         np.testing.assert_array_equal(
             np.stack([got[p][0] for p in PLACES]).reshape(want.shape), want, err_msg=name
         )
-    rest = {"pvary", "pcast", "own_slice", "ragged_all_to_all"} | (
+    others = {"pvary", "pcast", "own_slice", "ragged_all_to_all"} | (
         {"axis_index", "pmax", "pmin"} if np.dtype(dtype).kind == "c" else set()
     )
-    assert set(COLLECTIVES) - used <= rest | {"all_gather_invariant"}
+    assert set(COLLECTIVES) - used <= others | {"all_gather_invariant"}
 
 
 @pytest.mark.parametrize("per_target", [1, 2])

@@ -58,8 +58,8 @@ def run_on_mesh(fun, x, order, varying=("a", "b", "c")):
         if not axes:
             return fun
         name = axes[0]
-        rest = [a for a in lead if a != name]
-        inner = nest(axes[1:], rest)
+        others = [a for a in lead if a != name]
+        inner = nest(axes[1:], others)
 
         def mapped(value):
             dim = lead.index(name) if name in lead else None

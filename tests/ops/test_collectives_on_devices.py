@@ -391,7 +391,7 @@ OVER_A = {
 def test_dims_that_the_compiler_splits_over_other_axes(name, mesh):
     """In a shard_map over a, values also split over b have equal results; dims that the collective
     keeps stay split."""
-    run, kept = OVER_A[name]
+    run, spec = OVER_A[name]
     fun = weft.jit(
         weft.shard_map(
             lambda x: run(x[0])[None],
@@ -406,7 +406,7 @@ def test_dims_that_the_compiler_splits_over_other_axes(name, mesh):
     for dim in (0, 1):
         split = weft.device_put(x, weft.sharding.NamedSharding(mesh, P("a", *[None] * dim, "b")))
         np.testing.assert_array_equal(fun(split), want, err_msg=f"dim {dim}")
-        if dim in kept:
+        if dim in spec:
             sent = {c.axes for c in weft.explain(fun, split).collectives}
             assert sent <= {("a",)}, (dim, sent)
 

@@ -72,14 +72,14 @@ def assert_rounded_once(got, sums, of_integers, name, what):
             expected = [min(max(int(v), low), high) for v in real.ravel()]
         np.testing.assert_array_equal([int(v) for v in got.ravel()], expected, err_msg=what)
     elif got.dtype.itemsize <= 2:
-        expected, found = (
+        expected, result = (
             real.astype(np.float32).astype(got.dtype).astype(np.float64),
             got.astype(np.float64),
         )
         finite = np.isfinite(expected)
-        np.testing.assert_array_equal(found[~finite], expected[~finite], err_msg=what)
+        np.testing.assert_array_equal(result[~finite], expected[~finite], err_msg=what)
         # as near as the right rounding, up to the error of a sum in float32
-        error, least = abs(found - real)[finite], abs(expected - real)[finite]
+        error, least = abs(result - real)[finite], abs(expected - real)[finite]
         assert (error <= least + 2e-6 * max(1, abs(real).max())).all(), what
     else:
         expected = sums if got.dtype.kind == "c" else real

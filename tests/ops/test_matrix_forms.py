@@ -44,8 +44,8 @@ def everywhere(f, *args):
     assert {x.sharding.is_equivalent_to(spread, x.ndim) for x in weft.tree.leaves(sharded)} == {
         True
     }
-    for found in (*other, sharded):
-        weft.tree.map(close, found, out)
+    for result in (*other, sharded):
+        weft.tree.map(close, result, out)
     return weft.tree.map(np.asarray, out)
 
 
@@ -54,8 +54,8 @@ def test_factors_of_qr_as_reflectors(a, rows):
     x = a[:, :rows]
     packed, taus = everywhere(lambda x: weft.numpy.linalg.qr(x, mode="raw"), x)
     for k in range(2):
-        for found, known in zip((packed[k], taus[k]), np.linalg.qr(x[k], mode="raw")):
-            close(found, known)
+        for result, known in zip((packed[k], taus[k]), np.linalg.qr(x[k], mode="raw")):
+            close(result, known)
     turned = np.asarray(packed).swapaxes(-1, -2)
     if rows == 5:
         close(np.triu(turned), lax.linalg.ormqr(turned, taus, x, transpose=True))

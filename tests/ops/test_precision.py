@@ -44,8 +44,8 @@ def test_matches_the_small_format(exponent, mantissa, small):
     reduce = lambda x: lax.reduce_precision(x, exponent, mantissa)
     with Override(backend="reference"):
         by_reference = reduce(VALUES)
-    for found in (weft.jit(reduce)(VALUES), by_reference):
-        np.testing.assert_array_equal(np.asarray(found).view(np.uint32), want.view(np.uint32))
+    for result in (weft.jit(reduce)(VALUES), by_reference):
+        np.testing.assert_array_equal(np.asarray(result).view(np.uint32), want.view(np.uint32))
 
 
 def test_other_dtypes_derivatives_and_errors():

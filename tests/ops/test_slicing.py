@@ -225,7 +225,7 @@ def test_a_known_start_beside_a_mapped_one_of_another_dtype():
             starts
         )
     assert part.tolist() == [[[1.0, 2.0]], [[9.0, 10.0]]]
-    for found, i in zip(put, starts):
+    for row, i in zip(put, starts):
         want = x.copy()
         want[i, 3] = -1
-        assert found.tolist() == want.tolist()
+        assert row.tolist() == want.tolist()

@@ -76,14 +76,16 @@ def placed(shape, sizes, *entries):
 
 
 def test_sums_are_taken_within_a_process_first():
-    (found,) = exchanges_of(of_process(lambda x: x.sum(0), placed((16, 6), (8,), "x"), processes=4))
-    assert (found.kind, found.op, found.operand.shape, found.groups) == (
+    (exchange,) = exchanges_of(
+        of_process(lambda x: x.sum(0), placed((16, 6), (8,), "x"), processes=4)
+    )
+    assert (exchange.kind, exchange.op, exchange.operand.shape, exchange.groups) == (
         "all_reduce",
         "sum",
         (6,),
         ((0, 1, 2, 3),),
     )
-    assert found.bytes == 2 * 24 * 3 // 4 and found.messages == 6
+    assert exchange.bytes == 2 * 24 * 3 // 4 and exchange.messages == 6
 
 
 def test_small_reductions_of_equal_ranks_are_combined():

@@ -107,7 +107,7 @@ class Training:
     def loss(self, params, batch):
         if self.half:
             params = weft.tree.map(lambda w: w.astype(wnp.bfloat16), params)
-        embedding, layers, *rest = params
+        embedding, layers, *others = params
         tokens, labels = batch
         x = embedding[tokens]
         if self.constrained:
@@ -117,7 +117,7 @@ class Training:
         else:
             for layer in layers:
                 x = block(x, layer)
-        scores = (norm(x) @ (embedding.T if self.tied else rest[0])).astype(np.float32)
+        scores = (norm(x) @ (embedding.T if self.tied else others[0])).astype(np.float32)
         scores = scores - lax.stop_gradient(scores.max(-1, keepdims=True))
         hit = wnp.where(labels[..., None] == wnp.arange(self.words), scores, 0).sum(-1)
         return (wnp.log(wnp.exp(scores).sum(-1)) - hit).mean()

@@ -206,8 +206,8 @@ def results(fun, args):
 def test_programs_from_disk_give_the_same_bits(case, loaded):
     fun, args = PROGRAMS[case]()
     first = results(fun, args)
-    for found in loaded.values():
-        found.clear()
+    for names_of_kind in loaded.values():
+        names_of_kind.clear()
     assert results(fun, args) == first
     assert "jit(" in "".join(loaded[True])
 
@@ -342,9 +342,9 @@ def program_key(jaxpr, specs, out_shardings, donated, assignment, in_context=Fal
 
 
 def test_everything_said_about_a_program_is_in_its_key():
-    keys = {case: key_of(**said) for case, said in SAID.items()}
+    keys = {case: key_of(**variables) for case, variables in SAID.items()}
     assert None not in keys.values() and len(set(keys.values())) == len(SAID)
-    assert keys == {case: key_of(**said) for case, said in SAID.items()}
+    assert keys == {case: key_of(**variables) for case, variables in SAID.items()}
 
 
 def test_sources_versions_and_machine_are_in_the_key(monkeypatch):
@@ -536,21 +536,23 @@ def test_a_program_for_another_library_is_compiled_anew(monkeypatch, loaded):
 
 def test_many_write_and_read_at_once():
     fun, args = PROGRAMS["gradient"]()
-    found: list = []
-    threads = [threading.Thread(target=lambda: found.append(results(fun, args))) for _ in range(6)]
+    outcomes: list = []
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(results(fun, args))) for _ in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 6 and all(one == found[0] for one in found)
+    assert len(outcomes) == 6 and all(one == outcomes[0] for one in outcomes)
 
 
 def test_compilations_are_told_whether_from_disk_or_not(caplog, monkeypatch):
-    told: list = []
+    calls: list = []
     monkeypatch.setattr(
         hooks,
         "after_compilation",
-        [lambda made: told.append((made.name, made.kernel_count, len(made.stages.collectives)))],
+        [lambda made: calls.append((made.name, made.kernel_count, len(made.stages.collectives)))],
     )
     fun, args = PROGRAMS["sum on 8"]()
     with weft.log_compiles(True), caplog.at_level(logging.WARNING, "weft"):
@@ -562,7 +564,7 @@ def test_compilations_are_told_whether_from_disk_or_not(caplog, monkeypatch):
         if "Finished compilation of jit(<lambda>)" in r.getMessage()
     ]
     assert len(texts) == 2 and texts[0] == texts[1] and "collectives: 1" in texts[0]
-    assert told[0] == told[1] and told[0][2] == 1
+    assert calls[0] == calls[1] and calls[0][2] == 1
 
 
 PROGRAM = """

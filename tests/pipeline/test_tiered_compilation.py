@@ -49,9 +49,9 @@ def nothing_compiled(tmp_path, monkeypatch):
 @pytest.fixture
 def made(monkeypatch):
     """Record the created executables."""
-    found: list[Executable] = []
-    monkeypatch.setattr(hooks, "after_compilation", [found.append])
-    return found
+    executables: list[Executable] = []
+    monkeypatch.setattr(hooks, "after_compilation", [executables.append])
+    return executables
 
 
 def optimized(executable: Executable) -> bool:
@@ -216,14 +216,14 @@ def test_what_cannot_be_optimized_stays_a_draft(made, monkeypatch):
 
 
 def test_many_threads_have_a_program_optimized_once():
-    asked, told = [], []
+    asked, answers = [], []
 
     def give():
         asked.append(1)
         raise MemoryError
 
     draft = tiered_compilation.Draft(give)
-    draft.then.append(told.append)
+    draft.then.append(answers.append)
     draft.called()
     barrier = threading.Barrier(8)
     improve = tiered_compilation._schedule_optimization
@@ -236,7 +236,10 @@ def test_many_threads_have_a_program_optimized_once():
     for thread in threads:
         thread.join()
     assert (
-        tiered_compilation._idle.wait(PATIENCE_S) and asked == [1] and not told and not draft.then
+        tiered_compilation._idle.wait(PATIENCE_S)
+        and asked == [1]
+        and not answers
+        and not draft.then
     )
 
 

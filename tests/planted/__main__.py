@@ -107,7 +107,7 @@ def main() -> int:
             run_changes("mutants", drawn, results, options.workers)
     if options.report or not options.only:
         write_report(results, REPORT, [check.name for check in CHECKS])
-    caught = [found["result"] == "caught" for found in results["faults"].values()]
+    caught = [record["result"] == "caught" for record in results["faults"].values()]
     return 0 if all(caught) else 1
 
 

@@ -62,7 +62,7 @@ def named_faults(faults: dict[str, Any]) -> list[str]:
 
 def random_mutants(mutants: dict[str, Any], seed: int | None) -> list[str]:
     """Return the counts of mutants, and the survivors."""
-    counts = Counter(found["result"] for found in mutants.values())
+    counts = Counter(record["result"] for record in mutants.values())
     changing = counts["caught"] + counts["other values"]
     lines = ["## Random mutants", ""]
     if not mutants:
@@ -78,10 +78,10 @@ def random_mutants(mutants: dict[str, Any], seed: int | None) -> list[str]:
         "| not caught | change | replay |",
         "|---|---|---|",
     ]
-    for name, found in sorted(mutants.items(), key=lambda item: item[1]["result"], reverse=True):
-        if found["result"] != "caught":
-            note = found["note"].replace("|", "\\|")
-            lines.append(f"| `{name}` | `{note}` | {found['result']} |")
+    for name, record in sorted(mutants.items(), key=lambda item: item[1]["result"], reverse=True):
+        if record["result"] != "caught":
+            note = record["note"].replace("|", "\\|")
+            lines.append(f"| `{name}` | `{note}` | {record['result']} |")
     return lines
 
 

@@ -233,15 +233,15 @@ def run(seed: int, times: list[float]) -> str:
             ]
         if failure or place not in ("train", "restore"):
             return failure or (_lost(folder, saved) if place == "save" else "")
-        left = max(n for n in (1, 2) if n < size)
-        with forked_ranks(left, lambda: Rank(folder).resume(), {}, {}) as running:
+        survivors = max(n for n in (1, 2) if n < size)
+        with forked_ranks(survivors, lambda: Rank(folder).resume(), {}, {}) as running:
             outcomes = running.finish()
             good = all(
                 rank.exit_code == 0 and f"resumed {_latest(folder)} True\nwent on True" in rank.out
                 for rank in outcomes
             )
             return _lost(folder, saved) or (
-                "" if good else f"{left} ranks did not resume\n{running.shown()}"
+                "" if good else f"{survivors} ranks did not resume\n{running.shown()}"
             )
 
 

@@ -70,7 +70,7 @@ def test_ranks_that_do_not_fit_are_refused(served):
 
 
 def test_a_wrong_number_of_processes_fails_everywhere(served):
-    address, said = f"127.0.0.1:{served(3).port}", {}
+    address, replies = f"127.0.0.1:{served(3).port}", {}
 
     def join(rank, size):
         with pytest.raises(
@@ -78,7 +78,7 @@ def test_a_wrong_number_of_processes_fails_everywhere(served):
             match=r"process 2 of 4 \(h, process 1\) does not fit: the coordinator serves 3 processes",
         ) as caught:
             Client(address, rank, size, FACTS, timeout=30)
-        said[rank, size] = caught.value
+        replies[rank, size] = caught.value
 
     threads = [threading.Thread(target=join, args=case) for case in ((0, 3), (1, 3))]
     for thread in threads:
@@ -87,7 +87,7 @@ def test_a_wrong_number_of_processes_fails_everywhere(served):
     join(2, 3)  # one that comes later
     for thread in threads:
         thread.join(20)
-    assert len(said) == 4
+    assert len(replies) == 4
 
 
 def test_who_comes_to_a_barrier_of_others_is_refused_and_lives(served):
@@ -214,14 +214,14 @@ def test_of_many_failures_the_others_are_told_the_first(served):
         simulated.join(FACTS)
         for link in simulated.links[size // 2 :]:
             link.socket.close()
-        survivor, told = simulated.links[0], []
+        survivor, messages = simulated.links[0], []
         survivor.send(
             {"op": "barrier", "name": "all", "ranks": [], "number": 2, "lowest": 2, "timeout": 30.0}
         )
-        while not told or told[-1]["op"] != "answer":
-            told += [table for table, _ in survivor.receive(1.0) or ()]
+        while not messages or messages[-1]["op"] != "answer":
+            messages += [table for table, _ in survivor.receive(1.0) or ()]
         time.sleep(0.1)
-        assert [table["op"] for table in told] == ["failed", "answer"] and told[1][
+        assert [table["op"] for table in messages] == ["failed", "answer"] and messages[1][
             "why"
         ] == "failed"
     finally:

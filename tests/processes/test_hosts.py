@@ -23,28 +23,28 @@ def said_by(made, host, program):
 
 @needs_hosts
 def test_hosts_differ_and_reach_each_other():
-    with hosts(2, "100mbit", "0ms") as made:
+    with hosts(2, "100mbit", "0ms") as network:
         machines = [
             said_by(
-                made, host, "from weft._engine.processes.state import machine; print(machine())"
+                network, host, "from weft._engine.processes.state import machine; print(machine())"
             )
             for host in (0, 0, 1)
         ]
         assert machines[0] == machines[1] != machines[2] and machines[0].startswith(
-            f"{made.addresses[0]} "
+            f"{network.addresses[0]} "
         )
         listen = "import socket; s = socket.create_server(('', 4000)); print('up', flush=True); c, _ = s.accept(); print(len(c.recv(9)))"
         listening = subprocess.Popen(
-            made.command(0, [sys.executable, "-c", listen]), stdout=subprocess.PIPE, text=True
+            network.command(0, [sys.executable, "-c", listen]), stdout=subprocess.PIPE, text=True
         )
         assert listening.stdout.readline() == "up\n"
-        before = made.bytes_sent(1)
+        before = network.bytes_sent(1)
         said_by(
-            made,
+            network,
             1,
-            f"import socket; socket.create_connection(({made.addresses[0]!r}, 4000)).send(bytes(9))",
+            f"import socket; socket.create_connection(({network.addresses[0]!r}, 4000)).send(bytes(9))",
         )
-        assert listening.communicate(timeout=60)[0] == "9\n" and made.bytes_sent(1) > before
+        assert listening.communicate(timeout=60)[0] == "9\n" and network.bytes_sent(1) > before
 
 
 @needs_hosts

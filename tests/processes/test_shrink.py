@@ -55,7 +55,7 @@ def goes_on():
     np.testing.assert_array_equal(process_allgather(twice, tiled=True), value)
     np.testing.assert_array_equal(np.asarray(whole), value)
     assert float(wnp.sum(here + 1)) == 6
-    for kind, said, call in (
+    for kind, text, call in (
         (
             weft.errors.ProcessFailureError,
             "lost 2 of its 8 blocks",
@@ -68,9 +68,9 @@ def goes_on():
         try:
             call()
         except kind as error:
-            assert said in str(error), error
+            assert text in str(error), error
         else:
-            raise AssertionError(said)
+            raise AssertionError(text)
 
     assert (
         lose(0, moved) == (1, 2) and weft.process_index() == me - 1

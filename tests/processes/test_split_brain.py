@@ -101,12 +101,12 @@ def test_only_a_majority_goes_on_without_others(start, size, lost, goes_on):
     coordinator, clients = start([ELSEWHERE] * size)
     for rank in lost:
         clients[rank].close()
-    left = [rank for rank in range(size) if rank not in lost]
-    results = shrink_all([clients[rank] for rank in left])
+    survivors = [rank for rank in range(size) if rank not in lost]
+    results = shrink_all([clients[rank] for rank in survivors])
     if goes_on:
-        assert results == [(i, tuple(left)) for i in range(len(left))] and coordinator.size == len(
-            left
-        )
+        assert results == [
+            (i, tuple(survivors)) for i in range(len(survivors))
+        ] and coordinator.size == len(survivors)
         return
     for error in results:
         assert "too few processes are left" in str(error) and error.ranks == lost

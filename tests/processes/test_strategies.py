@@ -38,10 +38,10 @@ def test_results_are_those_of_one_device_and_messages_are_known(processes):
     text = run_ranks(processes, PROGRAM, 8 // processes)[0].out
     programs = re.split(r"^program (\w+)\n", text, flags=re.MULTILINE)[1:]
     sent = {
-        name: int(re.search(r"([\d,]+) B sent by each process", told)[1].replace(",", ""))
-        for name, told in zip(programs[::2], programs[1::2])
+        name: int(re.search(r"([\d,]+) B sent by each process", expected)[1].replace(",", ""))
+        for name, expected in zip(programs[::2], programs[1::2])
     }
-    assert sent == {name: found[processes == 4] for name, found in EXPECTED.items()}
+    assert sent == {name: counts[processes == 4] for name, counts in EXPECTED.items()}
     assert text.count("differs from one device by") == 12
 
 

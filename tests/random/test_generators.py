@@ -184,12 +184,12 @@ def test_loops_that_end_for_each_key_by_itself_draw_by_each(impl):
             lambda s: s[1] < 0.8, lambda s: (random.split(s[0])[0], random.uniform(s[0])), (k, 0.0)
         )[1]
 
-    for found in (
+    for sample in (
         weft.vmap(until)(keys),
         weft.jit(weft.vmap(until))(keys),
         weft.vmap(weft.vmap(until))(keys.reshape(4, 4)).ravel(),
     ):
-        np.testing.assert_array_equal(found, np.stack([until(k) for k in keys]))
+        np.testing.assert_array_equal(sample, np.stack([until(k) for k in keys]))
     samples = weft.vmap(lambda k: random.binomial(k, 1000.0, 0.4, (3,)))(keys)
     assert bool((wnp.abs(samples - 400) < 100).all()) and bool(
         (weft.vmap(lambda k: random.poisson(k, 50.0))(keys) < 200).all()
@@ -283,13 +283,13 @@ STATE = np.array([1, 2, 0xFFFFFFFE, 0xFFFFFFFF], np.uint32)
     ],
 )
 def test_rng_bit_generator(algorithm, shape, after, bits):
-    state, found = lax.rng_bit_generator(STATE, shape, algorithm=algorithm)
-    assert state.tolist() == after and found.tolist() == bits
+    state, drawn = lax.rng_bit_generator(STATE, shape, algorithm=algorithm)
+    assert state.tolist() == after and drawn.tolist() == bits
     with weft.enable_x64(True):
-        state, found = lax.rng_bit_generator(
+        state, drawn = lax.rng_bit_generator(
             STATE.view(np.uint64), shape, algorithm=lax.RandomAlgorithm(algorithm)
         )
-        assert np.asarray(state).view(np.uint32).tolist() == after and found.tolist() == bits
+        assert np.asarray(state).view(np.uint32).tolist() == after and drawn.tolist() == bits
 
 
 @pytest.mark.parametrize(

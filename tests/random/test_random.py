@@ -228,12 +228,12 @@ def test_multivariate_normal_of_half_floats_factors_in_cov_dtype():
 
 def test_keys_by_their_dtype():
     old = random.key(3, impl="rbg")
-    for made in (
+    for sample in (
         random.key(3, dtype=old.dtype),
         random.key(3, dtype="rbg"),
         random.wrap_key_data(random.key_data(old), dtype=old.dtype),
     ):
-        assert made.dtype == old.dtype and bool(made == old)
+        assert sample.dtype == old.dtype and bool(sample == old)
     with pytest.raises(ValueError, match="Cannot specify both"):
         random.key(0, impl="rbg", dtype="rbg")
     with pytest.raises(ValueError, match="unrecognized PRNG implementation 'x'"):

@@ -222,12 +222,12 @@ def test_make_array_from_process_local_data(split):
 def test_a_layout_that_is_left_open_is_no_place():
     from weft.experimental.layout import Format, Layout
 
-    for given in (
+    for sharding in (
         Format(Layout.AUTO),
         Format(Layout.AUTO, SingleDeviceSharding(weft.devices()[1])),
     ):
         with pytest.raises(ValueError, match=r"sharding and layout.*should be concrete"):
-            weft.device_put(np.ones(3), given)
+            weft.device_put(np.ones(3), sharding)
     assert weft.device_put(
         np.ones(3), Format(None, SingleDeviceSharding(weft.devices()[1]))
     ).committed

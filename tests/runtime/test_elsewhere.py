@@ -148,8 +148,8 @@ def test_deleted_arrays_and_copies():
     for use in (lambda: x.addressable_shards, lambda: np.asarray(x), lambda: repr(x)):
         with pytest.raises(RuntimeError, match="deleted"):
             use()
-    for kept in (y, z):
-        np.testing.assert_array_equal(read_local_part(kept), VALUE[:4])
+    for array in (y, z):
+        np.testing.assert_array_equal(read_local_part(array), VALUE[:4])
 
 
 def test_memory_is_that_of_the_part():

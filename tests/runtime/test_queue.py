@@ -520,11 +520,11 @@ def test_arrays_on_many_devices(gate):
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     f = taught(lambda x, y, z: (x @ y + z.sum(), x), *[sharded(x, "a", "b")] * 3)
     late = gate(wnp.ones(()))
-    y, kept = f(sharded(x, "a", "b"), sharded(x, "a", "b") + late, sharded(x, "a", "b"))
-    assert not y.is_ready() and kept.sharding.spec == P("a", "b")
+    y, operand = f(sharded(x, "a", "b"), sharded(x, "a", "b") + late, sharded(x, "a", "b"))
+    assert not y.is_ready() and operand.sharding.spec == P("a", "b")
     gate.open()
     np.testing.assert_array_equal(y, x @ (x + 1) + x.sum())
-    np.testing.assert_array_equal(kept.addressable_shards[3].data, x[2:4, 4:])
+    np.testing.assert_array_equal(operand.addressable_shards[3].data, x[2:4, 4:])
 
 
 def test_a_setting_lets_every_call_wait(gate):

@@ -278,7 +278,7 @@ def row(name: str, count: int) -> str:
     """A row of the table: the worst shares of the value and of the slopes."""
     cells = []
     for type_ in TYPES:
-        value, *slopes = [found[0] for found in shares(name, type_, count)] or [0.0]
+        value, *slopes = [worst[0] for worst in shares(name, type_, count)] or [0.0]
         cells.append(f"{value:.2g}" + (f", {max(slopes):.2g}" if slopes else ""))
     return f"| `{name}` | {' | '.join(cells)} |"
 
@@ -286,13 +286,13 @@ def row(name: str, count: int) -> str:
 def write_page(page: Path, names: Sequence[str], count: int = 24) -> None:
     """Measure functions, and put their rows into the table of the page; the others stay."""
     text = page.read_text()
-    head, rest = text.split(HEAD)
-    table, rest = rest.split("\n\n", 1)
+    head, tail = text.split(HEAD)
+    table, tail = tail.split("\n\n", 1)
     rows = {line.split("`")[1]: line for line in table.splitlines() if line.startswith("| `")} | {
         name: row(name, count) for name in names
     }
     lines = [HEAD, "|---|---|---|---|---|", *[rows[name] for name in CASES if name in rows]]
-    page.write_text("\n".join([*head.rstrip("\n").splitlines(), "", *lines]) + "\n\n" + rest)
+    page.write_text("\n".join([*head.rstrip("\n").splitlines(), "", *lines]) + "\n\n" + tail)
 
 
 if __name__ == "__main__":

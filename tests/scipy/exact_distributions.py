@@ -38,7 +38,7 @@ def _family(
     **functions: Callable,
 ) -> None:
     """Functions of a standard distribution; those derived from one another are made here."""
-    rest = kinds.split()[1:]
+    parameters = kinds.split()[1:]
     for log_name, plain in (
         ("logpdf", "pdf"),
         ("logpmf", "pmf"),
@@ -58,7 +58,7 @@ def _family(
             quantile = function in ("ppf", "isf")
             add_case(
                 f"stats.{name}.{function}",
-                " ".join([quantiles, *rest]) if quantile else kinds,
+                " ".join([quantiles, *parameters]) if quantile else kinds,
                 exact_,
                 by,
             )

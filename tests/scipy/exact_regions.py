@@ -373,8 +373,10 @@ def _owens(h: mpf, a: mpf) -> mpf:
     h, sign, a = abs(h), -1 if a < 0 else 1, abs(a)
     require(h * max(a, 1) < 60 and a < 20)
     if a > 1:
-        rest, rest_of_product = mp.erfc(h / mp.sqrt(2)) / 2, mp.erfc(a * h / mp.sqrt(2)) / 2
-        return sign * ((rest + rest_of_product) / 2 - rest * rest_of_product - _owens(a * h, 1 / a))
+        upper, rest_of_product = mp.erfc(h / mp.sqrt(2)) / 2, mp.erfc(a * h / mp.sqrt(2)) / 2
+        return sign * (
+            (upper + rest_of_product) / 2 - upper * rest_of_product - _owens(a * h, 1 / a)
+        )
     half = h * h / 2
     with mp.workdps(mp.dps + int(half / 2) + 10):  # the terms cancel
         term, left, odd, total, k = mp.exp(-half), -mp.expm1(-half), a, mpf(0), 0
@@ -677,18 +679,18 @@ def write_page(page: Path, names: Sequence[str]) -> None:
     """Measure functions, and put their rows into the table of the page; the others stay."""
     for name in names:
         measured = rows(name)
-        head, rest = page.read_text().split(HEAD)
-        table, rest = rest.split("\n\n", 1)
-        told: dict[str, list[str]] = {name: measured}
+        head, tail = page.read_text().split(HEAD)
+        table, tail = tail.split("\n\n", 1)
+        columns: dict[str, list[str]] = {name: measured}
         for line in table.splitlines():
             if line.startswith("| `") and (other := line.split("`")[1]) != name:
-                told.setdefault(other, []).append(line)
+                columns.setdefault(other, []).append(line)
         lines = [
             HEAD,
             "|---|---|---|---|",
-            *itertools.chain.from_iterable(told[name] for name in REGIONS if name in told),
+            *itertools.chain.from_iterable(columns[name] for name in REGIONS if name in columns),
         ]
-        page.write_text(head + "\n".join(lines) + "\n\n" + rest)
+        page.write_text(head + "\n".join(lines) + "\n\n" + tail)
 
 
 if __name__ == "__main__":

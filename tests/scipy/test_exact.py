@@ -26,9 +26,9 @@ DENSE = [
 @pytest.mark.parametrize("name, type_, count", [*QUICK, *DENSE])
 def test_errors_are_those_of_the_condition(name, type_, count):
     parts = ("value", *[f"slope by argument {i}" for i in CASES[name].by])
-    for part, found in zip(parts, shares(name, type_, count)):
-        assert found.share <= 1, (
-            f"{part}: {found.share:.3g} of what is allowed at {found.args}: {found.got}, exact {found.exact}"
+    for part, worst in zip(parts, shares(name, type_, count)):
+        assert worst.share <= 1, (
+            f"{part}: {worst.share:.3g} of what is allowed at {worst.args}: {worst.got}, exact {worst.exact}"
         )
 
 

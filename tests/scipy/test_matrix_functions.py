@@ -47,11 +47,11 @@ def test_forms_make_up_the_matrix(a):
     ],
 )
 def test_polar(a, side, method):
-    for found, expected in zip(
+    for result, expected in zip(
         linalg.polar(a, side, method=method),
         np.vectorize(lambda x: scipy.linalg.polar(x, side), signature="(m,n)->(m,n),(k,k)")(a),
     ):
-        np.testing.assert_allclose(found, expected, **CLOSE)
+        np.testing.assert_allclose(result, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("n", [2, 5, 20])

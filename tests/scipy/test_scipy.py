@@ -188,8 +188,10 @@ def test_expm(n, scale):
     )
     a[1] *= 0.01  # each matrix of a stack has its own number of squarings
     want = scipy.linalg.expm(a.astype(np.float64))
-    for found, exact in zip(linalg.expm(a), want):
-        np.testing.assert_allclose(found, exact, rtol=1e-3, atol=2e-4 * max(1, np.abs(exact).max()))
+    for result, exact in zip(linalg.expm(a), want):
+        np.testing.assert_allclose(
+            result, exact, rtol=1e-3, atol=2e-4 * max(1, np.abs(exact).max())
+        )
     for odd in (np.nan, np.inf, 1e8):  # and does not mind what the others are
         beside = np.stack([a[0], np.full_like(a[0], odd)])
         np.testing.assert_array_equal(linalg.expm(beside)[0], linalg.expm(a[:1])[0])

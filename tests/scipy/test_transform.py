@@ -52,13 +52,13 @@ def test_forms(quat):
             (peer * Peer.from_quat(other)).as_matrix(),
             **CLOSE,
         )
-    for name, given in (
+    for name, vectors in (
         ("from_matrix", peer.as_matrix()),
         ("from_rotvec", peer.as_rotvec()),
         ("from_mrp", peer.as_mrp()),
     ):
         np.testing.assert_allclose(
-            getattr(Rotation, name)(given).as_matrix(), peer.as_matrix(), **CLOSE
+            getattr(Rotation, name)(vectors).as_matrix(), peer.as_matrix(), **CLOSE
         )
     assert mine.single is peer.single
 

@@ -254,7 +254,7 @@ def test_verify_is_the_check_of_types():
 def test_check_and_verify_in_the_environment():
     code = "from weft._engine.util.config import config; print(config.check, config.verify)"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "JAX_"))}
-    for given, expected in [
+    for variables, expected in [
         ({"WEFT_VERIFY": "1"}, "types True"),
         ({"WEFT_CHECK": "values:5%", "WEFT_VERIFY": "yes"}, "types,values:5% True"),
         ({"JAX_CHECK": "maps"}, "maps False"),
@@ -264,7 +264,7 @@ def test_check_and_verify_in_the_environment():
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
-            env={**env, **given},
+            env={**env, **variables},
             check=True,
         )
         assert run.stdout == f"{expected}\n"

@@ -86,8 +86,10 @@ def test_each_threshold_is_defined_once():
     """The pass that uses a constant defines it; other modules import it from there."""
     places: dict[str, set[str]] = {}
     for path in [path for name in PACKAGES for path in (ENGINE / name).rglob("*.py")]:
-        _, _, rest = path.read_text().partition("# thresholds, measured on several machines\n")
-        for name in numbers(ast.parse(rest.partition("\n\n")[0])):
+        _, _, thresholds = path.read_text().partition(
+            "# thresholds, measured on several machines\n"
+        )
+        for name in numbers(ast.parse(thresholds.partition("\n\n")[0])):
             places.setdefault(name.strip("_"), set()).add(path.name)
     assert len(places) > 150
     fields = {name.upper() for name in MachineModel.__slots__}

@@ -26,12 +26,12 @@ def with_part(node: Any, path: Path, part: Any) -> Any:
     """Return a kernel with another part at a path; None drops an item of a tuple."""
     if not path:
         return part
-    step, rest = path[0], path[1:]
+    step, tail = path[0], path[1:]
     if isinstance(step, int):
-        if not rest and part is None:
+        if not tail and part is None:
             return (*node[:step], *node[step + 1 :])
-        return (*node[:step], with_part(node[step], rest, part), *node[step + 1 :])
-    return replace(node, **{step: with_part(getattr(node, step), rest, part)})
+        return (*node[:step], with_part(node[step], tail, part), *node[step + 1 :])
+    return replace(node, **{step: with_part(getattr(node, step), tail, part)})
 
 
 def paths(node: Any, path: Path = ()) -> Iterator[Path]:
@@ -136,13 +136,13 @@ MUTATIONS: dict[str, Callable[[Any], Any]] = {
 
 def mutants(kernel: L.LoopsKernel, name: str) -> list[L.LoopsKernel]:
     """Return the kernels with one mutation of a kind."""
-    mutate, found = MUTATIONS[name], []
+    mutate, kernels = MUTATIONS[name], []
     for path in paths(kernel):
         part = part_at(kernel, path)
         changed = mutate(part)
         if changed is not part and changed != part:
-            found.append(with_part(kernel, path, changed))
-    return found
+            kernels.append(with_part(kernel, path, changed))
+    return kernels
 
 
 def values_of(kernel: L.LoopsKernel, seed: int = 0) -> list[np.ndarray] | None:

@@ -45,8 +45,8 @@ LENGTHS = [
 
 @pytest.mark.parametrize("fun, length", LENGTHS)
 def test_precision_has_the_length_of_the_longest_reduction(fun, length):
-    (found,) = precision_of(fun, wnp.ones((6, 700)))
-    assert found.length >= length and found.length <= max(length, 1) * 10
+    (precision,) = precision_of(fun, wnp.ones((6, 700)))
+    assert precision.length >= length and precision.length <= max(length, 1) * 10
 
 
 def test_long_reductions_may_differ_by_more():
