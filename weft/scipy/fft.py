@@ -150,7 +150,9 @@ def _prepare(
 ) -> tuple[Any, list[int]]:
     """Return `x` as a floating or complex array with the requested lengths, and the dims."""
     if type != 2:
-        raise NotImplementedError(f"{name}: type {type!r}; only the transform of type 2 is there.")
+        raise NotImplementedError(
+            f"{name}: type {type!r}; only the transform of type 2 is implemented."
+        )
     if norm not in (None, "backward", "ortho"):
         raise ValueError(
             f"{name}: norm={norm!r} is not implemented; it is None, 'backward' or 'ortho'."

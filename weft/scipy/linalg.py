@@ -271,7 +271,7 @@ def eigh(
     """Return eigenvalues and eigenvectors of a symmetric or Hermitian matrix."""
     if b is not None or eigvals is not None or type != 1:
         raise NotImplementedError(
-            "scipy.linalg.eigh: only the plain problem, with all eigenvalues, is there."
+            "scipy.linalg.eigh: only the plain problem, with all eigenvalues, is implemented."
         )
     values, vectors = linalg.eigh(as_matrix(a), UPLO="L" if lower else "U")
     return values if eigvals_only else (values, vectors)

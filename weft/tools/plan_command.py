@@ -25,7 +25,7 @@ from weft._engine.util.record import record
 
 #: tokens of a step if the user does not choose a batch
 _TOKENS_PER_STEP = 1 << 22
-#: and the maximal number of devices per sequence in that case
+#: the maximal number of devices per sequence if the user does not choose a batch
 _DEVICES_PER_SEQUENCE = 8
 
 

@@ -32,7 +32,7 @@ COLORS = {
 WIDEST, HIGHEST, LOWEST, ROW, GAP = 96, 64, 14, 240, 3
 #: tiles of one value; finer ones are only counted
 MOST_TILES = 256
-#: pixels of a character of the devices in a tile, and of their line
+#: pixels: width of a character and height of a line in the list of a tile's devices
 _CHARACTER, _LINE = 5.4, 9
 
 

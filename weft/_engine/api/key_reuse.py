@@ -369,7 +369,9 @@ def _track_moved_keys(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray
             numbers = np.asarray(eqn.primitive.reference(*operands, **eqn.params))
             if numbers.shape == shape:
                 return numbers.astype(np.int64)
-        except Exception:  # the operation does not work on numbers; its keys count as new
+        except (
+            Exception
+        ):  # the reference rejects key numbers in place of keys; the resulting keys count as new
             pass
     if eqn.primitive is dynamic_slice_p and ins[0] is not None and ins[0].shape == shape:
         return ins[0]  # the slice is the whole array

@@ -51,7 +51,7 @@ class PlannedBackend(Backend):
         raise _no_machine()
 
     def lower(self, program: LocalProgram, stage: Stage) -> Any:
-        from weft._engine.backends.cpu import compile  # all of the compiler
+        from weft._engine.backends.cpu import compile  # lazy: imports the whole compiler
 
         return compile.lower(program, stage)
 

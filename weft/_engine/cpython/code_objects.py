@@ -114,7 +114,7 @@ def _nonlocal_names(code: CodeType) -> frozenset[str]:
 
 @self_check
 def _renames() -> bool:
-    """Whether a code object with other variables takes arguments by their new names."""
+    """Return whether replaced variable names of a code object work as keyword arguments."""
 
     def function(x: int) -> int:
         return x

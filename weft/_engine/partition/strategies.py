@@ -45,7 +45,7 @@ class Strategy:
 
 @record(frozen=False)
 class StrategySet:
-    """The strategies for equal equations, and the cheapest by the present forms of the operands (None: not shared)."""
+    """The strategies for equal equations, and the cheapest one by the existing forms of the operands (None: not cached)."""
 
     strategies: list[Strategy]
     cheapest: dict[tuple[Any, ...], Strategy] | None = None

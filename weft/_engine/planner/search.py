@@ -23,7 +23,7 @@ from weft._engine.util.record import record, replace
 
 #: share of a device's memory that a plan may use; the rest is for the runtime, libraries and fragmentation
 USABLE_MEMORY = 0.92
-#: hidden by the runtime: gradients and parameters, half of the tensor axis, sends of the pipeline
+#: shares of collectives that overlap with computation: gradients and parameters, the tensor axis, and sends of the pipeline
 SEARCH_OVERLAP = Overlap(data=0.9, tensor=0.5, pipeline=1.0)
 _CHUNKS = (1, 2, 3, 4, 5, 6, 8)
 _MOST_TENSOR = 64

@@ -43,7 +43,7 @@ def spsolve(
         )
     if reorder not in range(4):
         raise ValueError(
-            f"spsolve: reorder={reorder!r} is not valid; it is 0 (none), 1 (symrcm), 2 (symamd) or 3 (csrmetisnd)."
+            f"spsolve: reorder={reorder!r} is not valid; it must be 0 (none), 1 (symrcm), 2 (symamd) or 3 (csrmetisnd)."
         )
     dtype = wnp.result_type(data.dtype, b.dtype)
     data, b = data.astype(dtype), b.astype(dtype)

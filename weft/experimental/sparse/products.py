@@ -453,7 +453,9 @@ def _to_batches(mat: BCOO, batch: tuple[int, ...]) -> tuple[Any, Any]:
 def add(lhs: BCOO, rhs: BCOO) -> BCOO:
     """Return the sum of two sparse arrays of equal shape, with the entries of both."""
     if lhs.shape != rhs.shape:
-        raise NotImplementedError(f"sparse addition: shapes {lhs.shape} and {rhs.shape} differ.")
+        raise NotImplementedError(
+            f"sparse addition: broadcasting is not implemented; shapes {lhs.shape} and {rhs.shape} differ."
+        )
     n_batch, n_dense = min(lhs.n_batch, rhs.n_batch), min(lhs.n_dense, rhs.n_dense)
     lhs, rhs = (
         lhs.update_layout(n_batch=n_batch, n_dense=n_dense),

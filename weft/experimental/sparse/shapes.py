@@ -551,7 +551,9 @@ def _check_joined(operands: list[BCOO], dimension: int) -> int:
                 f"bcoo_concatenate: shapes {first.shape} and {each.shape} differ in a dim that is not {dimension}."
             )
     if dimension >= first.n_batch + first.n_sparse:
-        raise NotImplementedError("bcoo_concatenate: along a dense dim. Call update_layout first.")
+        raise NotImplementedError(
+            "bcoo_concatenate: concatenation along a dense dim is not implemented. Call update_layout first."
+        )
     return dimension
 
 

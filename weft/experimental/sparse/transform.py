@@ -511,7 +511,9 @@ def _reduce_sum(primitive: Any, mat: BCOO, *, axes: Sequence[int], **params: Any
 
 def _concatenate(primitive: Any, *mats: Any, dimension: int) -> Any:
     if not all(map(is_sparse, mats)):
-        raise NotImplementedError("sparsify: concatenate of sparse and dense arrays.")
+        raise NotImplementedError(
+            "sparsify: concatenate of sparse and dense arrays is not implemented."
+        )
     n_batch, n_dense = min(mat.n_batch for mat in mats), min(mat.n_dense for mat in mats)
     return shapes.bcoo_concatenate(
         [mat.update_layout(n_batch=n_batch, n_dense=n_dense) for mat in mats], dimension=dimension

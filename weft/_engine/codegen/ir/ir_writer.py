@@ -254,7 +254,9 @@ class LLVMFunctionWriter(LLVMBodyWriter):
         if source in INTEGERS:
             return self._convert_integer(value, source, target, lanes)
         if source not in FLOATS or target not in FLOATS:
-            raise NotImplementedError(f"matmul conversion from {source} to {target}")
+            raise NotImplementedError(
+                f"matmul conversion from {source} to {target} is not implemented"
+            )
         if source == "bf16":
             wide = self.let(
                 f"zext {_vector_type('i16', lanes)} {value} to {_vector_type('i32', lanes)}"

@@ -18,7 +18,7 @@ def operate(e: Emission, op: str, args: list[EmittedValue], type_: str) -> Emitt
         r = _RealOps(e, type_)
         return _UNARY[op](r, *_parts(r, args[0]), type_)
     if op not in _RULES:
-        raise NotImplementedError(f"codegen: operation {op!r} on complex values")
+        raise NotImplementedError(f"codegen: operation {op!r} on complex values is not implemented")
     return _RULES[op](_RealOps(e, type_), args, type_)
 
 

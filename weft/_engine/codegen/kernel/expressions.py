@@ -197,7 +197,7 @@ class Expressions(Emission):
             return names[0]
         if op == "imag":
             return lanes.const(0, type_)
-        raise NotImplementedError(f"codegen: operation {op!r} on {args[0].type}")
+        raise NotImplementedError(f"codegen: operation {op!r} on {args[0].type} is not implemented")
 
     def _offset(self, x: EmittedValue) -> EmittedValue:
         """Widen an i32 value to an i64 index."""

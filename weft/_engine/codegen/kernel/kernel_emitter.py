@@ -125,7 +125,9 @@ class KernelEmitter(Expressions):
         bufs, b = self.kernel.bufs, self.b
         for buf in (*bufs, *self.kernel.scratch):
             if buf.type not in loops.ITEMSIZE:
-                raise NotImplementedError(f"codegen: buffers of type {buf.type}")
+                raise NotImplementedError(
+                    f"codegen: buffers of type {buf.type} are not implemented"
+                )
         aliased = {buf.alias for buf in bufs if buf.alias} | {buf.name for buf in bufs if buf.alias}
         for number, buf in enumerate(bufs):
             slot = "%ctx" if number == 0 else b.pure(f"getelementptr ptr, ptr %ctx, i64 {number}")
@@ -246,7 +248,9 @@ class KernelEmitter(Expressions):
             self.store_real(stmt, buf.type, buf.size, value, index, guard)
             return
         if stmt.accumulate:
-            raise NotImplementedError("codegen: accumulating store of complex values")
+            raise NotImplementedError(
+                "codegen: accumulating store of complex values is not implemented"
+            )
         if self.vectorized and isinstance(index, Affine) and index.stride == 1:
             from weft._engine.codegen.kernel import complex_memory
 

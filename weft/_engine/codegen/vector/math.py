@@ -33,7 +33,7 @@ def call(
         y = call(lanes, function, "f32", args, type_)
         return y if function.test else lanes.round_to_type(y, type_)
     if type_ not in ("f32", "f64"):
-        raise NotImplementedError(f"codegen: {function.name!r} on {type_}")
+        raise NotImplementedError(f"codegen: {function.name!r} on {type_} is not implemented")
     real = RealFormulas(lanes, type_, demand)
     return function.formula(real, *[real.v(arg) for arg in args]).name
 

@@ -120,7 +120,7 @@ class Lanes(Registers):
             one = self.splat_literal(float_bits(1.0), t.split(" x ")[-1].rstrip(">"))
             zero = self.b.pure(f"fcmp ueq {t} {x}, zeroinitializer", x)
             return self.select(zero, t, x, self.b.intrinsic("copysign", t, one, x))
-        raise NotImplementedError(f"codegen: operation {op!r} on floats")
+        raise NotImplementedError(f"codegen: operation {op!r} on floats is not implemented")
 
     def _fuse(self, t: str, args: list[str]) -> str:
         if self.target.has_fma:
@@ -185,7 +185,7 @@ class Lanes(Registers):
             name = f"llvm.ctlz.{'v' + str(self.w) if self.w > 1 else ''}{REGISTER[type_]}"
             self.b.declare(name, t, t, "i1")
             return self.b.pure(f"call {t} @{name}({t} {x}, i1 false)", x)
-        raise NotImplementedError(f"codegen: operation {op!r} on {type_}")
+        raise NotImplementedError(f"codegen: operation {op!r} on {type_} is not implemented")
 
     def _shift(self, op: str, type_: ScalarType, x: str, y: str) -> str:
         t, width = self.type(type_), BITS[type_]

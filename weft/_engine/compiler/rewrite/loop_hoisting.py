@@ -198,7 +198,7 @@ class _HoistableScan:
         return replaced
 
     def _constant_to_transpose(self, inner: Eqn) -> Var | None:
-        """Return the constant that a product of few rows contracts along the constant's rows; otherwise None."""
+        """Return the constant operand of a matmul of few rows if the product is faster with the constant transposed; otherwise None."""
         if not isinstance(inner.primitive, ContractOp) or self.length < _HOISTED_LEAST_ITERATIONS:
             return None
         constant = inner.invars[1]

@@ -41,7 +41,7 @@ def _call(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
 
 @rule("xla_metadata_call")
 def _metadata_call(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
-    """Write a call with the attributes; in the program of one device its operations carry them."""
+    """Write a call with the metadata as attributes; in the program of one device, inline the call and attach them to its operations."""
     context, p = b.context, eqn.params
     if context.mesh is None:
         context.metadata = with_metadata(context.metadata, p["xla_metadata"])

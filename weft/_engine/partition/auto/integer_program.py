@@ -350,7 +350,7 @@ class IntegerProgram:
 
     def solve_within(self, goal: MemoryGoal, seconds: float) -> Outcome | None:
         """Return the best solution found within the memory, else the one that holds least; None if none reaches the goal."""
-        again = [  # else halves of forms could be kept
+        again = [  # integral columns: without them, fractions of forms could be kept
             form.column
             for values in self._forms
             for form in values.forms

@@ -21,7 +21,10 @@ _U32 = np.dtype(np.uint32)
     tolerates_padding=lambda f, rule: False,
 )
 def _sequence(ctx: Any, args: list[Any], *, length: int) -> Any:
-    """Device i of n computes part i of the pairs. Its block consists of the first, or the second, words of two devices."""
+    """Compute part i of the pairs on device i of n; then exchange words.
+
+    A block of the result has the first, or the second, words of the pairs of two devices.
+    """
     from weft._engine.ops import legacy_threefry  # rarely needed
 
     k0, k1 = args
