@@ -22,7 +22,7 @@ from weft.sharding import NamedSharding, PartitionSpec as P
 
 
 @pytest.fixture
-def made(monkeypatch):
+def program_names(monkeypatch):
     """Return the names of the compiled programs."""
     names: list[str] = []
     monkeypatch.setattr(
@@ -57,17 +57,17 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_jits_of_one_function_share_traces_and_programs(name, made):
+def test_jits_of_one_function_share_traces_and_programs(name, program_names):
     traces: list = []
     g = counted(traces)
     for i in range(5):
         assert weft.jit(g, **PARAMETERS[name]())(wnp.arange(8.0) + i).tolist() == [
             2.0 * (i + k) for k in range(8)
         ]
-    assert len(traces) == 1 and made.count("jit(g)") == 1
+    assert len(traces) == 1 and program_names.count("jit(g)") == 1
 
 
-def test_jits_with_other_parameters_or_functions_share_nothing(made):
+def test_jits_with_other_parameters_or_functions_share_nothing(program_names):
     traces: list = []
     for make in PARAMETERS.values():
         for g in (counted(traces), counted(traces)):
@@ -95,12 +95,12 @@ def test_what_a_loop_makes_anew_reaches_native_dispatch():
     )
 
 
-def test_pmaps_of_one_function_share_traces_and_programs(made):
+def test_pmaps_of_one_function_share_traces_and_programs(program_names):
     traces: list = []
     g = counted(traces)
     for _ in range(5):
         assert weft.pmap(g, in_axes=(0,))(wnp.arange(8.0)).tolist() == [2.0 * k for k in range(8)]
-    assert len(traces) == 1 and len([name for name in made if "(g)" in name]) == 1
+    assert len(traces) == 1 and len([name for name in program_names if "(g)" in name]) == 1
     assert (
         weft.pmap(g, axis_name="i", in_axes=(0,))(wnp.arange(8.0)).tolist()
         == [2.0 * k for k in range(8)]

@@ -488,8 +488,8 @@ def test_refs_to_hi_values_are_closed_over_and_differentiated():
     ref = weft.new_ref(Pair(wnp.array(A), wnp.array(B)))
 
     @weft.jit
-    def double(given):
-        given[...] = pack(2 * part(given[...], 0), part(given[...], 1))
+    def double(value):
+        value[...] = pack(2 * part(value[...], 0), part(value[...], 1))
 
     double(ref)
     weft.jit(lambda: double(ref))()

@@ -15,13 +15,13 @@ def _no_tangent(*shape):
     return np.zeros(shape, weft.float0)
 
 
-def _same(found, want):
+def _same(result, want):
     if isinstance(want, tuple):
-        assert len(found) == len(want)
-        for x, y in zip(found, want):
+        assert len(result) == len(want)
+        for x, y in zip(result, want):
             _same(x, y)
     else:
-        np.testing.assert_allclose(np.asarray(found), np.asarray(want), rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(result), np.asarray(want), rtol=1e-6)
 
 
 # ---- tangents of integers
@@ -630,14 +630,14 @@ def test_any_number_stands_for_the_cotangent_of_an_integer(cotangent):
         pullback((wnp.ones(3), wnp.ones(2, int)))
 
 
-@pytest.mark.parametrize("shape, kept", [
+@pytest.mark.parametrize("shape, expected", [
     (((3,), (2, 3)), ((3,), (2, 3))), ((None, 2), (None, 2)), ((np.int64(2), True), (2, 1)), (np.array([2, 3]), (2, 3)),
 ], ids=["blocks", "unknown size", "numbers", "array"])  # fmt: skip
-def test_structs_keep_any_tuple_as_shape(shape, kept):
+def test_structs_keep_any_tuple_as_shape(shape, expected):
     struct = weft.ShapeDtypeStruct(shape, "float32")
-    assert struct.shape == kept and struct.ndim == 2
-    assert struct == weft.ShapeDtypeStruct(kept, "float32") and hash(struct) == hash(
-        weft.ShapeDtypeStruct(kept, "float32")
+    assert struct.shape == expected and struct.ndim == 2
+    assert struct == weft.ShapeDtypeStruct(expected, "float32") and hash(struct) == hash(
+        weft.ShapeDtypeStruct(expected, "float32")
     )
 
 

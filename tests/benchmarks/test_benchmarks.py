@@ -106,7 +106,7 @@ def step(name="exp", ratio=0.5, **more):
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "missed"),
     [
         (step(), []),
         (step(ratio=1.5), ["1.50 of JAX's time"]),
@@ -129,8 +129,8 @@ def step(name="exp", ratio=0.5, **more):
         ({"name": "exp", "error": "weft: NotImplementedError"}, ["weft: NotImplementedError"]),
     ],
 )
-def test_targets_missed(report, row, said):
-    assert report.missed(row) == said
+def test_targets_missed(report, row, missed):
+    assert report.missed(row) == missed
 
 
 def test_summary_names_what_is_slower(report):

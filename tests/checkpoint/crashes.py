@@ -33,13 +33,13 @@ def value(step, size=1 << 15):
     }
 
 
-def agrees(found, step) -> bool:
-    array, number = found["small"]
+def agrees(restored, step) -> bool:
+    array, number = restored["small"]
     return (
-        (found["w"] == step).all()
+        (restored["w"] == step).all()
         and (array == step).all()
         and number == step
-        and found["name"] == f"step {step}"
+        and restored["name"] == f"step {step}"
     )
 
 

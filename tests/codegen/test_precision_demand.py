@@ -33,7 +33,7 @@ LOOP = "vector j in 64 {{\n{}\n}}"
 
 
 @pytest.mark.parametrize(
-    "text, wanted",
+    "text, expected",
     [
         ("y[@j] = cast.bf16(mul.f32(x[@j], exp.f32(x[@j])))", ["bf16"]),
         (
@@ -55,8 +55,8 @@ LOOP = "vector j in 64 {{\n{}\n}}"
         ("let v = exp.f32(x[@j])\ny[@j] = cast.bf16(mul.f32(%v, sin.f32(%v)))", []),
     ],
 )
-def test_what_lies_between(text, wanted):
-    assert demands(LOOP.format(text)) == wanted
+def test_what_lies_between(text, expected):
+    assert demands(LOOP.format(text)) == expected
 
 
 def test_the_longest_reader_decides():

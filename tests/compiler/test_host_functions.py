@@ -22,9 +22,9 @@ def parts(monkeypatch):
     seen: list[list[int]] = []
     share = library_calls.share_work
 
-    def record(work, given):
-        seen.append([views[-1].size for views in given])
-        share(work, given)
+    def record(work, arguments):
+        seen.append([views[-1].size for views in arguments])
+        share(work, arguments)
 
     monkeypatch.setattr(library_calls, "allowed_threads", lambda: 3)
     monkeypatch.setattr(library_calls, "share_work", record)

@@ -74,11 +74,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("name, fn, left", CASES, ids=[c[0] for c in CASES])
-def test_rules(name, fn, left):
+@pytest.mark.parametrize("name, fn, remaining", CASES, ids=[c[0] for c in CASES])
+def test_rules(name, fn, remaining):
     jaxpr = staged(fn, [X])
     simple = check_jaxpr(simplify(jaxpr))
-    assert [e.primitive.name for e in simple.eqns] == left
+    assert [e.primitive.name for e in simple.eqns] == remaining
     (x,) = values([X])
     for a, b in zip(run_reference(jaxpr, x), run_reference(simple, x)):
         np.testing.assert_allclose(a, b, rtol=1e-6 if "matmul" in name or "sums" in name else 0)
@@ -151,7 +151,7 @@ def there_and_back(x):
 
 
 @pytest.mark.parametrize(
-    "name, fn, shape, left",
+    "name, fn, shape, remaining",
     [
         ("there and back", there_and_back, (24, 40), ["reshape"]),
         (
@@ -200,10 +200,10 @@ def there_and_back(x):
         ),
     ],
 )
-def test_layouts_that_undo_one_another(name, fn, shape, left):
+def test_layouts_that_undo_one_another(name, fn, shape, remaining):
     jaxpr = staged(lambda x: [fn(x)], [shape])
     simple = check_jaxpr(simplify(jaxpr))
-    assert [e.primitive.name for e in simple.eqns] == left
+    assert [e.primitive.name for e in simple.eqns] == remaining
     args = values([shape])
     for a, b in zip(run_reference(jaxpr, *args), run_reference(simple, *args)):
         np.testing.assert_array_equal(a, b)
@@ -266,7 +266,7 @@ def test_other_sums_of_padded_values_stay(name, fn, shapes):
 
 
 @pytest.mark.parametrize(
-    "a, b, parts, kept",
+    "a, b, parts, has_transpose",
     [
         ((4, 2, 6, 512), (2, 512, 7), (2, 512), False),  # shards of the left operand
         (
@@ -280,7 +280,7 @@ def test_other_sums_of_padded_values_stay(name, fn, shapes):
         ((4, 3, 6, 1024), (3, 2, 512, 7), (), True),  # no split points in common
     ],
 )
-def test_sums_over_parts_that_lie_apart_take_them_where_they_lie(a, b, parts, kept):
+def test_sums_over_parts_that_lie_apart_take_them_where_they_lie(a, b, parts, has_transpose):
     k = a[1] * a[3]
 
     def fn(x, y):
@@ -291,7 +291,7 @@ def test_sums_over_parts_that_lie_apart_take_them_where_they_lie(a, b, parts, ke
     jaxpr = staged(fn, [a, b])
     simple = check_jaxpr(simplify(jaxpr))
     names = [e.primitive.name for e in simple.eqns]
-    assert ("transpose" in names) == kept and names.count("dot_general") == 1
+    assert ("transpose" in names) == has_transpose and names.count("dot_general") == 1
     (product,) = [e for e in simple.eqns if e.primitive.name == "dot_general"]
     summed = product.params["dimension_numbers"][0]
     assert tuple(product.invars[0].aval.shape[d] for d in summed[0]) == (parts or (k,))

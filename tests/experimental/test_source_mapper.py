@@ -188,8 +188,8 @@ def test_passes_of_programs(monkeypatch):
         seen.append((f_args, f_kwargs, options))
         return f(*f_args, **f_kwargs)
 
-    def generate_dump(made, **options):
-        return source_mapper.SourceMapDump(SourceMap(3, [], [], [], []), str(made), "value")
+    def generate_dump(source_map, **options):
+        return source_mapper.SourceMapDump(SourceMap(3, [], [], [], []), str(source_map), "value")
 
     source_mapper.register_pass(source_mapper.Pass("value", compile_fn, generate_dump))
     dump = dump_of("value", lambda x, y: x + y, 1, 2, option=3)

@@ -33,8 +33,8 @@ CONSTRAINED = [
 
 
 @pytest.mark.parametrize("is_spec", [False, True], ids=["sharding", "spec"])
-@pytest.mark.parametrize("argument, constraint, wanted", CONSTRAINED)
-def test_constraints_split_over_automatic_axes(argument, constraint, wanted, is_spec, mesh):
+@pytest.mark.parametrize("argument, constraint, expected", CONSTRAINED)
+def test_constraints_split_over_automatic_axes(argument, constraint, expected, is_spec, mesh):
     types = []
 
     def fun(x):
@@ -50,7 +50,7 @@ def test_constraints_split_over_automatic_axes(argument, constraint, wanted, is_
         *["x" if d < len(argument) and "x" in (argument[d] or ()) else None for d in range(2)]
     )
     assert types == [typed, typed]
-    assert result.sharding.spec == eager.sharding.spec == wanted
+    assert result.sharding.spec == eager.sharding.spec == expected
     np.testing.assert_array_equal(result, X)
 
 

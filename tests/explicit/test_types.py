@@ -69,7 +69,7 @@ def test_types_print_as_the_documents_show():
 
 
 @pytest.mark.parametrize(
-    "f, given, wanted",
+    "f, specs, expected",
     [
         (lambda x: x.reshape(128), P("a", "b"), P(("a", "b"))),
         (lambda x: x.reshape(128), P("b", "a"), P(("b", "a"))),
@@ -83,16 +83,16 @@ def test_types_print_as_the_documents_show():
     ],
 )
 @pytest.mark.parametrize("transform", [lambda f: f, weft.jit])
-def test_dims_that_move_data_keep_the_split_of_the_operand(f, given, wanted, transform):
+def test_dims_that_move_data_keep_the_split_of_the_operand(f, specs, expected, transform):
     """Merged and transformed dims keep the operand's split, though other devices hold their parts."""
-    got = transform(f)(put(WHOLE, *given))
+    got = transform(f)(put(WHOLE, *specs))
     spec = weft.typeof(got).sharding.spec
-    assert spec == wanted and len(spec) == got.ndim and got.sharding.spec == wanted
+    assert spec == expected and len(spec) == got.ndim and got.sharding.spec == expected
     np.testing.assert_allclose(got, f(wnp.asarray(WHOLE)), rtol=1e-4, atol=1e-3)
-    assert weft.eval_shape(f, put(WHOLE, *given)).sharding.spec == wanted
+    assert weft.eval_shape(f, put(WHOLE, *specs)).sharding.spec == expected
     loss = lambda x: (f(x) ** 2).sum()
-    slope = weft.grad(loss)(put(WHOLE, *given))
-    assert weft.typeof(slope).sharding.spec == given.of_rank(slope.ndim)
+    slope = weft.grad(loss)(put(WHOLE, *specs))
+    assert weft.typeof(slope).sharding.spec == specs.of_rank(slope.ndim)
     np.testing.assert_allclose(slope, weft.grad(loss)(wnp.asarray(WHOLE)), rtol=1e-3, atol=1e-2)
 
 

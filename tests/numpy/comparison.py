@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 
-def compare(found, want, exact_dtype: bool = True):
+def compare(result, want, exact_dtype: bool = True):
     if isinstance(want, (tuple, list)):
-        assert len(found) == len(want)
-        for f, w in zip(found, want):
+        assert len(result) == len(want)
+        for f, w in zip(result, want):
             compare(f, w, exact_dtype)
         return
     want = np.asarray(want)
-    value = np.asarray(found)
+    value = np.asarray(result)
     assert value.shape == want.shape
-    if exact_dtype and hasattr(found, "dtype"):
+    if exact_dtype and hasattr(result, "dtype"):
         assert value.dtype == canonical(want.dtype)
     if want.dtype.kind in "fc":
         np.testing.assert_allclose(value, want, rtol=2e-5, atol=2e-5)

@@ -344,13 +344,13 @@ def test_indices_promised_in_bounds_are_not_wrapped():
     assert wnp.take_along_axis(x, wnp.array([-1]), 0).tolist() == [30]
 
 
-@pytest.mark.parametrize("name, found", [("shape", (3,)), ("ndim", 1), ("size", 3)])
-def test_facts_of_lists_warn(name, found):
+@pytest.mark.parametrize("name, expected", [("shape", (3,)), ("ndim", 1), ("size", 3)])
+def test_facts_of_lists_warn(name, expected):
     with pytest.warns(DeprecationWarning, match=f"{name} requires ndarray or scalar arguments"):
-        assert getattr(wnp, name)([1, 2, 3]) == found
+        assert getattr(wnp, name)([1, 2, 3]) == expected
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [getattr(wnp, name)(x) for x in (np.ones(3), wnp.ones(3))] == [found, found]
+        assert [getattr(wnp, name)(x) for x in (np.ones(3), wnp.ones(3))] == [expected, expected]
         assert wnp.shape(2.0) == ()
 
 

@@ -127,7 +127,7 @@ def test_stored_values_have_the_dtype_of_the_array():
 
 
 @pytest.mark.parametrize(
-    "f, wanted",
+    "f, expected",
     [
         (lambda a, b: a + 1, [1, 2, 3]),
         (lambda a, b: 1 - a, [1, 0, -1]),
@@ -141,18 +141,18 @@ def test_stored_values_have_the_dtype_of_the_array():
     ],
 )
 @pytest.mark.parametrize("jit", [False, True])
-def test_64_bit_arrays_with_numbers_when_x64_is_off(f, wanted, jit):
+def test_64_bit_arrays_with_numbers_when_x64_is_off(f, expected, jit):
     with enable_x64(True):
         a, b = wnp.arange(3), wnp.ones(2)
     assert (a.dtype, b.dtype) == (np.int64, np.float64)
-    assert (weft.jit(f) if jit else f)(a, b).tolist() == wanted
+    assert (weft.jit(f) if jit else f)(a, b).tolist() == expected
 
 
 WIDE = 2**40 + 1
 
 
 @pytest.mark.parametrize(
-    "f, wanted",
+    "f, expected",
     [
         (lambda x: x.at[0].set(7), [7, WIDE]),
         (lambda x: x.at[0].set(WIDE + 1), [WIDE + 1, WIDE]),
@@ -171,11 +171,11 @@ WIDE = 2**40 + 1
 )
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 @pytest.mark.parametrize("jit", [False, True])
-def test_64_bit_arrays_keep_their_dtype_when_x64_is_off(f, wanted, dtype, jit):
+def test_64_bit_arrays_keep_their_dtype_when_x64_is_off(f, expected, dtype, jit):
     with enable_x64(True):
         x = wnp.full(2, WIDE, dtype)
     out = (weft.jit(f) if jit else f)(x)
-    assert out.dtype == dtype and np.asarray(out).tolist() == wanted
+    assert out.dtype == dtype and np.asarray(out).tolist() == expected
 
 
 def test_common_dtype_of_64_bit_arrays_when_x64_is_off():

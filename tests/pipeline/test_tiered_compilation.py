@@ -47,7 +47,7 @@ def nothing_compiled(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def made(monkeypatch):
+def compiled_programs(monkeypatch):
     """Record the created executables."""
     executables: list[Executable] = []
     monkeypatch.setattr(hooks, "after_compilation", [executables.append])
@@ -97,38 +97,40 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_draft_gives_the_same_bits(name, made):
+def test_a_draft_gives_the_same_bits(name, compiled_programs):
     fun = weft.jit(FUNCTIONS[name])
     x = wnp.asarray(values(97, 71))
     first = np.asarray(fun(x))
-    assert made[-1].loaded.native.draft is not None
+    assert compiled_programs[-1].loaded.native.draft is not None
     fun(x)
-    assert optimized(made[-1])
+    assert optimized(compiled_programs[-1])
     for _ in range(3):
         assert np.asarray(fun(x)).tobytes() == first.tobytes()
 
 
-def test_one_call_has_nothing_optimized(made):
+def test_one_call_has_nothing_optimized(compiled_programs):
     fun, x = weft.jit(lambda x: wnp.sin(x) + 1), wnp.asarray(values(300))
     fun(x)
     assert (
         not tiered_compilation._waiting
         and not program._kernels
-        and made[-1].loaded.native.draft is not None
+        and compiled_programs[-1].loaded.native.draft is not None
     )
     fun(x)
-    assert optimized(made[-1]) and program._kernels
+    assert optimized(compiled_programs[-1]) and program._kernels
 
 
-def test_native_entries_go_to_the_new_code(made):
+def test_native_entries_go_to_the_new_code(compiled_programs):
     fun, x = weft.jit(lambda x: wnp.sin(x) + 2), wnp.asarray(values(300))
     expected = np.asarray(fun(x))
-    old = made[-1].loaded.native.entry
+    old = compiled_programs[-1].loaded.native.entry
     for _ in range(50):
         fun(x)
-    assert optimized(made[-1]) and made[-1].loaded.native.entry != old
+    assert optimized(compiled_programs[-1]) and compiled_programs[-1].loaded.native.entry != old
     fun(x)
-    assert {entry.words[4] for entry in fun._entries.values()} <= {made[-1].loaded.native.entry}
+    assert {entry.words[4] for entry in fun._entries.values()} <= {
+        compiled_programs[-1].loaded.native.entry
+    }
     np.testing.assert_array_equal(fun(x), expected)
 
 
@@ -158,45 +160,45 @@ def test_native_entries_go_to_the_new_code(made):
         ),
     ],
 )
-def test_what_runs_long_or_is_small_has_no_draft(name, fun, made):
+def test_what_runs_long_or_is_small_has_no_draft(name, fun, compiled_programs):
     weft.jit(fun).lower(wnp.asarray(values(71, 71))).compile()
-    assert made[-1].loaded.native.draft is None
+    assert compiled_programs[-1].loaded.native.draft is None
 
 
-def test_large_kernels_have_no_draft(made, monkeypatch):
+def test_large_kernels_have_no_draft(compiled_programs, monkeypatch):
     tune(monkeypatch, draft_iterations=1000)
     tune(monkeypatch, draft_sort_elements=1000)
     weft.jit(lambda x: wnp.sin(x) * 3)(wnp.asarray(values(1001)))
-    assert made[-1].loaded.native.draft is None
+    assert compiled_programs[-1].loaded.native.draft is None
     weft.jit(wnp.sort)(wnp.asarray(values(1001)))
-    assert made[-1].loaded.native.draft is None
+    assert compiled_programs[-1].loaded.native.draft is None
     tune(monkeypatch, draft_fft_elements=1000)
     weft.jit(wnp.fft.rfft)(wnp.asarray(values(1000)))
-    assert made[-1].loaded.native.draft is not None
+    assert compiled_programs[-1].loaded.native.draft is not None
     weft.jit(wnp.fft.rfft)(wnp.asarray(values(2, 1000)))
-    assert made[-1].loaded.native.draft is None
+    assert compiled_programs[-1].loaded.native.draft is None
 
 
-def test_a_kernel_that_is_optimized_serves_later_programs(made):
+def test_a_kernel_that_is_optimized_serves_later_programs(compiled_programs):
     x = wnp.asarray(values(300))
     for _ in range(2):
         fun = weft.jit(lambda x: wnp.sin(x) + 4)
         fun(x), fun(x)
-        assert optimized(made[-1])
+        assert optimized(compiled_programs[-1])
     weft.jit(lambda x: wnp.sin(x) + 4)(x)
-    assert made[-1].loaded.native.draft is None
+    assert compiled_programs[-1].loaded.native.draft is None
 
 
 @pytest.mark.skipif(not loader.supports_machine(), reason="programs on disk want our linker")
-def test_drafts_stay_on_disk_until_optimized(made, monkeypatch):
+def test_drafts_stay_on_disk_until_optimized(compiled_programs, monkeypatch):
     monkeypatch.setattr(tiered_compilation, "FROM_DISK_S", 0.0)
     x = wnp.asarray(values(300))
     kinds = []
     for calls in (1, 1, 2, 1):
         fun = weft.jit(lambda x: wnp.sin(x) + 5)
         results = [np.asarray(fun(x)) for _ in range(calls)]
-        kinds.append(made[-1].loaded.native.draft is not None)
-        assert calls == 1 or optimized(made[-1])
+        kinds.append(compiled_programs[-1].loaded.native.draft is not None)
+        assert calls == 1 or optimized(compiled_programs[-1])
         np.testing.assert_allclose(results[-1], np.sin(values(300)) + 5, rtol=1e-6)
         assert tiered_compilation._idle.wait(PATIENCE_S)  # until it has written its program
         cache.flush()
@@ -204,14 +206,17 @@ def test_drafts_stay_on_disk_until_optimized(made, monkeypatch):
     assert kinds[0] and kinds[1] and not kinds[3]
 
 
-def test_what_cannot_be_optimized_stays_a_draft(made, monkeypatch):
+def test_what_cannot_be_optimized_stays_a_draft(compiled_programs, monkeypatch):
     def fail(*args):
         raise MemoryError
 
     monkeypatch.setattr(program, "improve", fail)
     fun, x = weft.jit(lambda x: wnp.sin(x) + 6), wnp.asarray(values(300))
     results = [np.asarray(fun(x)) for _ in range(9)]
-    assert tiered_compilation._idle.wait(PATIENCE_S) and made[-1].loaded.native.draft is not None
+    assert (
+        tiered_compilation._idle.wait(PATIENCE_S)
+        and compiled_programs[-1].loaded.native.draft is not None
+    )
     assert all(r.tobytes() == results[0].tobytes() for r in (*results, np.asarray(fun(x))))
 
 

@@ -84,7 +84,7 @@ def test_checks_of_the_faulty_package_come_first():
 
 
 @pytest.mark.parametrize(
-    "new, found",
+    "new, expected",
     [
         ({"results": "a", "values": [[1.0, 2.0]]}, "other code"),
         ({"results": "b", "values": [[1.0, 2.0001]]}, "other rounding"),
@@ -94,8 +94,8 @@ def test_checks_of_the_faulty_package_come_first():
     ],
     ids=["code", "rounding", "values", "nan", "death"],
 )
-def test_differences_of_results(new, found):
-    assert battery.classify({"results": "a", "values": [[1.0, 2.0]]}, new) == found
+def test_differences_of_results(new, expected):
+    assert battery.classify({"results": "a", "values": [[1.0, 2.0]]}, new) == expected
 
 
 def test_a_failing_check_is_a_catch(tmp_path):

@@ -12,9 +12,9 @@ from tests.processes.hosts import hosts, needs_hosts
 from tests.processes.ranks import ROOT, ranks, run_ranks
 
 
-def said_by(made, host, program):
+def said_by(network, host, program):
     return subprocess.run(
-        made.command(host, [sys.executable, "-c", program]),
+        network.command(host, [sys.executable, "-c", program]),
         check=True,
         capture_output=True,
         text=True,

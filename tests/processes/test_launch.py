@@ -117,17 +117,19 @@ def test_all_end_well(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("what", "status", "said"),
+    ("what", "status", "message"),
     [
         ("raise", 1, "ended with exit status 1"),
         pytest.param("exit", 7, "ended with exit status 7", marks=pytest.mark.slow),
         ("child", 137, "was killed by signal 9 (SIGKILL)"),
     ],
 )
-def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
+def test_a_failure_ends_all_and_names_the_first(what, status, message, tmp_path):
     launched = Launched(tmp_path, "-n", "2", "program.py", what)
     assert launched.wait() == status, launched.err
-    assert launched.err.count("weft launch: process 1 on ") == 1 and launched.err.count(said) == 1
+    assert (
+        launched.err.count("weft launch: process 1 on ") == 1 and launched.err.count(message) == 1
+    )
     assert gone(launched)
     if what != "exit":
         assert "process 0 ended because of it" in launched.err and "done" not in launched.out
@@ -328,7 +330,7 @@ def test_after_a_failure_the_rest_is_started_anew(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["program.py"], "give the number of processes"),
         (["-n", "0", "program.py"], "expected a number from 1"),
@@ -336,13 +338,13 @@ def test_after_a_failure_the_rest_is_started_anew(tmp_path):
         (["-n", "1", "--grace", "soon", "program.py"], "expected a number of seconds, got 'soon'"),
     ],
 )
-def test_wrong_numbers_are_named(words, said, tmp_path):
+def test_wrong_numbers_are_named(words, message, tmp_path):
     launched = Launched(tmp_path, *words)
-    assert launched.wait() == 2 and said in launched.err
+    assert launched.wait() == 2 and message in launched.err
 
 
 @pytest.mark.parametrize(
-    ("variables", "words", "said"),
+    ("variables", "words", "message"),
     [
         (
             {},
@@ -358,12 +360,12 @@ def test_wrong_numbers_are_named(words, said, tmp_path):
     ],
 )
 def test_what_cannot_be_used_is_named_before_ranks_start(
-    variables, words, said, tmp_path, monkeypatch
+    variables, words, message, tmp_path, monkeypatch
 ):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     launched = Launched(tmp_path, "-n", "2", *words, "program.py", "well")
-    assert launched.wait() == 2 and said in launched.err
+    assert launched.wait() == 2 and message in launched.err
     assert not launched.out and "Traceback" not in launched.err
 
 

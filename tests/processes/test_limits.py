@@ -63,13 +63,13 @@ def test_a_silent_process_is_told_with_the_limit():
 
 
 @pytest.mark.parametrize(
-    "rank, told", [(0, "absent   processes 1"), (1, "cannot reach the coordinator")]
+    "rank, text", [(0, "absent   processes 1"), (1, "cannot reach the coordinator")]
 )
-def test_a_late_start_is_told_with_the_limit(rank, told):
+def test_a_late_start_is_told_with_the_limit(rank, text):
     program = f"import weft.distributed as d; d.initialize('127.0.0.1:{free_port()}', 2, {rank}, initialization_timeout=1)"
     done = run_python("-c", program)
     assert (
         done.returncode != 0
-        and told in done.stderr
+        and text in done.stderr
         and "initialization_timeout sets" in done.stderr
     ), done.stderr

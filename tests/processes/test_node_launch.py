@@ -180,7 +180,7 @@ def is_soon(condition):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--nodes", "2"], "--nodes needs --rendezvous HOST:PORT"),
         (["--nodes", "2", "--rendezvous", "here"], "an address is a host and a port"),
@@ -195,9 +195,9 @@ def is_soon(condition):
         ),
     ],
 )
-def test_wrong_options_are_named(words, said, tmp_path):
+def test_wrong_options_are_named(words, message, tmp_path):
     launched = Launched(tmp_path, *words, "program.py")
-    assert launched.wait() == 2 and said in launched.err
+    assert launched.wait() == 2 and message in launched.err
 
 
 def test_the_number_of_a_node_comes_from_the_launcher(monkeypatch):

@@ -104,22 +104,24 @@ class Job:
             process.wait()
 
 
-def block(made, host, others, rule="drop", ways=("input", "output")):
+def block(network, host, others, rule="drop", ways=("input", "output")):
     """Drop or reject packets between a host and others."""
-    made.run(host, "nft add table ip broken")
-    addresses = ", ".join(made.addresses[other] for other in others)
+    network.run(host, "nft add table ip broken")
+    addresses = ", ".join(network.addresses[other] for other in others)
     for way in ways:
         side = "saddr" if way == "input" else "daddr"
-        made.run(host, f"nft add chain ip broken {way} {{ type filter hook {way} priority 0 ; }}")
-        made.run(host, f"nft add rule ip broken {way} ip {side} {{ {addresses} }} {rule}")
+        network.run(
+            host, f"nft add chain ip broken {way} {{ type filter hook {way} priority 0 ; }}"
+        )
+        network.run(host, f"nft add rule ip broken {way} ip {side} {{ {addresses} }} {rule}")
 
 
-def heal(made, host):
-    made.run(host, "nft flush ruleset")
+def heal(network, host):
+    network.run(host, "nft flush ruleset")
 
 
-def others_of(made, host):
-    return [other for other in range(len(made)) if other != host]
+def others_of(network, host):
+    return [other for other in range(len(network)) if other != host]
 
 
 BREAKS = {

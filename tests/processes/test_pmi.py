@@ -128,7 +128,7 @@ def test_which_launchers_a_library_understands(monkeypatch, kind, variables, lau
 
 
 @pytest.mark.parametrize(
-    "found, is_own, said",
+    "libraries, is_own, message",
     [
         ([("Open MPI 5.0.8", "openmpi")] * 2, True, "without its own launcher"),
         ([("MPICH 5.0.2", "mpich"), ("", "")], True, "process 1  none"),
@@ -139,13 +139,13 @@ def test_which_launchers_a_library_understands(monkeypatch, kind, variables, lau
         ),
     ],
 )
-def test_libraries_that_cannot_start(found, is_own, said):
+def test_libraries_that_cannot_start(libraries, is_own, message):
     with pytest.raises(RuntimeError) as error:
-        mpi._check_libraries([[*library, False, ""] for library in found], is_own, ("a", "b"))
-    assert said in str(error.value) and "processes on 2 hosts exchange data by MPI" in str(
+        mpi._check_libraries([[*library, False, ""] for library in libraries], is_own, ("a", "b"))
+    assert message in str(error.value) and "processes on 2 hosts exchange data by MPI" in str(
         error.value
     )
-    assert ("pip install 'weft-arrays[mpich]'" in str(error.value)) == ("differ" not in said)
+    assert ("pip install 'weft-arrays[mpich]'" in str(error.value)) == ("differ" not in message)
 
 
 def test_open_mpi_cannot_go_on_without_ulfm(monkeypatch):

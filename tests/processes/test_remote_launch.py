@@ -131,14 +131,14 @@ def test_a_host_that_does_not_answer_is_named(ssh):
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ("echo nothing; exit 0", "host b: the connection is closed"),
         ("echo 'no such command' >&2; exit 127", "no such command"),
         ("cat answer", "weft is 9.9 there, and 0.1.0 here"),
     ],
 )
-def test_foreign_answers_are_named(answer, said, ssh):
+def test_foreign_answers_are_named(answer, message, ssh):
     Path(ssh, "answer").write_bytes(b"profile text\nweft agent 9.9 3.0\n")
     script = Path(ssh, "ssh.sh")
     script.write_text(
@@ -147,7 +147,7 @@ def test_foreign_answers_are_named(answer, said, ssh):
         )
     )
     launched = Launched(ssh, "--hosts", "a,b", "program.py", "well", program=PROGRAM)
-    assert launched.wait() == 2 and said in launched.err, launched.err
+    assert launched.wait() == 2 and message in launched.err, launched.err
 
 
 def test_ranks_save_when_the_launcher_is_told_to_end(ssh):
@@ -391,7 +391,7 @@ def test_too_few_hosts_after_a_failure_are_awaited(ssh):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ["--hosts", "a:0", "program.py"],
@@ -411,9 +411,9 @@ def test_too_few_hosts_after_a_failure_are_awaited(ssh):
         ),
     ],
 )
-def test_wrong_options_are_named(words, said, ssh):
+def test_wrong_options_are_named(words, message, ssh):
     launched = Launched(ssh, *words)
-    assert launched.wait() == 2 and said in launched.err
+    assert launched.wait() == 2 and message in launched.err
 
 
 @pytest.mark.parametrize("text", ["", ",", "a,a", "a:x", "-oProxyCommand=x:1", "a:4,"])

@@ -65,9 +65,9 @@ def cluster(tmp_path, monkeypatch):
                         os.kill(int(pid), signal.SIGKILL)
 
 
-def launch(made, folder, *words, program):
-    names = ",".join(f"{address}:2" for address in made.addresses[:2])
-    command = made.command(2, [sys.executable, "-m", "weft", "launch", "--hosts", names, *words])
+def launch(network, folder, *words, program):
+    names = ",".join(f"{address}:2" for address in network.addresses[:2])
+    command = network.command(2, [sys.executable, "-m", "weft", "launch", "--hosts", names, *words])
     return Launched(
         folder,
         *command,

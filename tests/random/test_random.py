@@ -19,9 +19,9 @@ EXACT = 0
 ROUNDED = {"float32": 2e-5, "float64": 1e-12, "bfloat16": 0.02, "float16": 2e-3, "complex64": 2e-5}
 
 
-def check(found, want, dtype: str):
-    assert found.dtype.name == dtype
-    value = np.asarray(found)
+def check(result, want, dtype: str):
+    assert result.dtype.name == dtype
+    value = np.asarray(result)
     value = value.astype(np.float32) if dtype in ("bfloat16", "float16") else value
     assert value.shape == want.shape
     if dtype in ROUNDED:

@@ -20,8 +20,8 @@ Z = (RNG.randn(64) + 1j * RNG.randn(64)).astype(np.complex64)
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def _same(found, want):
-    for a, b in zip(found, want, strict=True):
+def _same(result, want):
+    for a, b in zip(result, want, strict=True):
         assert a.shape == b.shape
         np.testing.assert_allclose(a, b, **CLOSE)
 

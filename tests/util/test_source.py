@@ -207,14 +207,14 @@ def test_of_many_arguments_the_first_are_shown():
 
 
 @pytest.mark.parametrize(
-    "body, said",
+    "body, message",
     [
         ("x.nothing", r"trial: argument `x` takes int, got 3 of type int\.\n +x +3\n"),
         ("rest[0].nothing", r"trial: argument `rest` cannot hold \(4,\) of type tuple\."),
     ],
 )
-def test_an_argument_without_an_attribute_is_named(body, said):
-    with pytest.raises(TypeError, match=said):
+def test_an_argument_without_an_attribute_is_named(body, message):
+    with pytest.raises(TypeError, match=message):
         _public(_inside(f"def f(x: int, *rest): return {body}"))(3, (4,))
 
 
