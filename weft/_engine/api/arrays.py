@@ -148,8 +148,11 @@ def make_jaxpr(
 
 
 def _program(flat: FlatFunction, refs: list) -> Jaxpr:
-    """Return the program of a function. The values of the references `refs`, which it closes over, are leading inputs; their final values,
-    and the final values of references among the arguments, are trailing results."""
+    """Return the program of a function with references.
+
+    The values of the references `refs`, which it closes over, are leading inputs; their final values, and the final values of references
+    among the arguments, are trailing results.
+    """
     if not refs and not any_refs(flat.leaves):
         return stage(flat, [aval_of(x) for x in flat.leaves], function_name(flat.fun))
     at = [i for i, x in enumerate(flat.leaves) if is_ref(x)]
@@ -173,8 +176,9 @@ def _struct(aval: ShapedArray) -> ShapeDtypeStruct:
 
 @api_boundary
 def eval_shape(fun: Callable, *args, **kwargs) -> Any:
-    """Return the shapes and dtypes of the results of `fun`, without computing them; for a jitted function also the shardings and formats
-    of its `out_shardings`.
+    """Return the shapes and dtypes of the results of `fun`, without computing them.
+
+    For a jitted function they have also the shardings and formats of its `out_shardings`.
 
     Raises the errors of tracing `fun`: TypeError or ShapeError for arguments that do not fit.
 
@@ -286,8 +290,9 @@ def named_scope(name: str):
 
 
 def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
-    """Return `fun` with the traced values it closes over as extra arguments: `(converted, values)`, where
-    `converted(*args, *values) == fun(*args)`.
+    """Return `fun` with the traced values it closes over as extra arguments.
+
+    The result is `(converted, values)`, where `converted(*args, *values) == fun(*args)`.
 
     >>> converted, values = closure_convert(lambda x: 2.0 * x, 1.0)
     >>> float(converted(3.0, *values)), values

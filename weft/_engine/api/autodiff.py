@@ -629,8 +629,9 @@ def fwd_and_bwd(
 
 
 def custom_gradient(fun: Callable) -> Callable:
-    """Return a function with a custom gradient from `fun`, which returns `(out, vjp)`; `vjp(ct)` returns the cotangents of its arguments
-    (a single one, or a tuple).
+    """Return a function with a custom gradient from `fun`, which returns `(out, vjp)`.
+
+    `vjp(ct)` returns the cotangents of its arguments (a single one, or a tuple).
 
     >>> @weft.custom_gradient
     ... def square(x): return x * x, lambda ct: 10.0 * ct * x

@@ -176,8 +176,10 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
-    """Print the values that reverse mode of `fun` would save between its passes: the type, and the argument or source line of each;
-    arguments come first, then results in program order."""
+    """Print the values that reverse mode of `fun` would save between its passes.
+
+    A line has the type, and the argument or source line; arguments come first, then results in program order.
+    """
     flat = FlatFunction(fun, args, kwargs)
 
     def forward(*xs):
@@ -259,8 +261,11 @@ def save_anything_except_these_names(*names: str) -> Policy:
 def save_and_offload_only_these_names(
     *, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str, offload_dst: str
 ) -> Policy:
-    """Save the values of these names; those in the second group are moved to memory of the kind `offload_dst`. CPUs have one memory, so
-    that offloaded values stay in place. Raises ValueError if a name is in both groups."""
+    """Save the values of these names, and offload the second group.
+
+    Offloaded values are moved to memory of the kind `offload_dst`. CPUs have one memory, so they stay in place. Raises ValueError if a name
+    is in both groups.
+    """
     saved, offloaded = frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded)
     if saved & offloaded:
         raise ValueError(

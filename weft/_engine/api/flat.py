@@ -34,8 +34,10 @@ def check_argnames(given: str | Iterable[str], api: str, parameter: str) -> tupl
 
 
 class FlatFunction:
-    """`fun` on the `leaves` of its arguments; positional arguments at `static` are fixed. `is_leaf` marks further leaves, of arguments
-    and of results; or `flatten` flattens their trees.
+    """The function `fun` of the `leaves` of its arguments.
+
+    Positional arguments at `static` are fixed. `is_leaf` marks further leaves, of arguments and of results; or `flatten` flattens their
+    trees.
 
     >>> flat = FlatFunction(lambda x, y, n: {"sum": x + n * y}, (1, 2, 10), static=(2,))
     >>> flat.leaves, flat.unflatten(flat(3, 4))

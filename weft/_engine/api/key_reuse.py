@@ -35,9 +35,12 @@ _used: set[int] = set()
 
 @record
 class KeySignature:
-    """The effect of a program on keys: for each input a mask of the consumed keys (None if it has no keys), and for each output the input
-    key of each of its keys as (input, position), and whether it is consumed afterwards. `consts` are the arrays among its constants,
-    and the constants of nested programs, from which it consumes keys, with their masks."""
+    """The effect of a program on keys.
+
+    For each input it has a mask of the consumed keys (None if it has no keys), and for each output the input key of each of its keys as
+    (input, position), and whether it is consumed afterwards. `consts` are the arrays among its constants, and the constants of nested
+    programs, from which it consumes keys, with their masks.
+    """
 
     uses: tuple
     results: tuple

@@ -64,9 +64,11 @@ def flat_shardings(
     padded: Sequence[bool] = (),
     mesh_of: Callable = spec_mesh,
 ) -> tuple[Sharding | None, ...]:
-    """Return one sharding (or None) per flat value from a prefix tree of shardings, specs or devices. Dims must be divisible,
-    except for values that are `padded`. `arg_names` names the values if they are arguments; otherwise they are results. Specs
-    are over the mesh that `mesh_of` returns."""
+    """Return one sharding (or None) per flat value from a prefix tree.
+
+    The tree has shardings, specs or devices. Dims must be divisible, except for values that are `padded`. `arg_names` names the values if
+    they are arguments; otherwise they are results. Specs are over the mesh that `mesh_of` returns.
+    """
     if given is None:
         return (None,) * structure.num_leaves
     result = []
@@ -111,8 +113,10 @@ def find_common_auto(autos: Sequence[AUTO | None], what: str) -> AUTO | None:
 
 
 def flat_layouts(given, structure, what: str, arg_names: Sequence[str] | None = None) -> tuple:
-    """Return the memory layout of each flat value from the formats among `given`: a Layout, Layout.AUTO or None; () if no format has a
-    layout."""
+    """Return the memory layout of each flat value from the formats among `given`.
+
+    It is a Layout, Layout.AUTO or None; the result is () if no format has a layout.
+    """
     if given is None or not any(
         isinstance(s, Format) and s.layout is not None
         for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf)

@@ -55,8 +55,9 @@ def _ref_of_array(init_val: Any, kind: str | None) -> Ref:
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
-    """Return a reference to a mutable array of the type `ty` (any object with a shape and a dtype), initially zeros; or to a value of a
-    `HiType`, whose arrays are zeros. `memory_space` is as for `new_ref`.
+    """Return a reference to a mutable array of the type `ty`, initially zeros.
+
+    `ty` is any object with a shape and a dtype, or a `HiType`: its arrays are then zeros. `memory_space` is as for `new_ref`.
 
     >>> weft.empty_ref(weft.ShapeDtypeStruct((2,), 'int32'))
     Ref([0, 0], dtype=int32)

@@ -69,8 +69,11 @@ def _spec(x, aval, devices: tuple) -> ArraySpec:
 
 
 def _devices_of(shardings: Sequence[Sharding | None]) -> tuple:
-    """Return the devices of a program with arguments over an abstract mesh: the devices of other arguments, of the context mesh, or planned
-    devices, which can only be compiled for; () if no mesh is abstract."""
+    """Return the devices of a program with arguments over an abstract mesh.
+
+    They are the devices of other arguments, of the context mesh, or planned devices, which can only be compiled for; () if no mesh is
+    abstract.
+    """
     specified = [s for s in shardings if s is not None]
     abstract = next((s for s in specified if is_abstract(s)), None)
     if abstract is None:
@@ -185,8 +188,10 @@ class Traced(metaclass=Sealed):
         return jaxpr.replace(invars=[v for v, keep in zip(jaxpr.invars, is_used) if keep]), is_used
 
     def lower(self, *, lowering_platforms=None, **_options) -> "Lowered":
-        """Return the program with the layouts of its arguments, ready to be compiled. If all of these are over abstract meshes, it can be
-        compiled and inspected, but not run."""
+        """Return the program with the layouts of its arguments, ready to be compiled.
+
+        If all of these are over abstract meshes, it can be compiled and inspected, but not run.
+        """
         return Lowered.make(self)
 
 
@@ -260,8 +265,10 @@ class Lowered(metaclass=Sealed):
         return tree.tree_unflatten(program.in_tree, avals)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """Return the global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`; with `debug_info` the first two include the
-        user's source location of each operation."""
+        """Return the global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`.
+
+        With `debug_info` the first two include the user's source location of each operation.
+        """
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
@@ -304,8 +311,11 @@ class Lowered(metaclass=Sealed):
     def compile(
         self, compiler_options=None, *, device_assignment: Sequence[Device] | None = None, **_kwargs
     ) -> "Compiled":
-        """Compile for these layouts. `compiler_options` are XLA's: PJRT plugins take them; on the CPU they are checked and have no
-        effect. `device_assignment`, the devices in order, must equal the shardings' devices; ValueError otherwise."""
+        """Compile for these layouts.
+
+        `compiler_options` are XLA's: PJRT plugins take them; on the CPU they are checked and have no effect. `device_assignment`, the
+        devices in order, must equal the shardings' devices; ValueError otherwise.
+        """
         backends.get(self._traced._jitted.options.backend).check_compiler_options(
             "compile", compiler_options
         )
@@ -489,8 +499,11 @@ class Compiled(metaclass=Sealed):
         return self._executable
 
     def __call__(self, *args, **kwargs):
-        """Run it; raise TypeError if the structure, a shape or a dtype differs from the compiled ones, ValueError if the sharding or the
-        dim order of a committed array does."""
+        """Run the program.
+
+        Raise TypeError if the structure, a shape or a dtype differs from the compiled ones, ValueError if the sharding or the dim order of
+        a committed array does.
+        """
         refs = self._lowered._traced._refs
         return self._run(args, kwargs) if refs is None else self._run_with_refs(refs, args, kwargs)
 

@@ -22,8 +22,9 @@ from weft._engine.ops.dynamic_slicing import dynamic_update_index_in_dim
 def rng_bit_generator(
     key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None
 ):
-    """Return the next state and random bits of `shape` and an unsigned dtype, from a state `key`,
-    uint32[4] or uint64[2].
+    """Return the next state and random bits of `shape` and an unsigned dtype.
+
+    The state `key` is uint32[4] or uint64[2].
 
     The bits have the sharding `out_sharding`, a NamedSharding or a PartitionSpec over the context
     mesh. Under `vmap` over states the first state draws all bits; the other states do not change.

@@ -33,8 +33,9 @@ def scaled_dot(
     dimension_numbers: DotDimensionNumbers | None = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """Return `dot_general(lhs * lhs_scale, rhs * rhs_scale)` with one scale per block of a
-    contracted dim.
+    """Return `dot_general(lhs * lhs_scale, rhs * rhs_scale)`.
+
+    There is one scale per block of a contracted dim.
 
     Scales have their operand's sizes except in contracted dims, where their size divides the
     operand's into blocks of two elements or more. By default matrices, or batches of them along dim

@@ -73,8 +73,9 @@ def _scanned_dim(xs: list, axis: int) -> int:
 
 
 def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """Return all prefixes of `elems` along `axis`, combined by the associative `fn(earlier, later)`
-    of trees of arrays.
+    """Return all prefixes of `elems` along `axis`, combined by an associative function.
+
+    The function is `fn(earlier, later)` of trees of arrays.
 
     An elementwise function becomes one operation with one pass over memory. For any other function,
     the work grows with the number of elements, the depth with its logarithm.
@@ -131,8 +132,9 @@ def _drop(*_: Any) -> None:
 
 
 def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Keep the computation of `val`, a tree of arrays, even if no result depends on it: each run
-    reads it.
+    """Keep the computation of `val` even if no result depends on it.
+
+    `val` is a tree of arrays; each run reads it.
 
     It is an effect, as printing is, so that no pass removes the values; `prevent_mlir_dce` changes
     nothing.
@@ -154,8 +156,9 @@ def full_like(
     *,
     sharding: Any = None,
 ) -> Any:
-    """Return `fill_value` with the shape, dtype, weak type and placement of `x` where none are
-    given.
+    """Return an array filled with `fill_value`.
+
+    It has the shape, dtype, weak type and placement of `x` where none are given.
 
     Inside `shard_map` it varies over the axes of `x`. With another shape it has the placement of
     `x` if `x` is not split.
@@ -231,8 +234,9 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
 def _number_of_candidates(
     shape: Sequence[int], k: int, axis: int, recall_target: float, whole: int
 ) -> int:
-    """Return the number of values along dim `axis` that contain the `k` largest with probability
-    `recall_target`.
+    """Return how many values along dim `axis` to keep as candidates for the `k` largest.
+
+    They contain the `k` largest with probability `recall_target`.
 
     Each value is the largest of a part of the dim, which is one part of `whole` elements. The
     number is a multiple of the size of a TPU's registers.
@@ -349,8 +353,9 @@ def platform_dependent(
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """Return `x`, a tree of arrays, constrained to `shardings`: shardings, specs under a mesh,
-    formats, or a prefix tree of them.
+    """Return `x`, a tree of arrays, constrained to `shardings`.
+
+    These are shardings, specs under a mesh, formats, or a prefix tree of them.
 
     The dim order of a format applies to values that are results of the program. Shapes and dtypes
     do not change. Inside a program a dim need not divide: its last blocks are padded. Over explicit
@@ -421,8 +426,9 @@ def _constrain(x: Any, sharding: Any) -> Any:
 
 
 def _refuse_explicit_axes(sharding: Any) -> None:
-    """Raise ShardingError for a constraint over explicit axes, in versions of JAX that refuse
-    them.
+    """Raise ShardingError for a constraint over explicit axes.
+
+    Only some versions of JAX refuse them.
     """
     context = spec_mesh()
     asserts = context is not None and context.are_all_axes_explicit
@@ -440,8 +446,9 @@ def _refuse_explicit_axes(sharding: Any) -> None:
 
 
 def _with_typed_axes(sharding: NamedSharding, aval: Any, free: frozenset) -> NamedSharding:
-    """Return a constraint over automatic axes with the axes of the type, which they must not
-    repeat.
+    """Return a constraint over automatic axes with the axes of the type added.
+
+    The constraint must not repeat axes of the type.
     """
     mesh = sharding.mesh
     if mesh.are_all_axes_explicit or set(sharding.spec.axes) & set(mesh.explicit_axes):
@@ -473,8 +480,9 @@ def _constrain_layout(name: str, x: Any, layout: Any) -> Any:
 
 
 def with_layout_constraint(x: Any, layouts: Any) -> Any:
-    """Return `x` (a tree of arrays), stored with `layouts` if its arrays are results of the
-    program.
+    """Return `x`, a tree of arrays, with the memory layouts `layouts`.
+
+    They apply to arrays that are results of the program.
 
     `layouts` is a prefix tree of `Layout`s.
 
@@ -525,8 +533,9 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
 
 
 def stage(x: Any, /) -> Any:
-    """Return a number or NumPy array as a value of the program being traced, or as an Array outside
-    of traces.
+    """Return a number or NumPy array as a value of the program being traced.
+
+    Outside of traces it is an Array.
 
     >>> stage(np.float32(2.0))
     Array(2., dtype=float32)
@@ -578,8 +587,9 @@ def empty(shape: Sequence[int], dtype: Any) -> Any:
 
 
 def broadcast_like(arr: Any, like_arr: Any) -> Any:
-    """Return `arr` broadcast to the shape of `like_arr` by NumPy's rule: new leading dims, dims of
-    size one repeated.
+    """Return `arr` broadcast to the shape of `like_arr` by NumPy's rule.
+
+    It adds leading dims and repeats dims of size one.
 
     Explicit axes split the result like `like_arr`. Raises ShapeError if the shapes do not fit,
     ShardingTypeError if explicit axes split a dim of `arr` and of `like_arr` differently.
@@ -627,8 +637,9 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
-    """Return the slices of `src` at index vectors `idxs`, one for each of `axes`: their number,
-    then the other dims.
+    """Return the slices of `src` at index vectors `idxs`, one for each of `axes`.
+
+    The result has a dim for the number of slices, then the other dims.
 
     Positions out of bounds are clipped. Raises ValueError unless there is a vector of equal size
     for each axis.
@@ -678,8 +689,9 @@ def shape_as_value(shape: Sequence[int]) -> Any:
 
 
 def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
-    """Return `decomposition` as one operation `name`: it is traced separately, and program texts
-    show this name.
+    """Return `decomposition` as one operation `name`.
+
+    It is traced separately, and program texts show this name.
 
     Keyword arguments are its attributes: numbers, strings and tuples of them, constant during
     tracing. Raises UnexpectedTracerError for arrays among them.

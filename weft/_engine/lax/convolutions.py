@@ -129,8 +129,9 @@ def conv_shape_tuple(
     pads: str | Sequence[tuple[int, int]],
     batch_group_count: int = 1,
 ) -> tuple[int, ...]:
-    """Return the shape of a convolution of shapes (batch, features, spatial...) and (out features,
-    in features, spatial...).
+    """Return the shape of a convolution of two shapes.
+
+    They are (batch, features, spatial...) and (out features, in features, spatial...).
 
     >>> conv_shape_tuple((2, 3, 8, 8), (4, 3, 3, 3), (1, 2), "VALID")
     (2, 4, 6, 3)
@@ -178,8 +179,7 @@ def conv_transpose_shape_tuple(
     padding: str | Sequence[tuple[int, int]],
     dimension_numbers: Any,
 ) -> tuple[int, ...]:
-    """Return the shape of a transposed convolution, `conv_transpose`, with strides
-    `window_strides`.
+    """Return the shape of a `conv_transpose` with strides `window_strides`.
 
     >>> conv_transpose_shape_tuple((2, 8, 9, 3), (3, 5, 3, 4), (1, 2), "VALID", ("NHWC", "HWIO", "NHWC"))
     (2, 10, 21, 4)

@@ -59,8 +59,9 @@ def symmetric_product(
 
 
 def cholesky_update(r_matrix, w_vector):
-    """Return the upper triangular R' with R'^T R' = R^T R + w w^T for upper triangular R, by a
-    plane rotation per row.
+    """Return the upper triangular R' with R'^T R' = R^T R + w w^T for upper triangular R.
+
+    It applies a plane rotation per row.
 
     Golub and Van Loan, Matrix Computations, 6.5.4. Raises ShapeError unless R is square and w has as many entries.
 
@@ -189,8 +190,9 @@ def qdwh(
 
 
 def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
-    """Return the x with A x = b for the tridiagonal A with diagonal `d`, subdiagonal `dl` and
-    superdiagonal `du`.
+    """Return the x with A x = b for tridiagonal A.
+
+    A has the diagonal `d`, the subdiagonal `dl` and the superdiagonal `du`.
 
     The first entry of `dl` and the last entry of `du` are not read.
 
@@ -215,8 +217,9 @@ def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
 
 
 def _solve_perturbed(dl, d, du, b):
-    """Solve for one matrix, by elimination with pivoting between neighboring rows and perturbed
-    small pivots.
+    """Solve for one matrix, by elimination with pivoting between neighboring rows.
+
+    Small pivots are perturbed.
     """
     info, n = dtypes.finfo(b.dtype), d.shape[0]
     greatest, eps = (np.asarray(x, info.dtype)[()] for x in (1 / info.tiny, info.eps))

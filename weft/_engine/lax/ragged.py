@@ -56,8 +56,9 @@ def ragged_dot(
     group_offset: Any = None,
     out_sharding: Any = None,
 ):
-    """Return the product of `lhs` (m, k) with `rhs` (groups, k, n): each row of `lhs` times the
-    matrix of its group.
+    """Return the product of `lhs` (m, k) with `rhs` (groups, k, n).
+
+    Each row of `lhs` is multiplied by the matrix of its group.
 
     The first `group_sizes[0]` rows belong to group 0, the next `group_sizes[1]` ones to group 1,
     and so on; rows outside all groups give zeros.

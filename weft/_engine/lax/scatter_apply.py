@@ -24,8 +24,9 @@ def scatter_apply(
     unique_indices: bool = False,
     mode: Any = None,
 ):
-    """Return `operand` with elementwise `func` applied to the windows at `scatter_indices`, once
-    per occurrence.
+    """Return `operand` with elementwise `func` applied to the windows at `scatter_indices`.
+
+    It is applied once per occurrence.
 
     `update_shape` is the shape of the updates of a corresponding scatter. `func` is differentiated.
 

@@ -194,8 +194,9 @@ def _choose(name: str) -> Callable:
 
 @functools.cache
 def _chosen_along(name: str, dim: int) -> Callable:
-    """Return the maximum or minimum along a dim, which is removed, with the derivative of
-    `_choose`.
+    """Return the maximum or minimum along a dim, with the derivative of `_choose`.
+
+    The dim is removed.
     """
 
     @custom_jvp
@@ -228,8 +229,9 @@ def reduce_window(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Any:
-    """Return the reduction of every window of `operand`, whose borders are filled with
-    `init_value`: pooling.
+    """Return the reduction of every window of `operand` (pooling).
+
+    Borders are filled with `init_value`.
 
     A box is reduced one dim after the other, a window of width n in about log2(n) steps. The
     derivative of a maximum or minimum goes to the first of equal elements, rows before columns.
@@ -279,8 +281,9 @@ def _check_inits(inits: list, count: int) -> None:
 def _reducers(
     name: str | None, dtype: Any, of_scalars: Callable
 ) -> tuple[Callable, Callable | None]:
-    """Return a function that combines two lists of arrays, and one that reduces a whole dim, or
-    None.
+    """Return a function that combines two lists of arrays, and one that reduces a whole dim.
+
+    The second is None if there is none.
     """
     if name is None:
         return _elementwise(of_scalars), None
@@ -299,8 +302,9 @@ def _cast_inits(name: str | None, inits: list, xs: list) -> list:
 
 
 def _box_sizes(shape: Sequence[int], *given: Sequence[int] | None) -> list[tuple[int, ...]]:
-    """Return the window, its strides, the operand's dilation and the window's dilation; 1 in each
-    dim by default.
+    """Return the window, its strides, the operand's dilation and the window's dilation.
+
+    Each is 1 in each dim by default.
     """
     n = len(shape)
     sizes = [(1,) * n if v is None else tuple(v) for v in given]
@@ -403,8 +407,9 @@ def _strided(xs: list, dim: int, start: Any, size: Any, step: Any) -> list:
 
 
 def _combine_runs(xs: list, combine: Callable, dim: int, width: int, spread: int) -> list:
-    """Return windows at every position, combined from runs of 1, 2, 4, ... elements by the binary
-    digits of the width.
+    """Return windows at every position, combined from runs of 1, 2, 4, ... elements.
+
+    The binary digits of the width select the runs.
     """
     run, length, out, used = xs, 1, [], 0
     dense = xs[0].shape[dim] - (width - 1) * spread

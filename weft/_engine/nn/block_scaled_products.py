@@ -22,8 +22,11 @@ from weft._engine.util.source import warn_user
 
 @record
 class BlockScaleConfig:
-    """How an operand is quantized: the mode, the elements of a block, the dtypes of data and scales, a scale of the whole operand, and
-    whether there are no derivatives."""
+    """The quantization of an operand.
+
+    It has the mode, the elements of a block, the dtypes of data and scales, a scale of the whole operand, and whether there are no
+    derivatives.
+    """
 
     mode: str
     block_size: int

@@ -58,8 +58,9 @@ def _compile(fun: Callable) -> Callable:
 
 
 def packbits(a, axis: int | None = None, bitorder: str = "big"):
-    """Return bytes whose bits are the elements of `a` (nonzero counts as 1), eight by eight along
-    `axis`.
+    """Return bytes whose bits are the elements of `a`, eight by eight along `axis`.
+
+    Nonzero elements count as 1.
     """
     a = array_of("packbits", a)
     if not (dtypes.issubdtype(a.dtype, np.integer) or a.dtype == np.bool_):

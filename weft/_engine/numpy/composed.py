@@ -153,8 +153,9 @@ def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
 
 
 def ediff1d(ary, to_end=None, to_begin=None):
-    """Return differences of neighbors in the flattened array, between `to_begin` and `to_end`, cast
-    to its dtype.
+    """Return differences of neighbors in the flattened array, between `to_begin` and `to_end`.
+
+    These are cast to the dtype of the array.
     """
     out = diff(mp.ravel(ary))
     begin, end = (

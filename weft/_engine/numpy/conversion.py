@@ -29,8 +29,9 @@ _NOT_NUMBERS = frozenset("OSUMm")
 
 
 def convert(x, dtype, copy: bool) -> Any:
-    """Return `x` as an array of `dtype` (None: the dtype of the values), `x` itself if it is one
-    and `copy` is false.
+    """Return `x` as an array of `dtype` (None: the dtype of the values).
+
+    The result is `x` itself if it is such an array and `copy` is false.
     """
     x = promote.value(x)
     if type(x) is Array or isinstance(x, Tracer):
@@ -166,9 +167,7 @@ def _has_parts(leaf) -> bool:
 
 
 def _nested_lists(x) -> Any:
-    """Return nested lists without such leaves: sequences become lists, objects with `__array__`
-    NumPy arrays.
-    """
+    """Return sequences as nested lists, and objects with `__array__` as NumPy arrays."""
     if isinstance(x, (list, tuple)) or _has_parts(x):
         return (
             np.asarray(x)

@@ -160,8 +160,9 @@ def _make_array(
 
 
 def _check_stays(x: Array, target) -> None:
-    """Raise ValueError if `target` is on other devices than those of the committed array `x`: only
-    device_put moves it.
+    """Raise ValueError if the committed array `x` is on other devices than `target`.
+
+    Only device_put moves it.
     """
     target_sharding = as_sharding(
         target.sharding if isinstance(target, Format) else target, "array"
@@ -237,8 +238,9 @@ def loses_imaginary(have, want) -> bool:
 
 
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> Any:
-    """Return an array of `shape` filled with `fill_value`, a number or an array that broadcasts to
-    `shape`.
+    """Return an array of `shape` filled with `fill_value`.
+
+    `fill_value` is a number or an array that broadcasts to `shape`.
 
     The dtype is the dtype of `fill_value` unless given. `device` may be a device or a sharding.
     Raises ShapeError (a TypeError and a ValueError) for negative dims and for a value that does not broadcast.
@@ -348,8 +350,9 @@ empty = zeros
 
 
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None) -> Any:
-    """Return an array filled with `fill_value`, by default with the shape, dtype and sharding of
-    `a`.
+    """Return an array filled with `fill_value`.
+
+    By default it has the shape, dtype and sharding of `a`.
 
     Inside shard_map it varies over the axes of `a`.
     """
@@ -424,9 +427,7 @@ def empty_like(prototype, dtype=None, shape=None, *, device=None, out_sharding=N
 
 
 class ZeroStepError(ValueError, ZeroDivisionError):
-    """An error for a step of zero: a ValueError, as weft raises, and a ZeroDivisionError, as NumPy
-    raises.
-    """
+    """A step of zero: a ValueError, as in weft, and a ZeroDivisionError, as in NumPy."""
 
 
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
@@ -556,8 +557,9 @@ def linspace(
     *,
     device=None,
 ) -> Any:
-    """Return `num` evenly spaced values from `start` to `stop`, which is included unless `endpoint`
-    is false.
+    """Return `num` evenly spaced values from `start` to `stop`.
+
+    `stop` is included unless `endpoint` is false.
 
     `start` and `stop` broadcast; the values are along a new dim, `axis`. The dtype is floating
     unless given. With `retstep` the result is a pair with the distance between values. Raises
@@ -713,8 +715,9 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
 
 
 def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
-    """Return index grids of an array of shape `dimensions`, stacked (or a tuple of open grids if
-    `sparse`).
+    """Return index grids of an array of shape `dimensions`, stacked.
+
+    If `sparse`, they are a tuple of open grids.
     """
     out_dtype = (
         dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "indices")

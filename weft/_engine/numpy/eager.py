@@ -34,8 +34,9 @@ _settings: dict[tuple, tuple] = {}
 
 
 def same(setting):
-    """Return one shared object for equal tuples of integers, so that native dispatch recognizes
-    them by identity.
+    """Return one shared object for equal tuples of integers.
+
+    Native dispatch recognizes them by identity.
     """
     if type(setting) is not tuple or len(_settings) > 4096:
         return setting

@@ -19,8 +19,9 @@ _BOUND_TYPES = frozenset((int, type(None)))
 
 
 def split(x: Array, index):
-    """Return (form, arguments) of an index, or None if its values matter (masks, lists, integers
-    out of range).
+    """Return (form, arguments) of an index, or None if its values matter.
+
+    Values matter in masks, lists, and integers out of range.
     """
     entries = index if type(index) is tuple else (index,)
     form, arguments = [], []

@@ -95,8 +95,9 @@ def spacing(x, /):
 
 
 def nan_to_num(x, copy: bool = True, nan: float = 0.0, posinf=None, neginf=None):
-    """Return `x` with NaN replaced by `nan` and infinities by the largest finite numbers (or the
-    given ones).
+    """Return `x` with NaN replaced by `nan` and infinities by `posinf` and `neginf`.
+
+    By default these are the largest finite numbers.
     """
     x = array_of("nan_to_num", x)
     dtype = x.dtype

@@ -33,8 +33,9 @@ def _range(api: str, s: slice):
 
 
 class _Grid:
-    """The class of `mgrid`, whose index `[0:3, 0:2]` gives full index grids, and `ogrid`, with open
-    ones.
+    """The class of `mgrid` and `ogrid`.
+
+    The index `[0:3, 0:2]` gives full index grids for `mgrid`, open ones for `ogrid`.
     """
 
     def __init__(self, name: str, sparse: bool):
@@ -54,8 +55,9 @@ class _Grid:
 
 
 class _Joiner:
-    """The class of `r_` and `c_`: `r_[a, 0, 1:3]` joins along the first dim, `c_` along the last,
-    with vectors as columns.
+    """The class of `r_` and `c_`.
+
+    `r_[a, 0, 1:3]` joins along the first dim, `c_` along the last, with vectors as columns.
 
     A leading string 'axis', 'axis,ndim' or 'axis,ndim,place' sets the dims; 'r' and 'c' turn a
     vector result into a matrix of one row or one column.
@@ -260,8 +262,9 @@ def put(a, ind, v, mode: str | None = None, *, inplace: bool = True):
 
 
 def place(arr, mask, vals, *, inplace: bool = True):
-    """Return `arr` with the values `vals`, cyclically, where `mask` holds (a new array: pass
-    inplace=False).
+    """Return a new array: `arr` with the values `vals`, cyclically, where `mask` holds.
+
+    Pass inplace=False.
     """
     if inplace:
         raise ValueError("place: arrays are immutable; pass inplace=False and use the result.")

@@ -87,8 +87,9 @@ class IndexedUpdate:
         out_sharding=None,
         wrap_negative_indices=True,
     ):
-        """Return `x[index]` with a chosen `mode` for positions out of bounds (clip, fill,
-        promise_in_bounds).
+        """Return `x[index]` with a `mode` for positions out of bounds.
+
+        Modes are clip, fill and promise_in_bounds.
         """
         index = self._index(wrap_negative_indices)
         read = lambda: getitem(
@@ -250,9 +251,7 @@ class IndexedUpdate:
         )
 
     def apply(self, func, **kwargs):
-        """Return `x` with `func` applied to the elements at the index, once per occurrence in the
-        index.
-        """
+        """Return `x` with `func` applied to the elements at the index, once per occurrence."""
         mode = kwargs.get("mode")
         if not kwargs.pop("wrap_negative_indices", True):
             return IndexedUpdate(self.array, self._index(False)).apply(func, **kwargs)
@@ -279,9 +278,7 @@ class IndexedUpdate:
 
 
 def _normalize_index(shape: tuple[int, ...], index) -> tuple:
-    """Return an index with the same positions as `index` when negative indices do not count from
-    the end.
-    """
+    """Return an index equivalent to `index` if negative indices do not count from the end."""
     entries, d = indexing.as_tuple(index), 0
     width = lambda i: 0 if i is None or i is Ellipsis else np.ndim(i) if indexing.is_bool(i) else 1
     out: list = []
@@ -412,8 +409,9 @@ def _combined_in(x, values) -> np.dtype:
 
 
 def _check_storable(x, values) -> None:
-    """Warn of values that the dtype of `x` may not represent, unless they are weft's own: they are
-    converted for now.
+    """Warn of values that the dtype of `x` may not represent, unless they are weft's own.
+
+    They are converted for now.
     """
     have, values_dtype = typeof(x).dtype, getattr(values, "dtype", None)
     if have == values_dtype or type(values) in adopted[have] or is_own_arithmetic():
@@ -482,8 +480,9 @@ def _write_slice(x, plan: IndexPlan, values):
 
 
 def _write_scatter(x, plan: IndexPlan, values, scatter, indices_are_sorted, unique_indices, mode):
-    """Update by one scatter: windows keep their dims, index arrays share the group's dims, strided
-    ranges have separate dims.
+    """Update by one scatter.
+
+    Windows keep their dims, index arrays share the group's dims, strided ranges have separate dims.
     """
     n = len(plan.shape)
     range_dims = [o[1] for o in plan.out_dims if o[0] == "range"]

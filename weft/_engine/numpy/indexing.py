@@ -403,8 +403,9 @@ def _is_row(x, i: int) -> bool:
 
 
 def make_outside_dynamic(plan: IndexPlan) -> None:
-    """Turn static positions out of bounds into arrays, so that gathers fill, scatters drop and
-    checkify reports them.
+    """Turn static positions out of bounds into arrays.
+
+    Gathers then fill, scatters drop, and checkify reports them.
     """
     for d, a in plan.arrays.items():
         if isinstance(a, STATIC) and not is_inside(a, plan.shape[d]):

@@ -274,9 +274,7 @@ def _det_jvp(primals, tangents):
 
 
 def _adjugate(a):
-    """Return the adjugate matrices, computed from the inverse unless a matrix is singular or nearly
-    so.
-    """
+    """Return adjugate matrices, from the inverse unless a matrix is singular or nearly so."""
     packed, _, _ = la.lu(a)
     pivots = uf.abs(selection.diagonal(packed, 0, -2, -1))
     n = a.shape[-1]
@@ -375,8 +373,9 @@ _pinv = custom_jvp(_svd_pinv, nondiff_argnums=(2,))
 
 @_pinv.defjvp
 def _pinv_jvp(hermitian, primals, tangents):
-    """Return the derivative of a pseudoinverse of constant rank, without derivatives of singular
-    vectors.
+    """Return the derivative of a pseudoinverse of constant rank.
+
+    It needs no derivatives of singular vectors.
 
     Singular vectors of equal singular values have no derivative.
 
@@ -406,8 +405,9 @@ def _pinv_slope(a, t, p):
 
 
 def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
-    """Return the x that minimizes |b - a @ x|, the squared residuals, the rank of `a` and its
-    singular values.
+    """Return the least-squares solution of a @ x = b.
+
+    The result is the x that minimizes |b - a @ x|, the squared residuals, the rank of `a` and its singular values.
     """
     a, b = [
         promote.concrete(x)
@@ -566,8 +566,9 @@ def norm(x, ord=None, axis=None, keepdims: bool = False):  # noqa: A002
 
 
 def cond(x, p=None):
-    """Return the condition number: for order 2 by singular values, else the norm times the norm of
-    the inverse.
+    """Return the condition number of a matrix.
+
+    For order 2 it is a ratio of singular values, else the norm times the norm of the inverse.
     """
     x = _matrix("cond", x)
     if p in (None, 2, -2):

@@ -26,8 +26,9 @@ from weft._engine.util.errors import OutOfMemoryError, ShapeError
 
 @takes_out_sharding
 def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
-    """Return `a` with the same elements in row-major order (`order="F"`: column-major) and another
-    shape; one dim may be -1.
+    """Return `a` with the same elements in row-major order and another shape.
+
+    `order="F"` is column-major order; one dim may be -1.
 
     Raises TypeError if the sizes differ, ShapeError for more than one -1, NotImplementedError for the order "A", ValueError for others.
 
@@ -95,8 +96,9 @@ def ravel(a, order: str = "C"):
 
 
 def transpose(a, axes: Sequence[int] | None = None):
-    """Return `a` with its dims permuted (reversed by default): dim `axes[d]` of `a` is dim d of the
-    result.
+    """Return `a` with its dims permuted (reversed by default).
+
+    Dim `axes[d]` of `a` is dim d of the result.
 
     Raises ValueError for dims out of bounds, ShapeError if `axes` is not a permutation.
 
@@ -218,8 +220,9 @@ def squeeze(a, axis=None):
 
 @takes_out_sharding
 def broadcast_to(array, shape):
-    """Return `array` broadcast to `shape` by NumPy's rule: new leading dims, dims of size one
-    repeated.
+    """Return `array` broadcast to `shape` by NumPy's rule.
+
+    It adds leading dims and repeats dims of size one.
 
     Raises ValueError if the shape of `array` does not broadcast to `shape`.
 

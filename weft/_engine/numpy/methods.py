@@ -37,8 +37,9 @@ def _operator(name: str) -> Callable:
 
 
 def _equality(name: str) -> Callable:
-    """Return a comparison that refuses Python containers, for which Python would fall back to
-    identity.
+    """Return a comparison that refuses Python containers.
+
+    Python would fall back to identity for them.
     """
     fun, sign = getattr(wnp, name), "==" if name == "equal" else "!="
 
@@ -228,8 +229,9 @@ PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag"
 
 
 class _LazyAttribute:
-    """An attribute of arrays that `make(*facts)` creates at first use, which then replaces this
-    object.
+    """An attribute of arrays, created at first use.
+
+    `make(*facts)` creates it; it then replaces this object.
     """
 
     __slots__ = ("name", "make", "facts")

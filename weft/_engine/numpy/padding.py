@@ -74,8 +74,9 @@ def pad(array, pad_width, mode="constant", **kwargs):
 
 
 def _pad_by_function(a, widths, function, kwargs):
-    """Pad with zeros and replace each vector of each dim by `function(vector, (before, after), dim,
-    kwargs)`.
+    """Pad with zeros and replace each vector of each dim by a function of it.
+
+    The function is called as `function(vector, (before, after), dim, kwargs)`.
     """
     from weft._engine.numpy.composed import apply_along_axis
 
@@ -109,8 +110,9 @@ def _take_positions(a, d: int, source: np.ndarray):
 
 
 def _places(n: Any, width: tuple[Any, Any]) -> Any:
-    """Return the positions of a padded dim, counted from its first element: a NumPy array if all
-    sizes are known.
+    """Return the positions of a padded dim, counted from its first element.
+
+    They are a NumPy array if all sizes are known.
     """
     if not any(isinstance(size, SymbolicDim) for size in (n, *width)):
         return np.arange(-width[0], n + width[1])

@@ -121,9 +121,7 @@ def polyint(p, m: int = 1, k=None):
 
 
 def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
-    """Return the coefficients of the polynomial of degree `deg` with the best least-squares fit of
-    the points.
-    """
+    """Return the coefficients of the least-squares polynomial of degree `deg` for the points."""
     from weft._engine.numpy import linalg
 
     x, y = _coefficients("polyfit", x, y)
@@ -183,8 +181,9 @@ def vander(x, N: int | None = None, increasing: bool = False):
 
 
 def poly(seq_of_zeros):
-    """Return the monic polynomial with the given roots (or the characteristic polynomial of a
-    matrix).
+    """Return the monic polynomial with the given roots.
+
+    For a matrix, it is the characteristic polynomial.
     """
     from weft._engine.numpy import linalg
 

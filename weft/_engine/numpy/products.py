@@ -295,8 +295,9 @@ def einsum(
     preferred_element_type=None,
     _dot_general=None,
 ):
-    """Return the Einstein summation: products over shared dims, summed over dims that the result
-    lacks.
+    """Return the Einstein summation of the operands.
+
+    Products over shared dims are summed over dims that the result lacks.
 
     opt_einsum chooses the order of contractions. The dtype is the common dtype, or
     `preferred_element_type`. Libraries may pass a function that replaces `lax.dot_general` for each
@@ -452,8 +453,9 @@ def _check_sizes(terms, arrays) -> None:
 
 
 def _pairwise(chosen, keep: set, order: str | None, dtype, multiply: Callable) -> tuple:
-    """Contract one or two operands to the indices in `keep`, in the order `order` if a swap
-    produces it.
+    """Contract one or two operands to the indices in `keep`.
+
+    They are in the order `order` if a swap produces it.
     """
     chosen = [_diagonals(t, x) for t, x in chosen]
     if len(chosen) == 1:

@@ -52,8 +52,9 @@ def check_arraylike(api: str, *args) -> None:
 def check_concrete(
     api: str, what: str, x, remedy: str = "Pass it as a static argument (static_argnums)."
 ) -> None:
-    """Raise ConcretizationTypeError if `x` is traced: the shape of the result depends on it, as
-    `what` describes.
+    """Raise ConcretizationTypeError if `x` is traced.
+
+    The shape of the result depends on it, as `what` describes.
     """
     if isinstance(x, Tracer) and x.concrete() is None:
         raise ConcretizationTypeError(

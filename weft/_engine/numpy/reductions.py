@@ -70,8 +70,9 @@ def _initial(out, initial, op):
 
 
 def sum_dtype(a, dtype=None, promote_integers: bool = True):
-    """Return the accumulation dtype of sums and products: small integers widen to the default
-    integer.
+    """Return the accumulation dtype of sums and products.
+
+    Small integers widen to the default integer.
     """
     if dtype is not None:
         return dtypes.check_dtype(dtype, "sum")

@@ -281,8 +281,9 @@ def _take_by_comparison(a, positions, axis: int):
 
 
 def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
-    """Return `arr` with `values` written along `axis` at positions `indices` (a new array: pass
-    inplace=False).
+    """Return a new array: `arr` with `values` written along `axis` at `indices`.
+
+    Pass inplace=False.
 
     Positions have the rank of `arr`; the other dims broadcast, as values do. Raise ValueError for
     another rank.
@@ -405,8 +406,9 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
 
 
 def insert(arr, obj, values, axis: int | None = None):
-    """Return `arr` with `values` inserted before the positions `obj`: integers, which may be
-    traced, a slice, or concrete booleans.
+    """Return `arr` with `values` inserted before the positions `obj`.
+
+    Positions are integers, which may be traced, a slice, or concrete booleans.
 
     Raise IndexError for concrete positions out of bounds; traced ones are clipped.
     """
@@ -465,8 +467,9 @@ def _outside_error(axis: int, n, obj) -> IndexError:
 
 
 def _without(a, positions, axis: int):
-    """Return `a` without the slices at distinct traced `positions` along `axis`: the others, stably
-    moved to the front.
+    """Return `a` without the slices at distinct traced `positions` along `axis`.
+
+    The other slices are moved stably to the front.
     """
     n = a.shape[axis]
     positions = where(positions < 0, positions + n, positions)

@@ -27,8 +27,9 @@ from weft._engine.util import dtypes
 
 
 class UniqueAll(NamedTuple):
-    """Distinct values, their first positions, the inverse that rebuilds the array, and their
-    counts.
+    """Distinct values, their first positions, the inverse, and their counts.
+
+    The inverse rebuilds the array from the values.
     """
 
     values: Any
@@ -137,8 +138,9 @@ def _unique_on_host(ar, index: bool, inverse: bool, counts: bool, axis, equal_na
 
 
 def _as_rows(ar, axis: int | None) -> tuple:
-    """Return the elements or slices as rows of a matrix, the dims that count them, and the shape of
-    one.
+    """Return the elements or slices as rows of a matrix.
+
+    Also return the dims that count them, and the shape of one.
     """
     if axis is None:
         return mp.ravel(ar)[:, None], ar.shape, ()

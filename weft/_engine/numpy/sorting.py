@@ -65,8 +65,9 @@ def argsort(
     descending: bool = False,
     dtype=None,
 ):
-    """Return the positions that sort `a` along `axis`, of `dtype` (the default integer unless
-    given).
+    """Return the positions that sort `a` along `axis`.
+
+    They have the dtype `dtype`, by default the default integer.
     """
     _check_kind("argsort", kind, order)
     a, axis = flatten_for_axis("argsort", a, axis)
@@ -82,8 +83,9 @@ def argsort(
 
 
 def _check_kind(api: str, kind, order) -> None:
-    """Raise TypeError for a `kind` of sort, of which there is only one, and for fields, which
-    arrays lack.
+    """Raise TypeError for a `kind` of sort and for fields.
+
+    There is only one kind, and arrays have no fields.
     """
     if kind is not None:
         raise TypeError(
@@ -332,8 +334,9 @@ def unravel_index(indices, shape) -> tuple:
 
 
 def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", *, dtype=None):
-    """Return positions per dim as flat positions, of `dtype` (by default the dtype of the
-    positions).
+    """Return positions per dim as flat positions.
+
+    They have the dtype `dtype`, by default the dtype of the positions.
 
     `mode` handles positions out of bounds: refused ("raise"), "clip", "wrap", or unchecked
     ("ignore").
@@ -367,8 +370,9 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", 
 
 
 def _in_bounds(positions, n: int, mode: str, api: str, where: str):
-    """Return positions in a dim of size `n`, with those out of bounds handled by `mode`: "raise",
-    "clip" or "wrap".
+    """Return positions in a dim of size `n`; `mode` handles those out of bounds.
+
+    `mode` is "raise", "clip" or "wrap".
     """
     if mode == "wrap":
         return uf.remainder(positions, n)

@@ -177,8 +177,9 @@ def _weights(api: str, a, weights, axes: tuple[int, ...]):
 
 
 def _pick(ordered, position, last, lead):
-    """Return elements of the last dim at float positions of shape [q..., lead...] (or one position
-    for all).
+    """Return elements of the last dim at float positions.
+
+    Positions have the shape [q..., lead...], or are one position for all.
     """
     k = cast(selection.clip(position, 0, last), np.dtype(np.int32))
     k = mp.broadcast_to(k, (*k.shape[: k.ndim - len(lead)], *lead)) if lead else k
@@ -312,9 +313,7 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
 
 
 def histogramdd(sample, bins: Any = 10, range=None, weights=None, density: bool | None = None):  # noqa: A002
-    """Return the counts of points (rows) per cell of a grid, and the edges of its bins along each
-    dim.
-    """
+    """Return the counts of points (rows) per cell of a grid, and the bin edges of each dim."""
     if isinstance(sample, (list, tuple)):
         sample = mp.stack([asarray(s) for s in sample], -1)
     sample = asarray(sample)

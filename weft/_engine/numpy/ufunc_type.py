@@ -59,8 +59,9 @@ def _numpy(name: str) -> Callable:
 
 
 class ufunc(EagerJit):
-    """A function of single elements that broadcasts its arguments, with reduce, accumulate, at and
-    so on.
+    """A function of single elements that broadcasts its arguments.
+
+    It has the methods of NumPy's ufuncs: reduce, accumulate, at and others.
 
     `func` takes `nin` scalars and returns `nout`; `identity`, if there is one, is the result of a
     reduction of no elements. The methods are those of NumPy's ufuncs; arrays cannot be changed, so
@@ -203,8 +204,9 @@ class ufunc(EagerJit):
     def reduce(
         self, a, axis=0, dtype=None, out=None, keepdims: bool = False, initial=None, where=None
     ):
-        """Return the elements along `axis` (None: all) combined from left to right, beginning with
-        `initial`.
+        """Return the elements along `axis` (None: all) combined from left to right.
+
+        The combination begins with `initial`.
 
         `where` selects elements.
 

@@ -161,8 +161,9 @@ def _check_results(name: str, out, cores: list[tuple[str, ...]], sizes: dict[str
 
 
 def _shape(result) -> tuple[int, ...]:
-    """Return the shape of a result, an array or a pytree with a shape; () for other pytrees and
-    numbers.
+    """Return the shape of a result, an array or a pytree with a shape.
+
+    It is () for other pytrees and numbers.
     """
     shape = getattr(result, "shape", None)
     if shape is not None:

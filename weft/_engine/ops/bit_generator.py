@@ -50,8 +50,9 @@ def rng_bit_generator(
     *,
     out_sharding: Any = None,
 ):
-    """Return random bits and the next state, as `weft.lax.rng_bit_generator` does without a mapped
-    axis.
+    """Return random bits and the next state.
+
+    This is `weft.lax.rng_bit_generator` without a mapped axis.
     """
     aval, dtype, algorithm = (
         typeof(key),

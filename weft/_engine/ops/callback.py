@@ -153,8 +153,9 @@ def run_callbacks_by(
 
 
 def wrap_reference(primitive: Primitive, source: Any) -> Callable[..., Any]:
-    """Return the reference of a callback with errors as CallbackErrors that name the user's line
-    `source`.
+    """Return the reference of a callback with errors as CallbackErrors.
+
+    These name the user's line `source`.
     """
     reference = primitive.reference
 

@@ -496,8 +496,9 @@ def conj(x: ArrayLike) -> Array:
 
 
 def size_as(n: Value, dtype: dtypes.DType):
-    """Return a size as a scalar of a dtype: a NumPy number, or the traced value of a symbolic
-    size.
+    """Return a size as a scalar of a dtype.
+
+    It is a NumPy number, or the traced value of a symbolic size.
     """
     if isinstance(n, SymbolicDim):
         return registry["dim_as_value"].bind(size=n, dtype=np.dtype(dtype))

@@ -32,9 +32,7 @@ def axes_size(axes: Axes) -> int:
 
 
 def other_axes(axes: Axes, name: Any) -> tuple[Axes, int, int]:
-    """Return the axes without `name`, and the numbers of positions along the axes before and after
-    it.
-    """
+    """Return the axes without `name`, and the numbers of positions before and after it."""
     at = axes.index(name)
     sizes = [1 if a == name else axis_env_size(a) for a in axes]
     return axes[:at] + axes[at + 1 :], math.prod(sizes[:at]), math.prod(sizes[at:])
@@ -43,8 +41,9 @@ def other_axes(axes: Axes, name: Any) -> tuple[Axes, int, int]:
 def regroup(
     x: Any, labels: Sequence[Any], sizes: Sequence[int], groups: Sequence[Sequence[Any]]
 ) -> Any:
-    """Reshape `x` to dims `labels` of `sizes`, transpose, and merge the labels of each group into
-    one dim.
+    """Reshape `x` to labeled dims, transpose, and merge the labels of each group into one dim.
+
+    The dims are `labels` of `sizes`.
     """
     x = reshape(x, tuple(sizes))
     order = tuple(labels.index(label) for group in groups for label in group)
@@ -79,8 +78,9 @@ def block_dims(
 def position_block(
     x: Any, axis: BatchAxis, axes: Axes, dim: int, tiled: bool, on_rest: Callable[..., Any]
 ) -> Any:
-    """Return the blocks of dim `dim` of an unbatched `x`, one per position along a leading batch
-    dim.
+    """Return the blocks of dim `dim` of an unbatched `x`.
+
+    There is one block per position along a leading batch dim.
 
     `on_rest(y, axes, size)` selects this position along the other axes in dim 1 of `y`, and removes
     that dim.
@@ -110,8 +110,9 @@ def diagonal(x: Any, size: int) -> Any:
 
 
 def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) -> None:
-    """Raise ShapeError unless dim `dim` has a block (one entry if not `tiled`) for each of `size`
-    positions.
+    """Raise ShapeError unless dim `dim` has a block for each of `size` positions.
+
+    If not `tiled`, a block is one entry.
     """
     extent = aval.shape[dim]
     facts = [("operand", aval.str_short()), ("axis size", size)]

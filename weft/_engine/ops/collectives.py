@@ -77,8 +77,9 @@ def axis_size(axis_name: AxisName) -> int:
 
 
 def axis_index(axis_name: AxisName) -> Any:
-    """Return this position's index along the named axis (of several axes, the first is the major
-    one), a scalar int32.
+    """Return this position's index along the named axis, a scalar int32.
+
+    Of several axes, the first is the major one.
 
     Raises NameError for an axis that is not in scope.
 
@@ -214,8 +215,9 @@ def all_gather(
     x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False,
     to: str = "varying"
 ) -> Any:  # fmt: skip
-    """Return the values of all positions along a new dim `axis`, or, if `tiled`, concatenated along
-    dim `axis`.
+    """Return the values of all positions along a new dim `axis`.
+
+    If `tiled`, they are concatenated along dim `axis`.
 
     Dtypes do not change.
 
@@ -318,8 +320,9 @@ def all_to_all(
     axis_index_groups: Any = None,
     tiled: bool = False,
 ) -> Any:
-    """Split `x` along dim `split_axis`, send part k to position k, and join the received parts
-    along `concat_axis`.
+    """Split `x` along `split_axis`, send part k to position k, and join the received parts.
+
+    They are joined along `concat_axis`.
 
     If not `tiled`, dim `split_axis` must have one entry per position; it is removed, and `concat_axis` is a new dim.
     """

@@ -28,8 +28,9 @@ def exp2(x: Value):
 
 
 def logaddexp(x: Value, y: Value):
-    """Return log(exp(x) + exp(y)) with a phase in (-pi, pi], computed from the number with the
-    larger real part.
+    """Return log(exp(x) + exp(y)) with a phase in (-pi, pi].
+
+    It is computed from the number with the larger real part.
     """
     rx, ry = ew.real(x), ew.real(y)
     first = select(ew.eq(rx, ry), ew.gt(ew.imag(x), ew.imag(y)), ew.gt(rx, ry))

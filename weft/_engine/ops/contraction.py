@@ -66,8 +66,9 @@ DotNumbers = tuple[tuple[Dims, Dims], tuple[Dims, Dims]]
 
 
 class Precision(enum.Enum):
-    """Precision of the products in a contraction. On CPU all choices are exact in the operands'
-    dtype.
+    """Precision of the products in a contraction.
+
+    On CPU all choices are exact in the operands' dtype.
 
     >>> Precision.HIGHEST
     Precision.HIGHEST
@@ -99,8 +100,9 @@ _PRECISION_NAMES = {
 
 
 class DotAlgorithm(NamedTuple):
-    """The dtypes of the operands and sums of a matrix product, and the number of parts of each
-    operand.
+    """The dtypes of the operands and sums of a matrix product.
+
+    It also has the number of parts of each operand.
 
     Operands of other dtypes are converted first. Machines without wide products multiply operands
     in parts; here they are multiplied whole.
@@ -121,8 +123,9 @@ class DotAlgorithm(NamedTuple):
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Algorithms named by the dtypes of `lhs`, of `rhs` and of the sums; X3 to X9 count products of
-    parts.
+    """Algorithms named by the dtypes of `lhs`, of `rhs` and of the sums.
+
+    X3 to X9 count products of parts.
 
     >>> DotAlgorithmPreset["BF16_BF16_F32"].accumulation_type
     dtype('float32')
@@ -266,8 +269,9 @@ def dot_general(
     *,
     out_sharding: Any = None,
 ) -> Array:
-    """Return the sum of products of `lhs` and `rhs` over contracting dims, for each index of the
-    batch dims.
+    """Return the sum of products of `lhs` and `rhs` over contracting dims.
+
+    There is a sum for each index of the batch dims.
 
     `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result
     has the batch dims, then the other dims of `lhs`, then the other dims of `rhs`. Its dtype is
@@ -326,9 +330,7 @@ def _rank(dtype: np.dtype) -> tuple[Any, ...]:
 
 
 def is_whole(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
-    """Return whether partial contractions can be added in dtype `out` without rounding each one
-    first.
-    """
+    """Return whether partial contractions can be added in dtype `out` without rounding each."""
     integers = all(dtypes.kind_of(x) in "biu" for x in (lhs, rhs)) and dtypes.kind_of(out) in "iu"
     return lhs == rhs == out or integers or sum_dtype(lhs, rhs, out) == out
 

@@ -61,8 +61,9 @@ def dilate(size: int, dilation: int) -> int:
 def out_size(
     n: int, lo: int, hi: int, lhs_dilation: int, k: int, rhs_dilation: int, stride: int
 ) -> int:
-    """Return the number of positions of a window of `k` elements on a padded and spread dim of size
-    `n`.
+    """Return the number of positions of a window of `k` elements on a dim of size `n`.
+
+    The dim is padded and spread.
     """
     return max_dim((dilate(n, lhs_dilation) + lo + hi - dilate(k, rhs_dilation)) // stride + 1, 0)
 
@@ -199,8 +200,9 @@ shifted_p.define(lower=_shifted_lower)
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """The positions of the dims: (batch, feature, *spatial) of lhs and result, (out, in, *spatial)
-    of rhs.
+    """The positions of the dims of a convolution.
+
+    They are (batch, feature, *spatial) of lhs and result, (out, in, *spatial) of rhs.
     """
 
     __module__ = "weft.lax"
@@ -240,8 +242,9 @@ class ConvParams(NamedTuple):
 
 
 def expand_conv(lhs: Value, rhs: Value, **params: Any):
-    """Return the convolution as pad, windows and dot_general, or as products and a sum for each
-    feature.
+    """Return the convolution as simpler operations.
+
+    These are pad, windows and dot_general, or products and a sum for each feature.
     """
     p = ConvParams(**params)
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
@@ -491,9 +494,7 @@ class _Phases:
         return _Phases(tuple(sizes), each, tuple(lo for lo, _ in p.padding), tuple(spread))
 
     def begin(self, i: int, offset: int) -> tuple[int, int]:
-        """Return the first tap of a phase of dim i, and the number of elements before the image
-        where it begins.
-        """
+        """Return a phase's first tap in dim i, and how many elements before the image it begins."""
         first = (self.low[i] - offset) % self.spread[i]
         return first, (self.low[i] - offset - first) // self.spread[i]
 

@@ -221,8 +221,9 @@ def conv(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Return the convolution of lhs [batch, feature, spatial...] with rhs [out feature, in feature,
-    spatial...].
+    """Return the convolution of lhs with rhs.
+
+    Shapes are [batch, feature, spatial...] and [out feature, in feature, spatial...].
     """
     return conv_general_dilated(
         lhs,
@@ -341,8 +342,9 @@ def conv_general_dilated_patches(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Return the windows of a kernel of `filter_shape`, flattened (input feature major) into the
-    feature dim.
+    """Return the windows of a kernel of `filter_shape`, flattened into the feature dim.
+
+    The input feature is major.
     """
     filter_shape = tuple(int(k) for k in filter_shape)
     aval = typeof(lhs)

@@ -129,8 +129,9 @@ def dynamic_slice_in_dim(
     *,
     allow_negative_indices: bool = True,
 ) -> Array:
-    """Return `slice_size` consecutive slices of `operand` along dim `axis`, from `start_index` on
-    (clamped).
+    """Return `slice_size` consecutive slices of `operand` along dim `axis`.
+
+    They begin at `start_index`, which is clamped.
     """
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "dynamic_slice_in_dim")

@@ -77,8 +77,9 @@ def _done_type(*avals: ShapedArray) -> tuple[Any, ...]:
 
 
 def bytes_sent(kind: str, nbytes: int, size: int) -> int:
-    """Return the bytes that each process of a group of `size` sends for an operand of `nbytes`, by
-    ring algorithms.
+    """Return the bytes that each process of a group of `size` sends for an operand of `nbytes`.
+
+    Collectives use ring algorithms.
 
     >>> bytes_sent("all_reduce", 1024, 4), bytes_sent("all_gather", 1024, 4), bytes_sent("permute", 1024, 4)
     (1536, 3072, 1024)

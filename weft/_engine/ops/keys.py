@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 @record
 class Generator:
-    """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw
-    data.
+    """A generator of random bits.
+
+    It has a name, the tag of its dtype, and the shape of a key's raw data.
 
     `serial` distinguishes the generators of libraries; it is 0 for weft's.
     """

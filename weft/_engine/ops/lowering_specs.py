@@ -59,8 +59,9 @@ class JoinSpec:
 
 @record
 class HostLowering:
-    """Lowering of an op that runs on the host: its own reference, or `into(*operands, *results,
-    **params)`.
+    """Lowering of an op that runs on the host.
+
+    The host calls its own reference, or `into(*operands, *results, **params)`.
 
     `into` writes results in place. The reference of an `elementwise` one may run on parts of its
     operands in parallel.

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def match_dims(b: RuleBuilder, source: Ints, target: Ints):
-    """Return factors of the dims of `source` and `target` under a reshape, and the dims that do not
-    match ('replicate').
+    """Return factors of the dims of `source` and `target` under a reshape.
+
+    Also return the dims that do not match ('replicate').
 
     Both sides are read from major to minor. A common divisor of the remaining sizes is a shared
     factor; where there is none, dims are grouped until the products agree, and no dim of that group
@@ -129,8 +130,9 @@ def _take_group(b: RuleBuilder, left: _ShapeReader, right: _ShapeReader) -> list
 
 
 def reindex(b: LoopsBuilder, index: ElementIndex, source: Ints, target: Ints) -> tuple[Any, ...]:
-    """Return the index in shape `target` of the element at `index` of shape `source`, by groups of
-    matching dims.
+    """Return the index in shape `target` of the element at `index` of shape `source`.
+
+    Groups of matching dims determine it.
     """
     out: list[Any] = []
     i = 0

@@ -152,8 +152,9 @@ def widen(x: Value, dim: int, count: int):
 
 
 def border_matrix(corner: Value, below: Value):
-    """Return the antihermitian matrix with `corner` at its upper left, `below` under it, and zeros
-    at its lower right.
+    """Return an antihermitian matrix with `corner` at its upper left and `below` under it.
+
+    Its lower right has zeros.
     """
     ndim, extra = typeof(below).ndim, typeof(below).shape[-2]
     column = ndim - 1

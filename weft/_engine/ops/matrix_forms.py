@@ -118,8 +118,9 @@ def geqrf(a: Value) -> tuple[Any, ...]:
 
 
 def hessenberg(a: ArrayLike) -> tuple[Any, ...]:
-    """Return the Hessenberg form H = Q^H a Q of square matrices, and the scalar factors of the
-    reflectors.
+    """Return the Hessenberg form H = Q^H a Q of square matrices.
+
+    Also return the scalar factors of the reflectors.
 
     The reflectors of Q are below the first subdiagonal of H.
 
@@ -155,8 +156,9 @@ def schur(
     sort_eig_vals: bool = False,
     select_callable: Callable[..., Any] | None = None,
 ) -> Any:
-    """Return the Schur form T = Q^H x Q of square matrices and Q, in a tuple; T alone unless
-    `compute_schur_vectors`.
+    """Return the Schur form T = Q^H x Q of square matrices and Q, in a tuple.
+
+    Without `compute_schur_vectors`, return T alone.
 
     T is upper triangular for complex matrices; for real ones it has 2 x 2 blocks where eigenvalues are conjugate pairs. Raises
     NotImplementedError for sorted eigenvalues.
@@ -173,8 +175,9 @@ def schur(
 
 
 def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
-    """Return the columns of the orthogonal (unitary) product of Householder reflectors, in the form
-    of LAPACK's `qr`.
+    """Return the columns of the orthogonal (unitary) product of Householder reflectors.
+
+    The reflectors are in the form of LAPACK's `qr`.
 
     Reflector k is 1 - taus[k] v v^H, where v has zeros, a one at k, and column k of `a` below.
     Raise ShapeError unless `a` has at least as many rows as columns, and `taus` at most one entry

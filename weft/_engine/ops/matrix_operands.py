@@ -114,8 +114,9 @@ def map_matrices(
     kinds: Sequence[Any],
     many: bool = True,
 ) -> list[np.ndarray]:
-    """Return `fn` of every matrix of `x`, with core `shapes` and dtypes `kinds`; NaN (or 0) where
-    it fails.
+    """Return `fn` of every matrix of `x`, with core `shapes` and dtypes `kinds`.
+
+    The result is NaN (or 0) where it fails.
 
     `many`: `fn` accepts a batch of matrices as well as one.
     """

@@ -406,9 +406,7 @@ terms_p.define(
 
 
 def reshard_like(x: Value, aval: ShapedArray, cotangent: bool = False):
-    """Return `x` with the sharding in type `aval`, or the sharding of its cotangents, if there is
-    one.
-    """
+    """Return `x` with the sharding in type `aval` (or of its cotangents), if there is one."""
     sharding = dual(aval.explicit) if cotangent else aval.explicit
     return x if sharding is None or typeof(x).explicit == sharding else reshard(x, sharding)
 

@@ -68,8 +68,9 @@ class Combination:
 
 
 def combination(fn: Callable[..., Any], avals: Avals) -> Combination | None:
-    """Return `fn(earlier, later)` on single elements of arrays of these types; None if it is not
-    elementwise.
+    """Return `fn(earlier, later)` on single elements of arrays of these types.
+
+    Return None if it is not elementwise.
 
     >>> from weft._engine.ops.arithmetic import mul
     >>> combination(lambda x, y: [mul(x[0], y[0])], [ShapedArray((4,), np.dtype("float32"))])

@@ -52,8 +52,9 @@ def ragged_all_to_all(
     operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any, recv_sizes: Any, *,
     axis_name: Any, axis_index_groups: Any = None
 ) -> Any:  # fmt: skip
-    """Return `output` with rows overwritten by the rows that the positions along the axis send to
-    this one.
+    """Return `output` with rows overwritten by the rows sent to this position.
+
+    The positions along the axis send them.
 
     Rows `input_offsets[k] : input_offsets[k] + send_sizes[k]` of `operand` are sent to position k,
     where they begin at row `output_offsets[k]`; `recv_sizes[k]` rows come from position k. Offsets

@@ -347,8 +347,9 @@ argmin_p = _arg_reduction("argmin", _first(np.argmin))
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: dtypes.DTypeLike) -> Array:
-    """Return the index of the largest element along dim `axis`: the first of equals, the first NaN
-    if there is one.
+    """Return the index of the largest element along dim `axis`.
+
+    Of equal elements it is the first; the first NaN if there is one.
 
     >>> int(argmax(np.array([1.0, 5.0, 5.0]), 0, np.int32))
     1
@@ -357,8 +358,9 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: dtypes.DTypeLike) -> Arra
 
 
 def argmin(operand: ArrayLike, axis: int, index_dtype: dtypes.DTypeLike) -> Array:
-    """Return the index of the smallest element along dim `axis`: the first of equals, the first NaN
-    if there is one.
+    """Return the index of the smallest element along dim `axis`.
+
+    Of equal elements it is the first; the first NaN if there is one.
     """
     return _arg_reduce(argmin_p, operand, axis, index_dtype)
 
@@ -385,8 +387,9 @@ def prefix_scan(
     axis: int,
     reverse: bool,
 ) -> list[Any]:
-    """Return the running combination of `elements` (a tuple of arrays) by the associative
-    `combine`, in log2(n) doublings.
+    """Return the running combination of `elements` by the associative `combine`.
+
+    `elements` is a tuple of arrays. The scan takes log2(n) doublings.
 
     `neutral` are the scalars beyond the edge; `combine(earlier, later)` takes and returns tuples. A
     symbolic size takes as many doublings as the largest possible size; doublings beyond the size

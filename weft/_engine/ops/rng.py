@@ -41,8 +41,9 @@ philox4x32_p = ElementwiseOp("philox4x32", multiple_results=True, cost=150)
 
 
 def threefry2x32(k0: Value, k1: Value, x0: Value, x1: Value) -> list[Any]:
-    """Return the two words of the threefry block cipher with key (k0, k1) on the counter (x0, x1),
-    elementwise in uint32.
+    """Return the two words of the threefry block cipher with key (k0, k1).
+
+    The counter is (x0, x1). The function is elementwise in uint32.
 
     >>> [hex(w) for w in threefry2x32(*np.zeros(4, np.uint32))]
     ['0x6b200159', '0x99ba4efe']
@@ -65,8 +66,9 @@ def _threefry_rounds(ops: _WordOps, k0: Value, k1: Value, x0: Value, x1: Value):
 def threefry4x32(
     k0: Value, k1: Value, k2: Value, k3: Value, x0: Value, x1: Value, x2: Value, x3: Value
 ) -> list[Any]:
-    """Return the four words of the threefry block cipher with key (k0 ... k3) on the counter (x0
-    ... x3), elementwise in uint32.
+    """Return the four words of the threefry block cipher with key (k0 ... k3).
+
+    The counter is (x0 ... x3). The function is elementwise in uint32.
 
     >>> [hex(w) for w in threefry4x32(*np.zeros(8, np.uint32))]
     ['0x9c6ca96a', '0xe17eae66', '0xfc10ecd4', '0x5256a7d8']
@@ -121,8 +123,9 @@ def _philox_rounds(ops: _WordOps, k0: Value, k1: Value, x0: Value, x1: Value, x2
 
 
 def philox2x32(k: Value, x0: Value, x1: Value) -> list[Any]:
-    """Return the two words of the philox block function with key k on the counter (x0, x1),
-    elementwise in uint32.
+    """Return the two words of the philox block function with key k.
+
+    The counter is (x0, x1). The function is elementwise in uint32.
 
     >>> [hex(w) for w in philox2x32(*np.zeros(3, np.uint32))]
     ['0xff1dae59', '0x6cd10df2']

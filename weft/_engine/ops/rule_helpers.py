@@ -31,8 +31,9 @@ def shaped_like(aval: ShapedArray, shape: Sequence[int], *others: ShapedArray) -
 
 
 def aval_of(x: Any) -> ShapedArray:
-    """Return the type of an argument of a transpose rule: a value, or the `UndefPrimal` of a linear
-    input.
+    """Return the type of an argument of a transpose rule.
+
+    The argument is a value, or the `UndefPrimal` of a linear input.
     """
     return x.aval if type(x) is UndefPrimal else typeof(x)
 
@@ -74,8 +75,9 @@ def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
 
 
 def jointly_linear(primitive: Primitive, positions: Sequence[int] | None = None) -> None:
-    """Fill the jvp slot of an op that is linear in the operands at `positions` together (None: in
-    all of them).
+    """Fill the jvp slot of an op that is linear in several operands together.
+
+    These are at `positions` (None: all operands).
     """
 
     def jvp(primals: Values, tangents: Values, **params: Any):

@@ -82,8 +82,9 @@ def slice(
     limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """Return the elements from `start_indices` up to, not including, `limit_indices`, in steps of
-    `strides`.
+    """Return the elements from `start_indices` up to, not including, `limit_indices`.
+
+    Steps are `strides`.
 
     >>> np.asarray(slice(np.arange(6), (1,), (6,), (2,))).tolist()
     [1, 3, 5]
@@ -615,8 +616,9 @@ def _concatenate_lower(
     parts = [k for k in range(len(operands)) if ends[k] > starts[k]] or [0]
 
     def joined(first: int, last: int) -> Expr:
-        """Return the element of operands `first` to `last` (exclusive) of `parts`, by binary
-        selection.
+        """Return the element of operands `first` to `last` (exclusive) of `parts`.
+
+        It is found by binary selection.
 
         A selection among many operands is then only a few levels deep.
         """

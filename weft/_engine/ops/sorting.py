@@ -283,8 +283,9 @@ top_k_p = SortOp("top_k", multiple_results=True)
 
 
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> Sequence[Any]:
-    """Return the `k` largest elements along dim `axis`, in descending order, and their int32
-    indices.
+    """Return the `k` largest elements along dim `axis`, and their int32 indices.
+
+    They are in descending order.
 
     >>> values, indices = top_k(np.array([5, 9, 7]), 2)
     >>> np.asarray(values).tolist(), np.asarray(indices).tolist()

@@ -45,8 +45,9 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """The correspondence of dims in a scatter: as in a gather whose result has the shape of the
-    updates.
+    """The correspondence of dims in a scatter.
+
+    It is the same as in a gather whose result has the shape of the updates.
 
     Updates have their window in dims `update_window_dims`; they lack the operand's dims
     `inserted_window_dims`, and the entries of an index address dims `scatter_dims_to_operand_dims`.
@@ -120,8 +121,9 @@ def kept_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
 
 
 def batch_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
-    """Return the dims of the result for the positions: one per dim of the indices but the last, in
-    order.
+    """Return the dims of the result for the positions, in order.
+
+    There is one per dim of the indices but the last.
     """
     return tuple(d for d in range(ndim) if d not in numbers.offset_dims)
 
@@ -129,8 +131,9 @@ def batch_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
 def window_of_scatter(
     numbers: ScatterDimensionNumbers, operand_ndim: int, update_shape: Sequence[int]
 ) -> tuple[GatherDimensionNumbers, tuple[int, ...]]:
-    """Return dimension numbers and slice sizes of the gather that reads the places a scatter
-    writes.
+    """Return the gather that reads the places a scatter writes.
+
+    The result is its dimension numbers and slice sizes.
     """
     as_gather = GatherDimensionNumbers(*map(tuple, numbers))
     sizes = [1] * operand_ndim
@@ -147,8 +150,9 @@ def reference_positions(
     slice_sizes: Sequence[int],
     mode: GatherScatterMode,
 ):
-    """Return an index array per operand dim that broadcasts to `out_shape`, and a mask of the
-    windows inside.
+    """Return an index array per operand dim, and a mask of the windows inside.
+
+    The index arrays broadcast to `out_shape`.
     """
     rank = len(out_shape)
     batch = batch_dims(rank, numbers)
@@ -194,8 +198,9 @@ def window_position(
     slice_sizes: Sequence[int],
     mode: GatherScatterMode,
 ):
-    """Return the position in the operand of element `index` of the result, and whether the window
-    is inside.
+    """Return the position in the operand of element `index` of the result.
+
+    Also return whether the window is inside.
 
     The second value is a bool expression, or None if the window is always inside.
     """
@@ -235,8 +240,9 @@ def scatter_position(
     mode: GatherScatterMode,
     **_params: Any,
 ):
-    """Return the position in the operand for element `index` of the updates, and whether it is
-    inside.
+    """Return the position in the operand for element `index` of the updates.
+
+    Also return whether it is inside.
 
     The second value is a bool expression, or None if the position is always inside.
     """
@@ -319,8 +325,9 @@ def check_numbers(
     numbers: GatherDimensionNumbers,
     slice_sizes: Sequence[int],
 ) -> None:
-    """Check dims as `check_dims` does, and raise ShapeError unless the window fits into the
-    operand.
+    """Check dims as `check_dims` does, and that the window fits into the operand.
+
+    Raise ShapeError otherwise.
     """
     check_dims(api, operand, indices, numbers)
     table = [
@@ -371,11 +378,13 @@ def index_factors(
     numbers: GatherDimensionNumbers,
     slice_sizes: Sequence[int],
 ):
-    """Return factors of the operand, the indices and the window array (a gather's result, a
-    scatter's updates), with marks.
+    """Return factors of the operand, the indices and the window array, with marks.
+
+    The window array is a gather's result or a scatter's updates.
 
     Batching dims and dims whose window is the whole dim are shared; indexed dims are marked
-    `index`; a part of a dim that is not indexed is a `halo`."""
+    `index`; a part of a dim that is not indexed is a `halo`.
+    """
     special: dict[int, str] = {}
     window: list[Any] = [None] * len(window_shape)
     of_indices = b.add_factors(indices.shape)

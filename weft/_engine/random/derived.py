@@ -125,9 +125,7 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
 
 @draws._sampler("left", "mode", "right")
 def triangular(key, left, mode, right, shape=None, dtype=None):
-    """Return samples of the triangular distribution between `left` and `right` with its peak at
-    `mode`.
-    """
+    """Return samples of the triangular distribution on [left, right] with its peak at `mode`."""
     dtype = draws._float(dtype, "triangular")
     shape, (left, mode, right) = draws._parameters(dtype, shape, left, mode, right)
     width, rise, fall = (

@@ -43,8 +43,9 @@ key_impl_names = names
 
 
 def _one_program(*arrays: str) -> Callable[[Callable], Callable]:
-    """Return a decorator that compiles a function of a key to one program when it is called on
-    values.
+    """Return a decorator that compiles a function of a key to one program.
+
+    It does so when the function is called on values.
 
     `arrays` names its other arguments that may be arrays.
     """
@@ -52,8 +53,9 @@ def _one_program(*arrays: str) -> Callable[[Callable], Callable]:
 
 
 def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
-    """Return a decorator for public samplers: one program when called on values, with a keyword
-    `out_sharding`.
+    """Return a decorator for public samplers.
+
+    A sampler is one program when called on values, and has a keyword `out_sharding`.
     """
     return lambda fun: takes_out_sharding(eager_jit(fun, ("key", *arrays)))
 
@@ -144,8 +146,9 @@ def key(seed, *, impl=None, dtype=None):
 
 
 def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
-    """Return typed keys from their raw data, uint32[..., n], for the generator that `impl` or
-    `dtype` names.
+    """Return typed keys from their raw data, uint32[..., n].
+
+    `impl` or `dtype` names the generator.
 
     The size of the last dim is 2 for the default generator.
     """
@@ -379,8 +382,9 @@ def _float(dtype, api: str):
 
 @_sampler("minval", "maxval")
 def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
-    """Return uniform samples from [minval, maxval), of `shape` and a floating dtype (float32 by
-    default).
+    """Return uniform samples from [minval, maxval), of `shape` and a floating dtype.
+
+    The dtype is float32 by default.
 
     The bounds are numbers or arrays that broadcast to `shape`. For `shape` (), bounds with one
     element in one or more dims give a result with the dims of `minval`. Raises ValueError for a
@@ -399,8 +403,9 @@ def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
 
 
 def _is_plain(bound) -> bool:
-    """Return whether a bound is a Python number, except -0.0, which equals 0.0 but differs from
-    it.
+    """Return whether a bound is a Python number, except -0.0.
+
+    -0.0 equals 0.0 but differs from it.
     """
     return isinstance(bound, (int, float)) and (bound != 0 or math.copysign(1.0, bound) > 0)
 

@@ -98,8 +98,9 @@ def _threefry_fold_in(raw, data):
 
 
 def _threefry_flat(k0, k1, n):
-    """Return `n` words of threefry from counters split into halves (without
-    `threefry_partitionable`).
+    """Return `n` words of threefry from counters split into halves.
+
+    This is the generator without `threefry_partitionable`.
     """
     words = threefry_sequence(k0, k1, n + n % 2)
     if not isinstance(n % 2, SymbolicDim) and n % 2 == 0:

@@ -38,8 +38,9 @@ from weft._engine.util import dtypes
 def categorical(
     key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None
 ):  # noqa: A002
-    """Return samples of categorical distributions with unnormalized log-probabilities `logits`
-    along `axis`.
+    """Return samples of categorical distributions with log-probabilities `logits` along `axis`.
+
+    The log-probabilities need not be normalized.
 
     `mode` is passed to `gumbel`.
     """
@@ -74,8 +75,9 @@ def categorical(
 
 @takes_out_sharding
 def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
-    """Return `x` shuffled along `axis`, or the integers below `x` in random order if `x` is an
-    integer.
+    """Return `x` shuffled along `axis`.
+
+    If `x` is an integer, return the integers below it in random order.
     """
     raw = _check_single_key(key, "permutation")
     if np.ndim(x) == 0:
@@ -132,8 +134,9 @@ def _sizes_around(rounds: int) -> range:
 
 
 def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: str | None = None):  # noqa: A002
-    """Return elements (or slices along `axis`) of `a`, or of the integers below `a`, drawn with
-    probabilities `p`.
+    """Return elements (or slices along `axis`) of `a`, drawn with probabilities `p`.
+
+    If `a` is an integer, the integers below it are drawn.
 
     `mode` is passed to `gumbel`, which draws without replacement if there are probabilities. Raises
     TypeError for a `shape` that is not a sequence, ValueError for more draws than elements without

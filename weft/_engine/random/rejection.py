@@ -45,8 +45,9 @@ _F32 = np.dtype(np.float32)
 
 
 def _typed_like_key(raw, *values):
-    """Return the values typed as varying over the key's manual axes, because samples of each round
-    vary over them.
+    """Return the values typed as varying over the key's manual axes.
+
+    Samples of each round vary over these axes.
     """
     return [vary(v, typeof(raw).vma) for v in values]
 
@@ -161,8 +162,9 @@ def loggamma(key, a, shape=None, dtype=None):
 
 @takes_out_sharding
 def gamma(key, a, shape=None, dtype=None):
-    """Return samples of the gamma distribution with shape parameter `a` and rate 1, differentiable
-    in `a`.
+    """Return samples of the gamma distribution with shape parameter `a` and rate 1.
+
+    They are differentiable in `a`.
 
     >>> x = weft.random.gamma(weft.random.key(0), 3.0, (1000,))
     >>> abs(float(x.mean()) - 3) < 0.2
@@ -306,8 +308,9 @@ def _poisson_product(raw, rate):
 
 
 def _poisson_rejection(raw, rate):
-    """Return Poisson samples by PTRS: a transformed uniform, accepted by a squeeze or by the ratio
-    of the densities.
+    """Return Poisson samples by PTRS.
+
+    A transformed uniform is accepted by a squeeze or by the ratio of the densities.
     """
     b = ew.add(ew.mul(ew.sqrt(rate), 2.53), 0.931)
     a = ew.add(ew.mul(b, 0.02483), -0.059)
@@ -360,8 +363,9 @@ _TAIL = [
 
 
 def _stirling_tail(k):
-    """Return log(k!) minus Stirling's approximation: exact up to 9, then three terms of the
-    series.
+    """Return log(k!) minus Stirling's approximation.
+
+    It is exact up to 9; beyond, it has three terms of the series.
     """
     next_ = ew.add(k, 1)
     square = ew.square(next_)
@@ -391,8 +395,9 @@ def _binomial_waiting(raw, n, p):
 
 
 def _binomial_rejection(raw, n, p):
-    """Return binomial samples by BTRS: a transformed uniform, accepted by a squeeze or by the ratio
-    of probabilities.
+    """Return binomial samples by BTRS.
+
+    A transformed uniform is accepted by a squeeze or by the ratio of probabilities.
     """
     deviation = ew.sqrt(ew.mul(ew.mul(n, p), ew.sub(1, p)))
     b = ew.add(ew.mul(deviation, 2.53), 1.15)

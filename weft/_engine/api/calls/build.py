@@ -255,8 +255,10 @@ def _result_orders(
 def _replicate_over_explicit_axes(
     mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None]
 ) -> Jaxpr:
-    """Return the program with unspecified results replicated over the explicit axes of a mesh that also has automatic ones, so that arrays
-    have the types of values inside. Committed arguments that are results keep their sharding."""
+    """Return the program with unspecified results replicated over the explicit axes of a mesh.
+
+    The mesh also has automatic axes; arrays then have the types of values inside. Committed arguments that are results keep their sharding.
+    """
     if not mesh.explicit_axes or mesh.are_all_axes_explicit:
         return jaxpr
     committed = {v for v, s in zip(jaxpr.invars, specs) if s.committed}
@@ -332,8 +334,10 @@ class _LoggedShardings(tuple):
 
 
 def _donatable(executable: Executable, donated: Sequence[int]) -> tuple[int, ...]:
-    """Return the donated arguments that a result can replace in memory, one each: it needs an equal number of elements, element size and
-    number of shards. Warn of the others."""
+    """Return the donated arguments that a result can replace in memory, one each.
+
+    An argument needs an equal number of elements, element size and number of shards. Warn of the others.
+    """
     form = lambda spec: (spec.nbytes, spec.storage_dtype.itemsize, math.prod(spec.splits))
     results = Counter(map(form, executable.out_specs))
     usable, others = set(executable.aliases.values()), []

@@ -29,8 +29,9 @@ from weft._engine.util.errors import UnexpectedTracerError, describe
 def make_array_from_callback(
     shape, sharding: Sharding | Format, data_callback: Callable, dtype=None
 ) -> Array:
-    """Return an array of global `shape` with the given sharding or Format; `data_callback(index)` returns each distinct shard of this
-    process.
+    """Return an array of global `shape` with the given sharding or Format.
+
+    `data_callback(index)` returns each distinct shard of this process.
 
     `index` is a tuple of slices into the global array. `dtype` is needed if this process has none of the devices. Raises ValueError if a
     shard has another shape or dtype than required, UnexpectedTracerError for a traced value.

@@ -251,8 +251,9 @@ def _hazard_excess(out: Value, x: Value):
     points=(15.5, 39.6),
 )
 def normal_hazard(f: Formulas, x: FormulaValue):
-    """Return the density of the standard normal distribution at `x` divided by the probability
-    above `x`.
+    """Return the hazard of the standard normal distribution at `x`.
+
+    It is the density divided by the probability above `x`.
 
     It is the derivative of `log_ndtr` at `-x`.
     """

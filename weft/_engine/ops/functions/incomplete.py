@@ -110,8 +110,9 @@ def _beyond(a: Value, x: Value):
     ],
 )
 def igamma(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """Return the regularized lower incomplete gamma function: the integral of exp(-t) t^(a-1) /
-    gamma(a) from 0 to `x`.
+    """Return the regularized lower incomplete gamma function.
+
+    It is the integral of exp(-t) t^(a-1) / gamma(a) from 0 to `x`.
 
     >>> round(float(igamma(np.float32(1.0), np.float32(2.0))), 6)
     0.864665

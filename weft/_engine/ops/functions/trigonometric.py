@@ -74,8 +74,9 @@ def _beyond(f: Formulas, function: str, x: FormulaValue, y: FormulaValue):
     points=_QUARTERS,
 )
 def sin(f: Formulas, x: FormulaValue):
-    """Return the sine of `x` in radians. Raise TypeError for dtypes that are not floating or
-    complex.
+    """Return the sine of `x` in radians.
+
+    Raise TypeError for dtypes that are not floating or complex.
 
     >>> float(sin(np.float32(0.0)))
     0.0
@@ -95,8 +96,9 @@ def sin(f: Formulas, x: FormulaValue):
     points=_QUARTERS,
 )
 def cos(f: Formulas, x: FormulaValue):
-    """Return the cosine of `x` in radians. Raise TypeError for dtypes that are not floating or
-    complex.
+    """Return the cosine of `x` in radians.
+
+    Raise TypeError for dtypes that are not floating or complex.
 
     >>> float(cos(np.float32(0.0)))
     1.0
