@@ -35,7 +35,7 @@ Rule = tuple[Callable[[Any], Any], Callable[[Any, Any, Any], Any], Callable[[Any
 
 
 class OptimizerState(NamedTuple):
-    """The states of all parameters, their leaves flat, with the structure of the parameters and that of each parameter's state."""
+    """The states of all parameters, their leaves flat, with the structure of the parameters and the structure of each parameter's state."""
 
     packed_state: Any
     tree_def: Any

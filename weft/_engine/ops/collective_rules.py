@@ -686,10 +686,7 @@ def _moved_by_others(
     count: int,
     moves: dict[tuple[int, int], list[tuple[int, int]]],
 ) -> Any:
-    """Return `x` with its rows permuted by `moves`.
-
-    `moves` maps (source row, target row) to pairs (sender, receiver) of the `count` positions of the axes `rest`.
-    """
+    """Permute the rows of `x`: `moves` maps (source row, target row) to (sender, receiver) pairs of positions of the axes `rest`."""
     if len({d for _, d in moves}) < len(moves):
         return _select_arriving_rows(x, rest, count, moves)
     rows = [zeros(typeof(slice_in_dim(x, 0, 1)))] * axis.size

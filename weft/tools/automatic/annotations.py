@@ -72,7 +72,7 @@ class AnnotatedProgram:
 def fewest_annotations(decision: Decision, mesh: Mesh, within: float) -> AnnotatedProgram:
     """Return the annotations with which the program costs at most `within` times the plan's price.
 
-    Without such annotations, return those of the cheapest program found.
+    Without such annotations, return the annotations of the cheapest program.
     """
     return AnnotationSearch(decision, mesh, within).run()
 
@@ -113,7 +113,7 @@ class AnnotationSearch:
         return program
 
     def _add_many(self, program: AnnotatedProgram, rest: list[Annotation]) -> AnnotatedProgram:
-        """Add the fewest first ones of `rest` that reach the price, and remove those that it does not need.
+        """Add the fewest first ones of `rest` that reach the price, and remove unneeded ones.
 
         If all of them do not reach the price, return the program with all of them.
         """
@@ -146,7 +146,7 @@ class AnnotationSearch:
         return program
 
     def _by_size(self) -> list[Annotation]:
-        """Return the annotations, those of most bytes first."""
+        """Return the annotations, sorted by bytes, the largest first."""
         nbytes = {a: sum(v.aval.nbytes for v in members) for a, members in self.groups.items()}
         return sorted(nbytes, key=lambda annotation: -nbytes[annotation])
 

@@ -2,7 +2,7 @@
 
 In:   `LaunchOptions`: a program, the number of processes, the hosts, the behavior after a failure.
 Out:  an exit status: 0 if all ended well, `PREEMPTED` if they saved their state and ended early,
-      else that of the first rank that failed (128 and the signal's number, if a signal killed it).
+      else the status of the first rank that failed (128 and the signal's number, if a signal killed it).
 Laws: the coordinator runs here, so that the end of any process is known at once. After a failure,
       or after a signal, which is passed on, the ranks have `grace` seconds to end; then they are
       killed, with all that they started. If this process is killed, the system ends the others.

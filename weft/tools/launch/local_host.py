@@ -4,7 +4,7 @@ In:   a command, the ranks, their environment.
 Out:  their output as it arrives, their exit codes, the error that ended each.
 Laws: `end` leaves no process of a rank's group behind, and returns after the last output arrived.
       A process is reaped only there: until then its number belongs to no other process.
-Next: `launch` uses it for the ranks of its own machine, `agent` for those of other machines.
+Next: `launch` uses it for the ranks of its own machine, `agent` for the ranks of other machines.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from weft.tools.launch.rank_output import RankOutput
 CONNECT_S = 20.0
 #: seconds that a start after a failure waits for hosts if there are too few
 RETURN_S = 120.0
-#: seconds by which the launcher waits longer for an agent than an agent waits for the launcher
+#: seconds that the launcher waits for an agent in addition to an agent's timeout for the launcher
 _SLACK_S = 5.0
 _POLL_S = 0.02
 

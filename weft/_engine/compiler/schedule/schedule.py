@@ -539,7 +539,7 @@ class StepScheduler(BufferAssignment):
             self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
 
     def _band(self, result: Var, dot: library_calls.Contraction) -> tuple[int, int] | None:
-        """Return the bounds of (column - row) outside of which masks hide the result of a matmul; None if there are none."""
+        """Return the bounds of (column - row) of the elements of a matmul's result that masks keep; None if they keep all."""
         if min(dot.m, dot.n) < _GEMM_NARROWEST_BAND or not any(
             computes(eqn) == "select" for eqn in self.jaxpr.eqns
         ):

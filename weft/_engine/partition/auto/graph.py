@@ -121,7 +121,7 @@ class GivenSpecs:
 
 
 class DecisionGraph:
-    """The nodes of a program, in the order in which values are made, and the makers and readers of variables.
+    """The nodes of a program, in program order, and the makers and readers of variables.
 
     ties      result number -> number of the argument that has its layout, as donated state has from step to step
     """

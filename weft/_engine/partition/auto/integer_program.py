@@ -308,7 +308,7 @@ class IntegerProgram:
         exists: Mapping[Placement, int],
         costs: Mapping[tuple[Placement, Placement], float],
     ) -> Arrivals:
-        """Add a variable per move from a layout in which the value is made; return them by the form that they make."""
+        """Add a variable per move from a layout of the value's maker; return the variables by the form that they make."""
         arriving: Arrivals = defaultdict(list)
         for (p, q), cost in costs.items():
             if q in exists:

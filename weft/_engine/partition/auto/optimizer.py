@@ -129,7 +129,7 @@ class Optimizer:
         return self._step(free, time.monotonic() + seconds, gap, most)
 
     def alternative(self, solution: Solution, node: Node, seconds: float = 10.0) -> Solution | None:
-        """Return the best solution with another layout of `node`, in which at most one axis is used otherwise elsewhere."""
+        """Return the best solution with another layout of `node`, that changes the use of at most one axis at other nodes."""
         deadline, chosen = time.monotonic() + seconds, solution.chosen
         solutions: list[Solution] = []
         for axis in self.axes:
@@ -200,7 +200,7 @@ class Optimizer:
         most: float = math.inf,
         without: tuple[Node, Choice] | None = None,
     ) -> Solution | None:
-        """Return the best solution in which axes are used as `held` says; None if there is none, or more than `most` choices.
+        """Return the best solution with the fixed axis uses `held`; None if there is none, or more than `most` choices.
 
         `without` forbids the placements of a choice of a node.
         """
