@@ -9,6 +9,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.partition.auto import within_memory
 from weft._engine.partition.auto.known_layouts import known_layouts
 from weft._engine.partition.partition import ValueLayouts, partition_with_layouts
 from weft.errors import ShardingError
@@ -264,6 +265,21 @@ def test_impossible_limit_on_two_axes():
     with pytest.raises(ShardingError, match="smallest peak found is") as error:
         weft.auto.shardings(deep_step, *args, memory=1000, **options)
     assert smallest_peak(error) <= plan.peak
+
+
+def test_work_ends_the_search_on_two_axes(monkeypatch):
+    """The number of integer programs decides, so that plans do not depend on the load of the machine."""
+
+    def steps_left(most):
+        monkeypatch.setattr(within_memory, "MOST_STEPS", most)
+        mesh = weft.make_mesh((4, 2), ("x", "y"))
+        args = struct(512, 128), struct(128, 1024), struct(1024, 128)
+        f = lambda x, up, down: wnp.tanh(x @ up) @ down
+        return weft.auto.shardings(f, *args, mesh=mesh, memory=1.3e6).decision.optimizer.steps_left
+
+    most = within_memory.MOST_STEPS
+    assert 0 <= steps_left(most) < most - 2
+    assert steps_left(1) == 0
 
 
 @pytest.mark.parametrize("with_bias", [False, True], ids=["product", "epilogue"])
