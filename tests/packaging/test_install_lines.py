@@ -67,32 +67,37 @@ def test_extras_are_of_the_distribution():
         }, path
 
 
-def test_install_lines_run(tmp_path):
-    checkout = tmp_path / "checkout"
-    checkout.mkdir()
-    for name in ("README.md", "LICENSE", "MANIFEST.in", "pyproject.toml"):
-        shutil.copy(ROOT / name, checkout)
-    shutil.copytree(ROOT / "weft", checkout / "weft", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("train.py", "program.py"):
-        (checkout / name).write_text(USER_PROGRAM)
-    programs = checkout / "env" / "bin"
+class Checkout:
+    """A copy of the sources, and the environment `env` in it that its documents create."""
 
-    def run(script: str, folders: list[Path], **variables: str) -> str:
+    def __init__(self, folder: Path):
+        self.folder, self.sources = folder, folder / "checkout"
+        self.programs = self.sources / "env" / "bin"
+        self.sources.mkdir()
+        for name in ("README.md", "LICENSE", "MANIFEST.in", "pyproject.toml"):
+            shutil.copy(ROOT / name, self.sources)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "weft", self.sources / "weft", ignore=ignored)
+        for name in ("train.py", "program.py"):
+            (self.sources / name).write_text(USER_PROGRAM)
+
+    def run(self, script: str, programs: Path, **variables: str) -> str:
+        """Run a script with a folder of programs first on the path, and return its output."""
         environment = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("WEFT_", "PYTHON", "PIP_", "VIRTUAL_ENV"))
         }
         environment |= {
-            "PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_NO_COMPILE": "1",
-            "WEFT_CACHE_DIR": str(tmp_path / "cache"),
+            "WEFT_CACHE_DIR": str(self.folder / "cache"),
             **variables,
         }
         done = subprocess.run(
             ["bash", "-euc", script],
-            cwd=checkout,
+            cwd=self.sources,
             env=environment,
             capture_output=True,
             text=True,
@@ -101,18 +106,49 @@ def test_install_lines_run(tmp_path):
         assert done.returncode == 0, script + done.stdout + done.stderr
         return done.stdout
 
-    def run_installed(script: str) -> str:
-        return run(script, [programs])
+    def run_outside(self, script: str, **variables: str) -> str:
+        """Run a script before the environment is active."""
+        return self.run(script, Path(sys.executable).parent, **variables)
 
-    def check_installed() -> None:
+    def run_installed(self, script: str) -> str:
+        """Run a script in the environment."""
+        return self.run(script, self.programs)
+
+    def check_installed(self) -> None:
+        """Check that the environment imports weft of this version from its own packages."""
         code = "import importlib.metadata as m, weft; print(m.version(weft._version.DISTRIBUTION_NAME), weft.__file__)"
-        version, file = run_installed(f"cd {tmp_path}; python -c '{code}'").split()
-        assert version == weft.__version__ and file.startswith(str(programs.parent))
+        version, file = self.run_installed(f"cd {self.folder}; python -c '{code}'").split()
+        assert version == weft.__version__ and file.startswith(str(self.programs.parent))
 
-    blocks = {path.name: [*console_blocks(path.read_text())] for path in DOCUMENTS}
-    (of_readme,), (of_libraries,) = blocks.pop("README.md"), blocks.pop("ecosystem.md")
-    of_checkout, of_wheel, of_extras = blocks.pop("getting-started.md")
-    assert not any(blocks.values()), "run these blocks, too"
+
+@pytest.fixture(scope="module")
+def blocks():
+    """The console blocks by document."""
+    return {path.name: [*console_blocks(path.read_text())] for path in DOCUMENTS}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory, blocks):
+    """A checkout in which the block of the README has run."""
+    checkout = Checkout(tmp_path_factory.mktemp("install"))
+    (block,) = blocks["README.md"]
+    assert "trained by weft" in checkout.run_outside(block)
+    return checkout
+
+
+def test_all_blocks_that_install_are_run(blocks):
+    counts = {name: len(found) for name, found in blocks.items() if found}
+    assert counts == {"README.md": 1, "ecosystem.md": 1, "getting-started.md": 3}
+
+
+def test_lines_of_the_readme_run(installed):
+    installed.check_installed()
+
+
+@pytest.mark.slow
+def test_other_install_lines_run(installed, blocks):
+    (of_libraries,) = blocks["ecosystem.md"]
+    of_checkout, of_wheel, of_extras = blocks["getting-started.md"]
     commands = {
         command for path in [*DOCUMENTS, *SOURCES] for command in inline_commands(path.read_text())
     }
@@ -120,14 +156,12 @@ def test_install_lines_run(tmp_path):
         f"pip install '{DISTRIBUTION_NAME}[checkpoint]'" in commands and "pip install ." in commands
     )
 
-    outside = [Path(sys.executable).parent]
-    assert "trained by weft" in run(of_readme, outside)
-    check_installed()
     for line in not_repeated(
         of_libraries
     ).splitlines():  # large libraries are resolved, not downloaded
-        printed = run(line, outside, **({"PIP_DRY_RUN": "1"} if "flax" in line else {}))
+        printed = installed.run_outside(line, **({"PIP_DRY_RUN": "1"} if "flax" in line else {}))
     assert "trained by weft" in printed
+    run_installed = installed.run_installed
     assert DISTRIBUTION_NAME in run_installed(
         "python -c 'import importlib.metadata as m; print(m.requires(\"jax\"))'"
     )
@@ -138,5 +172,5 @@ def test_install_lines_run(tmp_path):
     )
     run_installed(f"pip uninstall --yes {DISTRIBUTION_NAME}; weft --version && exit 1 || exit 0")
     run_installed(of_wheel)
-    check_installed()
+    installed.check_installed()
     run_installed(of_extras + "python -c 'import tensorstore, mpi4py, weft.checkpoint'")
