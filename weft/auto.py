@@ -21,7 +21,7 @@ __getattr__, __dir__ = attach(
         "weft._engine.planner.training_plan": "TrainingPlan",
         "weft._engine.planner.transformer": "TransformerModel",
         "weft.tools.automatic.measurement": "measure",
-        "weft.tools.automatic.plan": "Comparison ShardingPlan load",
+        "weft.tools.automatic.plan": "Comparison=LayoutComparison ShardingPlan load",
         "weft.tools.automatic.search": "shardings",
     },
 )

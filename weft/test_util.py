@@ -17,7 +17,7 @@ from weft.tree_util import tree_leaves, tree_map
 _TOLERANCE = {"float16": 5e-2, "bfloat16": 1e-1, "float32": 2e-3, "float64": 1e-5}
 _STEP = {"float16": 1e-1, "bfloat16": 1e-1, "float32": 2.0**-11, "float64": 2.0**-17}
 #: factors of the step, tried in order: values much larger than their differences need longer steps
-_LONGER = (1, 4, 16)
+_STEP_FACTORS = (1, 4, 16)
 
 #: a bound, or bounds by dtype; other dtypes use the default
 Tolerance = float | Mapping[Any, float] | None
@@ -145,7 +145,7 @@ def _check_with_steps(
     """Call `check(eps)`; without `eps`, try the steps for the dtype and raise the error of the shortest if all fail."""
     if eps is not None and not (isinstance(eps, (int, float, np.integer, np.floating)) and eps > 0):
         raise ValueError(f"`eps` must be a positive number, got {eps!r:.60}.")
-    steps = [_STEP[_coarsest(args)] * factor for factor in _LONGER] if eps is None else [eps]
+    steps = [_STEP[_coarsest(args)] * factor for factor in _STEP_FACTORS] if eps is None else [eps]
     try:
         return check(steps[0])
     except AssertionError:

@@ -10,7 +10,7 @@ from benchmarks.automatic.programs import Program
 from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.partition.auto.machine_rates import find_machine
-from weft._engine.partition.auto.optimizer import GivenSpecs, Optimizer
+from weft._engine.partition.auto.optimizer import GivenSpecs, LayoutOptimizer
 from weft._engine.partition.auto.partitioning import GAP, Decision, LayoutSearch
 from weft._engine.partition.auto.prices import prices_on
 from weft._engine.partition.auto.realized import price_of
@@ -83,7 +83,7 @@ def trace(program: Program, mesh: weft.sharding.Mesh) -> Jaxpr:
     return simplify(erase(weft.make_jaxpr(program.bind(mesh))(*program.args)))
 
 
-def make_optimizer(program: Program, jaxpr: Jaxpr, mesh: weft.sharding.Mesh) -> Optimizer:
+def make_optimizer(program: Program, jaxpr: Jaxpr, mesh: weft.sharding.Mesh) -> LayoutOptimizer:
     """Return the optimizer of a traced program with the default prices: bytes."""
     open_specs = GivenSpecs(
         (None,) * len(jaxpr.invars),
@@ -91,7 +91,7 @@ def make_optimizer(program: Program, jaxpr: Jaxpr, mesh: weft.sharding.Mesh) -> 
         {i: i for i in range(program.state)},
     )
     prices = prices_on(dict(mesh.shape), None, DEFAULT)
-    return Optimizer(jaxpr, prices, open_specs, constraint_reader(mesh))
+    return LayoutOptimizer(jaxpr, prices, open_specs, constraint_reader(mesh))
 
 
 def joint_price(

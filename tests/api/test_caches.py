@@ -146,7 +146,7 @@ def test_functions_go_with_their_last_reference(calls):
 
 def test_the_cache_of_functions_in_their_own_results_is_bounded(monkeypatch):
     monkeypatch.setattr(call_cache, "_of_functions", {})
-    monkeypatch.setattr(call_cache, "_MOST_FUNCTIONS", 3)
+    monkeypatch.setattr(call_cache, "_MAX_FUNCTIONS", 3)
 
     def make(i):
         def g(x):

@@ -31,8 +31,8 @@ class ExpensiveCompute(ReferenceBackend):
 
 @pytest.fixture
 def backends(monkeypatch):
-    monkeypatch.setattr(base, "_makers", dict(base._makers))
-    monkeypatch.setattr(base, "_made", dict(base._made))
+    monkeypatch.setattr(base, "_factories", dict(base._factories))
+    monkeypatch.setattr(base, "_backends", dict(base._backends))
     for backend in (FreeCompute, ExpensiveCompute):
         base.register(backend.platform, backend)
 

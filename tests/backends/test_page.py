@@ -17,8 +17,8 @@ def counting(tmp_path, monkeypatch):
     name = text.partition("\n")[0].removeprefix("# ")
     (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(base, "_makers", dict(base._makers))
-    monkeypatch.setattr(base, "_made", dict(base._made))
+    monkeypatch.setattr(base, "_factories", dict(base._factories))
+    monkeypatch.setattr(base, "_backends", dict(base._backends))
     yield
     sys.modules.pop(name.removesuffix(".py"), None)
 

@@ -15,7 +15,7 @@ from weft._engine.util.errors import DeviceRuntimeError
 
 @pytest.fixture(autouse=True)
 def nothing_named(monkeypatch):
-    monkeypatch.setattr(xla_flags, "_named", set())
+    monkeypatch.setattr(xla_flags, "_warned_flags", set())
 
 
 def named(call) -> list[str]:

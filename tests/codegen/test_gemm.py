@@ -388,7 +388,7 @@ def test_last_rows_reach_back(case, whole, monkeypatch):
         lambda symbol: real_ensure(symbol, None if whole else gemm.features(steps[0])),
     )
     monkeypatch.setattr(gemm, "is_on_disk", lambda name: False)
-    monkeypatch.setattr(gemm, "_made", {})
+    monkeypatch.setattr(gemm, "_linked_matmuls", {})
     check(case)
     expected = gemm.features(steps[0])
     assert "back" in expected and all(

@@ -72,7 +72,7 @@ def test_a_tile_multiplies_by_elements(type, cpu):
 )
 def test_products_by_tiles_of_eight_rows(type, m, n, k, monkeypatch):
     monkeypatch.setattr(gemm, "machine", lambda: NEON)
-    monkeypatch.setattr(gemm, "_made", {})
+    monkeypatch.setattr(gemm, "_linked_matmuls", {})
     monkeypatch.setenv("WEFT_CACHE_DIR", "off")  # where objects are looked up by this processor
     rng, dtype = np.random.default_rng(m), DTYPES[type]
     a, b = (rng.integers(-9, 9, shape).astype(dtype) for shape in ((m, k), (k, n)))

@@ -9,7 +9,7 @@ from tests.codegen.harness import run_native
 from weft._engine.codegen.kernel import vectorization_plan
 from weft._engine.codegen.kernel.vectorization_plan import BRIEF_ITERATIONS
 from weft._engine.codegen.program import program
-from weft._engine.codegen.program.entry import PART
+from weft._engine.codegen.program.entry import MAX_STEPS_PER_FUNCTION
 from weft._engine.codegen.program.program import compile_program
 from weft._engine.codegen.toolchain import objects
 from weft._engine.ir.loops import (
@@ -85,7 +85,9 @@ def test_kernels_in_order_through_a_temp():
     assert native.kernel_count == 2
 
 
-@pytest.mark.parametrize("steps", [1, PART, PART + 1, 5 * PART])
+@pytest.mark.parametrize(
+    "steps", [1, MAX_STEPS_PER_FUNCTION, MAX_STEPS_PER_FUNCTION + 1, 5 * MAX_STEPS_PER_FUNCTION]
+)
 def test_long_programs_come_in_parts(steps):
     x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     one = shift(8, 1.0)
@@ -95,7 +97,9 @@ def test_long_programs_come_in_parts(steps):
     )
     native = run(ScheduledProgram(slots(x, y, out=1), body, 0), x, y)
     np.testing.assert_array_equal(y, x + steps)
-    assert len(native.made.entry_texts) == (1 if steps <= PART else 1 + -(-steps // PART))
+    assert len(native.made.entry_texts) == (
+        1 if steps <= MAX_STEPS_PER_FUNCTION else 1 + -(-steps // MAX_STEPS_PER_FUNCTION)
+    )
 
 
 def test_parts_know_the_variables_of_the_loops_around_them():
@@ -108,7 +112,7 @@ def test_parts_know_the_variables_of_the_loops_around_them():
     at = (("r", 4 * inner), ("c", 4))
     place = tuple([(var, n * stride) for var, stride in at])
     once = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 0, place))),)
-    many = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 4, place))),) * (2 * PART)
+    many = (Launch(copy, (BufRef(0, 0, at), BufRef(1, 4, place))),) * (2 * MAX_STEPS_PER_FUNCTION)
     native = run(
         ScheduledProgram(
             slots(x, y, out=1), (Loop("r", rows, (Loop("c", inner, once + many),)),), 0
@@ -128,11 +132,15 @@ def test_a_part_that_fails_stops_the_program():
     one = Launch(shift(8, 1.0), (BufRef(1), BufRef(1)))
     fails = HostCallStep(host, ((BufRef(0), (8,), "float32"),), ())
     native = compile_program(
-        ScheduledProgram(slots(x, y, out=1), (*[one] * PART, fails, *[one] * PART), 0)
+        ScheduledProgram(
+            slots(x, y, out=1),
+            (*[one] * MAX_STEPS_PER_FUNCTION, fails, *[one] * MAX_STEPS_PER_FUNCTION),
+            0,
+        )
     )
     with pytest.raises(KeyError, match="no such sample"):
         native([x.ctypes.data, y.ctypes.data, 0])
-    np.testing.assert_array_equal(y, np.full(8, PART))
+    np.testing.assert_array_equal(y, np.full(8, MAX_STEPS_PER_FUNCTION))
 
 
 def test_parallel_kernel_runs_every_task():

@@ -120,7 +120,7 @@ def expose(planned: P.ScheduledProgram) -> P.ScheduledProgram:
             return P.BufRef(numbers[part.slot], part.offset, part.strides)
         if type(part) is tuple:
             return tuple(map(moved, part))
-        if type(part) in P._HOLDERS:
+        if type(part) in P._FIELDS_WITH_REFS:
             return type(part)(**{name: moved(getattr(part, name)) for name in type(part).__slots__})
         return part
 

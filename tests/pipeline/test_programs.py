@@ -277,7 +277,7 @@ def test_donated_memory_is_taken():
 
 
 #: the facts about a program apart from its jaxpr: each line differs from the first in one of them
-SAID = {
+PROGRAM_FACTS = {
     "as it is": {},
     "donation": {"donated": (0,)},
     "result": {"out_shardings": (NamedSharding(mesh(), P("a")),)},
@@ -342,9 +342,9 @@ def program_key(jaxpr, specs, out_shardings, donated, assignment, in_context=Fal
 
 
 def test_everything_said_about_a_program_is_in_its_key():
-    keys = {case: key_of(**variables) for case, variables in SAID.items()}
-    assert None not in keys.values() and len(set(keys.values())) == len(SAID)
-    assert keys == {case: key_of(**variables) for case, variables in SAID.items()}
+    keys = {case: key_of(**variables) for case, variables in PROGRAM_FACTS.items()}
+    assert None not in keys.values() and len(set(keys.values())) == len(PROGRAM_FACTS)
+    assert keys == {case: key_of(**variables) for case, variables in PROGRAM_FACTS.items()}
 
 
 def test_sources_versions_and_machine_are_in_the_key(monkeypatch):

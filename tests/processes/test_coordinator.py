@@ -10,7 +10,7 @@ import time
 import pytest
 
 from weft._engine.processes.client import Client, Link
-from weft._engine.processes.coordinator import LAST, Coordinator
+from weft._engine.processes.coordinator import FINAL_BARRIER, Coordinator
 from weft._engine.processes.wire import FrameWriter, host_and_port
 from weft._engine.util.errors import ProcessFailureError
 
@@ -199,7 +199,9 @@ def test_a_thousand_ranks_start_and_meet(served):
         assert all(table["ok"] for table in agreed.values()) and came / size < 8_000
         replies, _ = simulated.all(lambda rank: {"op": "put", "key": f"address/{rank}"})
         assert all(table["ok"] for table in replies.values())
-        ended, came = simulated.all(lambda rank: {"op": "barrier", "name": LAST, "ranks": []})
+        ended, came = simulated.all(
+            lambda rank: {"op": "barrier", "name": FINAL_BARRIER, "ranks": []}
+        )
         assert all(table["ok"] for table in ended.values()) and came / size < 10_000
         for link in simulated.links:
             link.send({"op": "leave"})

@@ -227,7 +227,7 @@ def interrupted_as_it_reports():
         if frame.f_code is state._report_exception.__code__ and not came:
             came.append(frame)
             print("news", shared.client.is_failure_seen, flush=True)
-            signal.raise_signal(state._interrupts[0])
+            signal.raise_signal(state._interrupt_signals[0])
 
     sys.settrace(news)
     raise LookupError("a bad batch")

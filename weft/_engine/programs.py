@@ -403,7 +403,7 @@ def _compiler_fingerprint(backend: Backend) -> tuple:
 
 
 #: name of a function in `__reduce__` of shardings -> the function; reading a file calls no other function
-_MAKERS: dict[str, Callable] = {
+_CONSTRUCTORS: dict[str, Callable] = {
     "tuple": lambda *xs: xs,
     "frozenset": lambda *xs: frozenset(xs),
     "UNCONSTRAINED": lambda: UNCONSTRAINED,
@@ -427,7 +427,8 @@ _MAKERS: dict[str, Callable] = {
 
 
 def _to_plain_data(x: Any) -> Any:
-    """Return shardings as plain data: numbers, strings, and tuples of a name in `_MAKERS` and its arguments."""
+    """Return shardings as plain data: numbers, strings, and tuples of a name in `_CONSTRUCTORS` and
+    its arguments."""
     if x is None or type(x) in (bool, int, str):
         return x
     if isinstance(x, (tuple, frozenset)):
@@ -443,14 +444,14 @@ def _to_plain_data(x: Any) -> Any:
         title, args = (
             (reduced, ()) if isinstance(reduced, str) else (reduced[0].__name__, reduced[1])
         )
-    if title not in _MAKERS:
+    if title not in _CONSTRUCTORS:
         raise Unserializable(f"a sharding with a {title}")
     return title, *map(_to_plain_data, args)
 
 
 def _from_plain_data(x: Any) -> Any:
     """Return the shardings that `_to_plain_data` converted to `x`."""
-    return _MAKERS[x[0]](*map(_from_plain_data, x[1:])) if type(x) is tuple else x
+    return _CONSTRUCTORS[x[0]](*map(_from_plain_data, x[1:])) if type(x) is tuple else x
 
 
 def _grid(shape: tuple[int, ...], values: Sequence[Any]) -> np.ndarray:

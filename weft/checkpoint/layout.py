@@ -53,7 +53,7 @@ ARRAYS = "array_metadatas"
 SUMS = "weft_sums.json"
 MANIFEST = "manifest.ocdbt"
 ITEM = "default"
-_OLD_FORM = "checkpoint"  # the single msgpack file of old orbax versions
+_MSGPACK_FILE = "checkpoint"  # the single msgpack file of old orbax versions
 _NAME = re.compile(r"(?:[A-Za-z]\w*_)?(\d+)")
 
 SEQUENCE, DICT = 1, 2  # orbax's kinds of keys
@@ -217,7 +217,7 @@ class StoredTree:
 def read_tree(item: Path) -> StoredTree:
     """Read the leaves of an item. Raises CheckpointError for an unreadable file, NotImplementedError for orbax's old form."""
     file = item / TREE
-    if not file.exists() and (item / _OLD_FORM).is_file():
+    if not file.exists() and (item / _MSGPACK_FILE).is_file():
         raise NotImplementedError(
             f"checkpoint.restore: {item} was written by an old orbax, which kept all values in one msgpack file.\n"
             "  Save it again with an orbax of 2023 or later."
@@ -456,7 +456,7 @@ def step_of(folder: Path) -> int | None:
 
 def is_item(folder: Path) -> bool:
     """Return whether a folder holds a tree."""
-    return (folder / TREE).is_file() or (folder / _OLD_FORM).is_file()
+    return (folder / TREE).is_file() or (folder / _MSGPACK_FILE).is_file()
 
 
 def items_of(folder: Path) -> list[Path]:

@@ -317,7 +317,7 @@ def _values(
         )
         pending.append(reading)
         pending_bytes += reading.bytes
-        while pending and pending_bytes > store.FLIGHT_BYTES:
+        while pending and pending_bytes > store.PENDING_READ_BYTES:
             first = pending.popleft()
             pending_bytes -= first.bytes
             yield first.value(reader)

@@ -26,7 +26,7 @@ from weft.checkpoint.layout import make_damage_error
 
 BLOCK_BYTES = 8 << 20  # maximum size of a stored block, if the sizes of dims permit
 BATCH_BYTES = 128 << 20  # size of one transaction; each transaction needs a flush to disk
-FLIGHT_BYTES = 256 << 20  # maximum size of reads that run ahead of placement
+PENDING_READ_BYTES = 256 << 20  # maximum size of reads that run ahead of placement
 
 
 @functools.cache

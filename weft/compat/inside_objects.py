@@ -381,7 +381,7 @@ class _Backends(Mapping[str, Backend]):
     """The initialized backends: until a backend has devices, their number can be set."""
 
     def _ready(self) -> dict[str, Backend]:
-        return {name: backend for name, backend in base._made.items() if backend._devices}
+        return {name: backend for name, backend in base._backends.items() if backend._devices}
 
     def __getitem__(self, name: str) -> Backend:
         return self._ready()[name]

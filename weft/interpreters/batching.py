@@ -22,7 +22,7 @@ from weft._engine.transforms.batch import (
     move_dim,
     to_dim,
 )
-from weft._engine.transforms.vmappable import Vmappable, registered
+from weft._engine.transforms.vmappable import Vmappable, vmappable_types
 from weft.interpreters.rule_table import RuleTable
 
 not_mapped = None
@@ -198,13 +198,13 @@ def register_vmappable(
     for name, call in (("to_elt", to_elt), ("from_elt", from_elt), ("make_iota", make_iota)):
         if not callable(call) and (name != "make_iota" or call is not None):
             raise TypeError(f"register_vmappable: {name} must be a function, got {call!r}.")
-    if data_type in registered:
+    if data_type in vmappable_types:
         raise ValueError(
             f"register_vmappable: {data_type.__name__} is registered already; unregister_vmappable comes first."
         )
-    registered[data_type] = Vmappable(spec_type, axis_size_type, to_elt, from_elt, make_iota)
+    vmappable_types[data_type] = Vmappable(spec_type, axis_size_type, to_elt, from_elt, make_iota)
 
 
 def unregister_vmappable(data_type: type) -> None:
     """Undo `register_vmappable`; KeyError if the type is not registered."""
-    del registered[data_type]
+    del vmappable_types[data_type]

@@ -22,7 +22,7 @@ from weft._engine.numpy.promote import PYTHON_SCALARS
 from weft._engine.runtime.array import Array
 
 #: types that operations accept directly, with their subclasses
-_TAKEN = (Array, Tracer, np.ndarray, np.generic, *PYTHON_SCALARS)
+_ACCEPTED_TYPES = (Array, Tracer, np.ndarray, np.generic, *PYTHON_SCALARS)
 
 
 class _TypeTable(MutableMapping):
@@ -34,7 +34,7 @@ class _TypeTable(MutableMapping):
     def __getitem__(self, kind: type) -> Callable:
         if kind in self.given:
             return self.given[kind]
-        if isinstance(kind, type) and issubclass(kind, _TAKEN):
+        if isinstance(kind, type) and issubclass(kind, _ACCEPTED_TYPES):
             return self.usual
         raise KeyError(kind)
 
@@ -49,10 +49,10 @@ class _TypeTable(MutableMapping):
         del self.given[kind]
 
     def __iter__(self) -> Iterator[type]:
-        return iter(dict.fromkeys((*_TAKEN, *self.given)))
+        return iter(dict.fromkeys((*_ACCEPTED_TYPES, *self.given)))
 
     def __len__(self) -> int:
-        return len({*_TAKEN, *self.given})
+        return len({*_ACCEPTED_TYPES, *self.given})
 
 
 def _array_of(x: Any) -> Array:
@@ -60,7 +60,7 @@ def _array_of(x: Any) -> Array:
 
 
 def _type_of(x: Any) -> ShapedArray:
-    return typeof(x if isinstance(x, _TAKEN) else np.asarray(x))
+    return typeof(x if isinstance(x, _ACCEPTED_TYPES) else np.asarray(x))
 
 
 #: type -> function that converts a value of that type to an array

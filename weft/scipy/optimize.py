@@ -23,7 +23,7 @@ from weft._engine.util.source import guard_all
 
 __all__ = ["OptimizeResults", "minimize"]
 
-_EASY, _STEEP = 1e-4, 0.9  # parameters of the Wolfe conditions
+_SUFFICIENT_DECREASE, _CURVATURE = 1e-4, 0.9  # parameters of the Wolfe conditions
 
 
 class OptimizeResults(NamedTuple):
@@ -90,13 +90,13 @@ def _line_search(
     """Return the resulting point, whether it meets the conditions, and the number of evaluations; on failure, the best point."""
 
     def meets(point):
-        return (point.value <= start.value + _EASY * point.step * start.slope) & (
-            wnp.abs(point.slope) <= -_STEEP * start.slope
+        return (point.value <= start.value + _SUFFICIENT_DECREASE * point.step * start.slope) & (
+            wnp.abs(point.slope) <= -_CURVATURE * start.slope
         )
 
     def high(point, other):
         return (
-            (point.value > start.value + _EASY * point.step * start.slope)
+            (point.value > start.value + _SUFFICIENT_DECREASE * point.step * start.slope)
             | (point.value >= other.value)
             | wnp.isnan(point.value)
         )
@@ -114,7 +114,7 @@ def _line_search(
         above = high(point, low) & (
             wnp.isnan(point.value)
             | (count > 0)
-            | (point.value > start.value + _EASY * step * start.slope)
+            | (point.value > start.value + _SUFFICIENT_DECREASE * step * start.slope)
         )
         turned = ~above & (point.slope >= 0)
         out_low = _choose(above, low, point)

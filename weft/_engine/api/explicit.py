@@ -13,7 +13,13 @@ from typing import Any
 from weft._engine.api.placement.device_put import device_put
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft._engine.ir.explicit import with_axis_types
-from weft._engine.ir.mesh import AbstractMesh, AxisType, current_mesh, typed_by_default, use_mesh
+from weft._engine.ir.mesh import (
+    AbstractMesh,
+    AxisType,
+    current_mesh,
+    meshes_without_axis_types,
+    use_mesh,
+)
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ops.placement import mesh_cast, named_sharding, reshard as reshard_one
@@ -65,7 +71,7 @@ def _reshard(x: Any, sharding: NamedSharding) -> Any:
         or isinstance(sharding.mesh, AbstractMesh)
     ):
         return reshard_one(x, sharding)
-    if not sharding.mesh.explicit_axes and sharding.mesh not in typed_by_default:
+    if not sharding.mesh.explicit_axes and sharding.mesh not in meshes_without_axis_types:
         typed = typeof(x).explicit
         if typed is None:
             return reshard_one(x, sharding)

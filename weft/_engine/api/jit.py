@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from weft._engine.api.calls.options import JitArguments
 
 #: common classes of leaves
-_USUAL = frozenset(
+_COMMON_LEAF_TYPES = frozenset(
     {
         Array,
         float,
@@ -112,7 +112,7 @@ _USUAL = frozenset(
 )
 _ARRAYS = frozenset({Array})
 #: classes of leaves that native dispatch matches
-_NATIVE = _USUAL | {
+_NATIVE = _COMMON_LEAF_TYPES | {
     np.float16,
     np.int8,
     np.int16,
@@ -699,7 +699,7 @@ class EagerJit(JitFunction):
             raise better from error
 
 
-_EAGER = _USUAL | {complex}
+_EAGER = _COMMON_LEAF_TYPES | {complex}
 
 
 def eager_jit(fun: Callable, arrays: Sequence[int | str] = (0,)) -> EagerJit:

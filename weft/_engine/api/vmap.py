@@ -40,7 +40,7 @@ from weft._engine.transforms.vmappable import (
     is_spec,
     is_vmappable,
     length_of_axis,
-    registered,
+    vmappable_types,
 )
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import ShardingTypeError
@@ -110,7 +110,7 @@ def _is_tree(x) -> bool:
             hasattr(leaf, "__index__") and not hasattr(leaf, "shape") and not isinstance(leaf, bool)
         )
 
-    return all(map(is_axis, tree.tree_leaves(x, is_leaf=is_spec if registered else None)))
+    return all(map(is_axis, tree.tree_leaves(x, is_leaf=is_spec if vmappable_types else None)))
 
 
 def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
@@ -121,13 +121,13 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
             f"{where}: in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments, "
             f"but got len(in_axes)={len(in_axes)}, len(args)={len(args)}."
         )
-    flat_fun = FlatFunction(fun, args, kwargs, is_leaf=is_vmappable if registered else None)
+    flat_fun = FlatFunction(fun, args, kwargs, is_leaf=is_vmappable if vmappable_types else None)
     flat = flat_fun.leaves
     if any_refs(flat):
         return _call_with_refs(
             flat_fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs
         )
-    if registered:
+    if vmappable_types:
         return _call_with_types(flat_fun, in_axes, out_axes, axis_name, axis_size, spread)
     dims = resolve_mapped_dims(in_axes, args, kwargs, flat, where)
     size = check_mapped_size(where, flat_fun, dims, axis_size)

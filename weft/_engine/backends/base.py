@@ -498,7 +498,7 @@ def device_of_dlpack(kind: int, number: int) -> Device | None:
     """Return the device with these DLPack numbers, among the backends in use; None if there is none."""
     devices = [
         device
-        for backend in {*_made.values()}
+        for backend in {*_backends.values()}
         if backend.dlpack_kind == kind
         for device in backend.devices()
     ]
@@ -507,21 +507,21 @@ def device_of_dlpack(kind: int, number: int) -> Device | None:
 
 def wait_for_effects(raising: bool = False) -> None:
     """Call `wait_for_effects` of all backends in use."""
-    for backend in {*_made.values()}:
+    for backend in {*_backends.values()}:
         backend.wait_for_effects(raising)
 
 
-_makers: dict[str, Callable[[], Backend]] = {}
-_made: dict[str, Backend] = {}
+_factories: dict[str, Callable[[], Backend]] = {}
+_backends: dict[str, Backend] = {}
 
 
 def register(name: str, make: Callable[[], Backend]) -> None:
     """Register `name` for the backend that `make()` returns on first use; raise ValueError if the name is taken."""
-    if name in _makers:
+    if name in _factories:
         raise ValueError(
             f"backends.register: there is a backend called {name!r} already; choose another name."
         )
-    _makers[name] = functools.cache(make)
+    _factories[name] = functools.cache(make)
 
 
 def default_abstract_device() -> mesh.AbstractDevice:
@@ -532,14 +532,14 @@ def default_abstract_device() -> mesh.AbstractDevice:
 
 def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
     """Call `keep_devices_of` of all backends in use, and update all array specs."""
-    for backend in {*_made.values()}:
+    for backend in {*_backends.values()}:
         backend.keep_devices_of(left, mine, first_numbers)
     update_process_blocks()
 
 
 def have_devices() -> bool:
     """Return whether a backend has created its devices, which then stay the same."""
-    return any(backend._devices for backend in list(_made.values()))
+    return any(backend._devices for backend in list(_backends.values()))
 
 
 def names() -> list[str]:
@@ -548,7 +548,7 @@ def names() -> list[str]:
     >>> names()[:2]
     ['cpu', 'reference']
     """
-    return list(_makers)
+    return list(_factories)
 
 
 #: platform name -> the plugins that it may stand for
@@ -575,7 +575,7 @@ def find_accelerators() -> None:
 
 def has_plugins() -> bool:
     """Return whether there are backends other than the CPU and the reference."""
-    return len(_makers) > 2
+    return len(_factories) > 2
 
 
 def describe_versions() -> dict[str, str]:
@@ -599,12 +599,12 @@ def names_of(platform: str) -> tuple[str, ...]:
 def set_alias(backend: Backend, platforms: Sequence[str]) -> None:
     """Let platform names mean `backend` in this process, in place of the backends that they mean otherwise."""
     for name in platforms:
-        _made[name] = backend
+        _backends[name] = backend
 
 
 def get_host() -> Backend:
     """Return the CPU backend of this machine, even if the setting `platforms` hides its devices."""
-    return _made.get("cpu") or _makers["cpu"]()
+    return _backends.get("cpu") or _factories["cpu"]()
 
 
 def prepare() -> None:
@@ -622,12 +622,12 @@ def prepare() -> None:
 def _find(name: str) -> str | None:
     """Return the registered name for a platform name, or None. Plugins of other packages are run when they are named."""
     candidates = names_of(name)
-    if not any(candidate in _makers for candidate in candidates):
+    if not any(candidate in _factories for candidate in candidates):
         find_accelerators()
     with _making:
-        if not any(candidate in _makers for candidate in candidates):
+        if not any(candidate in _factories for candidate in candidates):
             hooks.load_plugins().register_third_party()
-    return next((candidate for candidate in candidates if candidate in _makers), None)
+    return next((candidate for candidate in candidates if candidate in _factories), None)
 
 
 def _is_chosen(name: str) -> bool:
@@ -692,15 +692,15 @@ def get(backend: str | Backend | None = None) -> Backend:
                 f"`backend` must be the name of a backend or a backend, got {name!r:.80}."
             )
         return name
-    client = _made.get(name)
+    client = _backends.get(name)
     if client is None:
         platform, name = name, _find(name) or name
-        if name not in _makers or not _is_chosen(name):
+        if name not in _factories or not _is_chosen(name):
             raise UnknownBackendError(
                 f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
-                f"Platforms present are: {', '.join(filter(_is_chosen, _makers))}"
+                f"Platforms present are: {', '.join(filter(_is_chosen, _factories))}"
             )
         with _making:
-            client = _made.get(name) or _made.setdefault(name, _makers[name]())
-            _made[platform] = client
+            client = _backends.get(name) or _backends.setdefault(name, _factories[name]())
+            _backends[platform] = client
     return client

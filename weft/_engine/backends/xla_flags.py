@@ -32,7 +32,7 @@ _PARSERS = {
     "float": float,
     "bool": lambda text: {"true": True, "false": False, "1": True, "0": False}[text],
 }
-_named: set[str] = set()  # flags that a warning has named already
+_warned_flags: set[str] = set()  # flags that a warning has named already
 
 
 @functools.cache
@@ -123,8 +123,8 @@ def _hint(name: str) -> str:
 
 def _warn(where: str, names: list[str]) -> None:
     """Emit one warning of all flags that no earlier warning has named."""
-    new_names = [name for name in names if name not in _named]
-    _named.update(new_names)
+    new_names = [name for name in names if name not in _warned_flags]
+    _warned_flags.update(new_names)
     if new_names:
         warn_user(
             f"{where}: weft does not implement {', '.join(name + _hint(name) for name in new_names)}, and ignores it.",

@@ -45,7 +45,7 @@ _TRANSCENDENTAL = frozenset(
     )
 )
 #: operations that only move elements or compute positions
-_MOVES = frozenset(
+_FREE_OPS = frozenset(
     (
         "constant",
         "broadcast_in_dim",
@@ -159,7 +159,7 @@ def _sort_flops(op: HloOp) -> float:
 
 
 #: floating-point operations and transcendental functions for each element of a result
-_PER_ELEMENT: dict[str, tuple[int, int]] = dict.fromkeys(_MOVES, (0, 0))
+_PER_ELEMENT: dict[str, tuple[int, int]] = dict.fromkeys(_FREE_OPS, (0, 0))
 _PER_ELEMENT |= dict.fromkeys(_TRANSCENDENTAL, (0, 1))
 #: formulas for operations whose cost is not a constant per element
 _FLOPS: dict[str, Callable[[HloOp], float]] = {

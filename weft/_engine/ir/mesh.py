@@ -463,7 +463,7 @@ def current_mesh() -> Mesh | AbstractMesh | None:
 
 
 #: meshes created without axis types, whose axes are Auto here and Explicit in recent versions of JAX
-typed_by_default: set[Mesh] = set()
+meshes_without_axis_types: set[Mesh] = set()
 
 
 def _set_mesh_in_context() -> Mesh | AbstractMesh | None:

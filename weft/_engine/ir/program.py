@@ -381,7 +381,7 @@ Step = Union[
 ]
 
 #: class -> names of its fields, for every class that can hold addresses
-_HOLDERS = {cls: cls.__match_args__ for cls in (*get_args(Step), FftConvolutionPart)}
+_FIELDS_WITH_REFS = {cls: cls.__match_args__ for cls in (*get_args(Step), FftConvolutionPart)}
 
 
 def refs_of(part: object) -> Iterator[BufRef]:
@@ -395,8 +395,8 @@ def refs_of(part: object) -> Iterator[BufRef]:
     elif is_tuple(part):
         for item in part:
             yield from refs_of(item)
-    elif type(part) in _HOLDERS:
-        for name in _HOLDERS[type(part)]:
+    elif type(part) in _FIELDS_WITH_REFS:
+        for name in _FIELDS_WITH_REFS[type(part)]:
             yield from refs_of(getattr(part, name))
 
 

@@ -70,11 +70,11 @@ class _StructureWriter:
             return x
         if kind is tuple:
             return [v if type(v) in _PLAIN else self.value(v) for v in x]
-        make = _MAKERS.get(kind)
+        make = _CONVERTERS.get(kind)
         return self.other_value(x) if make is None else make(self, x)
 
     def other_value(self, x: Any) -> Any:
-        """Return plain data for a value whose class is not in `_MAKERS`."""
+        """Return plain data for a value whose class is not in `_CONVERTERS`."""
         if issubclass(class_of(x), np.dtype):
             return _dtype(x)
         if issubclass(class_of(x), np.generic):
@@ -220,7 +220,7 @@ def _unserializable(writer: _StructureWriter, x: Any) -> Any:
     raise Unserializable(f"the function {getattr(x, '__qualname__', x)}")
 
 
-_MAKERS: dict[type, Callable[[_StructureWriter, Any], Any]] = {
+_CONVERTERS: dict[type, Callable[[_StructureWriter, Any], Any]] = {
     ShapedArray: _StructureWriter.type,
     Jaxpr: _StructureWriter.program,
     np.ndarray: _StructureWriter.array,

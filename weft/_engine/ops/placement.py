@@ -32,7 +32,7 @@ from weft._engine.core.trace import (
 )
 from weft._engine.ir.explicit import dual, type_sharding
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
-from weft._engine.ir.mesh import AxisType, Mesh, current_mesh, spec_mesh, typed_by_default
+from weft._engine.ir.mesh import AxisType, Mesh, current_mesh, meshes_without_axis_types, spec_mesh
 from weft._engine.ir.registry import registry
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.specs import PartitionSpec, UnreducedKind
@@ -228,7 +228,7 @@ def reshard(x: Value, sharding: NamedSharding):
     A sharding over automatic axes leaves the placement to the compiler.
     """
     mesh = _context_mesh_of(sharding.mesh)
-    if not mesh.explicit_axes and mesh not in typed_by_default:
+    if not mesh.explicit_axes and mesh not in meshes_without_axis_types:
         return x if typeof(x).explicit is None else mesh_cast(x, None)
     return reshard_p.bind(x, sharding=sharding)
 
@@ -445,7 +445,7 @@ def named_sharding(sharding: Any, what: str) -> NamedSharding:
     named = NamedSharding(mesh, sharding.spec if isinstance(sharding, NamedSharding) else sharding)
     refused = (
         {AxisType.Manual}
-        if _context_mesh_of(mesh) in typed_by_default
+        if _context_mesh_of(mesh) in meshes_without_axis_types
         else {AxisType.Manual, AxisType.Auto}
     )
     for axis, kind in zip(mesh.axis_names, mesh.axis_types):

@@ -351,9 +351,9 @@ def _top_k_factors(in_avals: Avals, out_avals: Avals, *, axis: int, k: int):
     return b.rule([fs], [outs, outs], special={fs[axis]: "replicate", leading_dim: "replicate"})
 
 
-#: the greatest elements are collected in one pass if there are at most `_KEPT`, and `_SHARE` times
-#: as many in the row
-_KEPT, _SHARE = 256, 8
+#: the greatest elements are collected in one pass if there are at most `_MAX_LEADING`, and
+#: `_MIN_ROW_RATIO` times as many in the row
+_MAX_LEADING, _MIN_ROW_RATIO = 256, 8
 
 
 def _top_k_rows(x: Value, *, axis: int, k: int):
@@ -364,7 +364,7 @@ def _top_k_rows(x: Value, *, axis: int, k: int):
     if k == 0 or aval.size == 0:
         shape = (*aval.shape[:axis], k, *aval.shape[axis + 1 :])
         return [full(shape, np.zeros((), aval.dtype)[()]), full(shape, np.int32(0))]
-    if k <= _KEPT and (k * _SHARE <= n or k <= _SHARE):
+    if k <= _MAX_LEADING and (k * _MIN_ROW_RATIO <= n or k <= _MIN_ROW_RATIO):
         leading = leading_p.bind(rows, k=k)
         return [move_dim(y, last, axis) for y in leading]
     places = move_dim(

@@ -35,9 +35,9 @@ from weft._engine.processes.wire import dump_table
 from weft._engine.util.record import field, record
 
 #: the final barrier, at which ranks wait that have nothing more to do
-LAST = "weft/last"
+FINAL_BARRIER = "weft/last"
 #: seconds that others may wait for a rank at the final barrier: its data may still be in transit
-LEFT_S = 2.0
+LEAVE_GRACE_S = 2.0
 #: minimum seconds that ranks wait, before they continue, for the proof that others have ended
 PROOF_S = 5.0
 #: seconds, beyond two heartbeat timeouts, within which survivors must connect to a coordinator's successor
@@ -474,7 +474,7 @@ class Coordinator:
             self._refuse(waiting, why)
             return
         self._barriers[name] = barrier
-        if name == LAST:
+        if name == FINAL_BARRIER:
             waiting.peer.reached_last = time.monotonic()
             self._leaving.append(rank)
         lost = [failure for failure in self.failures if failure["rank"] in ranks]
@@ -503,7 +503,7 @@ class Coordinator:
 
     def _open_barrier(self, name: str, barrier: _Barrier) -> None:
         del self._barriers[name]
-        if name == LAST:
+        if name == FINAL_BARRIER:
             self._leaving = []
         brought = [barrier.arrived[member] for member in barrier.ranks]
         has_values = any(one is not None for one in brought)
@@ -722,8 +722,10 @@ class Coordinator:
         for name, barrier in list(self._barriers.items()):
             absent = [rank for rank in barrier.ranks if rank not in barrier.arrived]
             present = [rank for rank in absent if rank in self._ranks]
-            finished = [rank for rank in present if now - self._ranks[rank].reached_last > LEFT_S]
-            if finished and name != LAST:
+            finished = [
+                rank for rank in present if now - self._ranks[rank].reached_last > LEAVE_GRACE_S
+            ]
+            if finished and name != FINAL_BARRIER:
                 failure = self._failure_of(finished[0], "left", "")
                 for waiter in barrier.waiting:
                     self._refuse(waiter, "failed", failure=failure)

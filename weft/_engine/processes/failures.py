@@ -14,7 +14,7 @@ from typing import Any
 
 from weft._engine.util.errors import ProcessFailureError, describe
 
-_OURS = ("weft/_engine/processes/", "threading.py")
+_INTERNAL_FILES = ("weft/_engine/processes/", "threading.py")
 
 
 def _format_ranks(ranks: Iterable[int]) -> str:
@@ -152,7 +152,7 @@ def format_stacks(most: int = 12) -> str:
         lines = [
             frame
             for frame in traceback.extract_stack(frames[ident])
-            if not any(part in frame.filename for part in _OURS)
+            if not any(part in frame.filename for part in _INTERNAL_FILES)
         ]
         if not lines:
             continue

@@ -88,7 +88,7 @@ def detected_size() -> int:
     if own is not None and _number("PROCESS_ID") is not None:
         return own
     for name in DETECTED:
-        if name != "mpi4py" and _IS_THERE[name]():
+        if name != "mpi4py" and _IS_PRESENT[name]():
             return _SIZES[name]()
     _warn_of_batch_step()
     return 1
@@ -100,14 +100,14 @@ def _detect_launcher(method: str | None) -> ClusterEnvironment | None:
             raise ValueError(
                 f"initialize: cluster_detection_method must be one of {', '.join(DETECTED)} or deactivate, got {method!r}."
             )
-        if not _IS_THERE[method]():
+        if not _IS_PRESENT[method]():
             raise ValueError(
                 f"initialize: cluster_detection_method={method!r}, but its variables are not in the environment: "
                 "that launcher did not start this process."
             )
         return DETECTED[method]()
     return next(
-        (DETECTED[name]() for name in DETECTED if name != "mpi4py" and _IS_THERE[name]()), None
+        (DETECTED[name]() for name in DETECTED if name != "mpi4py" and _IS_PRESENT[name]()), None
     )
 
 
@@ -278,7 +278,7 @@ DETECTED: dict[str, Callable[[], ClusterEnvironment]] = {
     "k8s": _kubernetes,
     "mpi4py": _mpi4py,
 }
-_IS_THERE: dict[str, Callable[[], bool]] = {
+_IS_PRESENT: dict[str, Callable[[], bool]] = {
     "slurm": lambda: _has(
         "SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"
     ),

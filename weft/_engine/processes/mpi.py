@@ -31,7 +31,7 @@ from weft._engine.util.record import record
 from weft._engine.util.threads import DaemonThread
 from weft._version import DISTRIBUTION_NAME
 
-_MOST = (1 << 31) - 1  # counts are 32-bit integers
+_MAX_COUNT = (1 << 31) - 1  # counts are 32-bit integers
 _REDUCE, _GATHER, _BROADCAST, _PERMUTE = range(4)
 _KINDS = {
     "all_reduce": (_REDUCE, "MPI_Iallreduce"),
@@ -532,7 +532,11 @@ class MpiTransport(Transport):
 
     def supports(self, plan: CollectivePlan) -> bool:
         """Return whether this transport can execute the plan; all ranks return the same."""
-        return plan.count <= _MOST if plan.op is not None else _unit_size(_message_count(plan)) > 0
+        return (
+            plan.count <= _MAX_COUNT
+            if plan.op is not None
+            else _unit_size(_message_count(plan)) > 0
+        )
 
     def plan(self, plan: CollectivePlan) -> int:
         with self._lock:
@@ -733,5 +737,6 @@ def _unit_size(count: int) -> int:
     (1, 4, 0)
     """
     return next(
-        (parts for parts in range(1, 4097) if count % parts == 0 and count // parts <= _MOST), 0
+        (parts for parts in range(1, 4097) if count % parts == 0 and count // parts <= _MAX_COUNT),
+        0,
     )

@@ -92,14 +92,14 @@ class Preemption:
                     self._error = error
 
 
-_made: list[Preemption] = []
+_current: list[Preemption] = []
 
 
 def get_preemption(shared: Any) -> Preemption:
     """Return the preemption state for the processes of `shared`; the first call installs the signal handler."""
-    if not _made or _made[0].shared is not shared:
-        preemption = Preemption(shared, bool(_made) and _made[0].is_signaled)
-        for before in _made:
+    if not _current or _current[0].shared is not shared:
+        preemption = Preemption(shared, bool(_current) and _current[0].is_signaled)
+        for before in _current:
             before.close()
-        _made[:] = [preemption]
-    return _made[0]
+        _current[:] = [preemption]
+    return _current[0]

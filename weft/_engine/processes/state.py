@@ -27,7 +27,7 @@ from weft._engine.processes import agreement, failures, job_secret, liveness
 from weft._engine.processes.addresses import choose_addresses, find_outward_address, join_address
 from weft._engine.processes.client import Client, rejoin_survivors
 from weft._engine.processes.collective_plan import CollectivePlan
-from weft._engine.processes.coordinator import LAST, LEFT_S, Coordinator
+from weft._engine.processes.coordinator import FINAL_BARRIER, LEAVE_GRACE_S, Coordinator
 from weft._engine.processes.current_processes import held
 from weft._engine.processes.host_identity import machine
 from weft._engine.processes.shared_memory import NativeFunctions
@@ -101,8 +101,8 @@ class Processes:
     def _interrupt(self, delay: float) -> None:
         """Send a signal to the main thread if it has not raised the failure by then: it may neither wait for others nor end."""
         time.sleep(delay)
-        if held and held[0] is self and not self.client.is_failure_seen and _interrupts:
-            _send_to_main_thread(_interrupts[0])
+        if held and held[0] is self and not self.client.is_failure_seen and _interrupt_signals:
+            _send_to_main_thread(_interrupt_signals[0])
 
     def interrupt_again(self) -> None:
         """Interrupt the main thread again: it ignored the failure, because a finalizer cannot raise."""
@@ -120,7 +120,7 @@ class Processes:
             raise failures.of_rank(self.client.failure, waits_for, where)
         for rank in awaited:
             left_at = self.client.leaving.get(rank)
-            if left_at is not None and time.monotonic() - left_at > LEFT_S:
+            if left_at is not None and time.monotonic() - left_at > LEAVE_GRACE_S:
                 raise failures.of_rank({"rank": rank, "kind": "left", "text": ""}, waits_for, where)
 
     def set_failure(self, error: BaseException) -> None:
@@ -397,7 +397,7 @@ def shrink() -> tuple[int, ...]:
             client, limit, before.shutdown_timeout, coordinator, before.natives, before.wanted
         )
     ]
-    _former.append(before)
+    _former_processes.append(before)
     return survivors
 
 
@@ -447,7 +447,7 @@ def _find_successor(before: Processes) -> tuple[str, Coordinator | None]:
 
 
 #: former `Processes`: native code of programs that were compiled before a loss may still read their words
-_former: list[Processes] = []
+_former_processes: list[Processes] = []
 
 
 def _kill_stopped(processes: Processes) -> None:
@@ -478,9 +478,9 @@ def leave() -> None:
         return
     processes = held[0]
     try:
-        if processes.client.failure is None and not _raised:
+        if processes.client.failure is None and not _fatal_errors:
             processes.client.barrier(
-                LAST, processes.shutdown_timeout, setting="shutdown_timeout_seconds"
+                FINAL_BARRIER, processes.shutdown_timeout, setting="shutdown_timeout_seconds"
             )
         else:
             processes.check()
@@ -488,18 +488,18 @@ def leave() -> None:
         held.clear()
         _kill_stopped(processes)
         processes.transport.close()
-        if processes.client.failure is None and not _raised:
+        if processes.client.failure is None and not _fatal_errors:
             # otherwise it ends as a failed process, so that a process that was stopped in the meantime is notified
             processes.client.leave()
         processes.client.close()
         if processes.coordinator is not None:
-            processes.coordinator.stop(1.0 if processes.client.failure or _raised else 5.0)
+            processes.coordinator.stop(1.0 if processes.client.failure or _fatal_errors else 5.0)
 
 
-_raised: list[BaseException] = []
-_watches: list[bool] = []
+_fatal_errors: list[BaseException] = []
+_installed_hooks: list[bool] = []
 #: the signal that notifies the main thread of a failure
-_interrupts: list[int] = []
+_interrupt_signals: list[int] = []
 
 
 def _raise_in_main_thread(number: int, frame: Any) -> None:
@@ -525,7 +525,7 @@ def _report_exception(
     before: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any
 ) -> None:
     """Handle an exception that ends this process: report it to the other ranks, then call the former hook `before`."""
-    _raised.append(error)
+    _fatal_errors.append(error)
     processes = held[0] if held else None
     if processes is not None:
         # otherwise news of a failure would interrupt this report
@@ -538,9 +538,9 @@ def _report_exception(
 
 def _install_hooks() -> None:
     """Install hooks that report an exception that ends this process, and its exit, to the other ranks."""
-    if _watches:
+    if _installed_hooks:
         return
-    _watches.append(True)
+    _installed_hooks.append(True)
     sys.excepthook = functools.partial(_report_exception, sys.excepthook)
     unraised = sys.unraisablehook
 
@@ -565,12 +565,12 @@ def _install_hooks() -> None:
         number = signal.SIGRTMAX - 3
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _raise_in_main_thread)
-            _interrupts.append(number)
+            _interrupt_signals.append(number)
     atexit.register(_leave_at_exit)
 
 
 def _leave_at_exit() -> None:
-    if _raised:
+    if _fatal_errors:
         with contextlib.suppress(Exception):
             leave()
         return

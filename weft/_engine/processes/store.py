@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from weft._engine.processes.client import Client
 from weft._engine.util.errors import DeviceRuntimeError, ProcessFailureError
 
-_OURS = "program/"
+_PROGRAM_PREFIX = "program/"
 
 
 def _key(text: str) -> str:
     """Return the coordinator's name for a program's key. Leading, trailing and repeated slashes are ignored."""
-    return _OURS + "/".join(part for part in text.split("/") if part)
+    return _PROGRAM_PREFIX + "/".join(part for part in text.split("/") if part)
 
 
 class KeyValueStore:
@@ -81,7 +81,9 @@ class KeyValueStore:
     def key_value_dir_get_bytes(self, key: str) -> list[tuple[str, bytes]]:
         """Return the keys below a key, in order, with their bytes."""
         below = _key(key).rstrip("/") + "/"
-        return [(name.removeprefix(_OURS), value) for name, value in self._client.items(below)]
+        return [
+            (name.removeprefix(_PROGRAM_PREFIX), value) for name, value in self._client.items(below)
+        ]
 
     def key_value_delete(self, key: str) -> None:
         """Delete a key and all keys below it, if there are any."""
@@ -105,7 +107,7 @@ class KeyValueStore:
         Raises JaxRuntimeError: DEADLINE_EXCEEDED if one does not arrive in time, INVALID_ARGUMENT for processes that do not exist.
         """
         try:
-            self._client.barrier(_OURS + barrier_id, timeout_in_ms / 1000, process_ids)
+            self._client.barrier(_PROGRAM_PREFIX + barrier_id, timeout_in_ms / 1000, process_ids)
         except ValueError as error:
             raise DeviceRuntimeError(f"INVALID_ARGUMENT: wait_at_barrier: {error}") from error
         except ProcessFailureError as error:

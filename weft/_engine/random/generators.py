@@ -277,13 +277,18 @@ implementations: dict[Any, GeneratorImplementation] = {
 names = tuple(implementations)
 
 #: generators whose batches draw from their first key, and their variants with a draw from each key
-_of_each = {"rbg": _rbg(one_philox_bits, -1), "unsafe_rbg": _unsafe_rbg(one_philox_bits, -2)}
-implementations.update({i.generator: i for i in _of_each.values()})
+_independent_variants = {
+    "rbg": _rbg(one_philox_bits, -1),
+    "unsafe_rbg": _unsafe_rbg(one_philox_bits, -2),
+}
+implementations.update({i.generator: i for i in _independent_variants.values()})
 
 
 def drawing_from_each(used: GeneratorImplementation) -> GeneratorImplementation:
     """Return the generator with the same bits that, mapped over keys, draws from each key."""
-    return _of_each.get(used.generator.name, used) if not used.generator.serial else used
+    return (
+        _independent_variants.get(used.generator.name, used) if not used.generator.serial else used
+    )
 
 
 _generators: dict[PRNGImpl, keys.Generator] = {}

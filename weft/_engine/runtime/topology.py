@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine import processes
-from weft._engine.ir.mesh import AxisType, Mesh, typed_by_default
+from weft._engine.ir.mesh import AxisType, Mesh, meshes_without_axis_types
 from weft._engine.runtime import torus_topology
 from weft._engine.runtime.device import Device, devices
 from weft._engine.util.errors import ShardingError
@@ -165,7 +165,9 @@ def make_mesh(
     grid = create_device_mesh(shape, chosen[:need], allow_split_physical_axes=split)
     mesh = Mesh(grid, axis_names, axis_types=axis_types)
     if axis_types is None:
-        typed_by_default.add(mesh)
+        meshes_without_axis_types.add(mesh)
     else:
-        typed_by_default.discard(mesh)  # equal meshes are one object; the last call decides
+        meshes_without_axis_types.discard(
+            mesh
+        )  # equal meshes are one object; the last call decides
     return mesh

@@ -32,7 +32,7 @@ class NotSaveable:
     """The placeholder in `args_res` for an argument that `saveable_args` excludes; it must be restored before the call."""
 
 
-_ABSENT = (NotNeeded, NotSaveable)
+_PLACEHOLDER_TYPES = (NotNeeded, NotSaveable)
 
 
 #: the function, the tree of its arguments, and per residual its index among the leaves of the arguments (None: computed)
@@ -187,7 +187,7 @@ class Pullback:
         absent = [
             k
             for k, x in zip(self.static[2], residuals)
-            if k is not None and (x is None or isinstance(x, _ABSENT))
+            if k is not None and (x is None or isinstance(x, _PLACEHOLDER_TYPES))
         ]
         if absent:
             paths = tree.tree_flatten_with_path(
@@ -226,9 +226,9 @@ def _leaves_of(structure: Any, value: Any) -> list[Any]:
     """
     if tree.treedef_is_leaf(structure):
         return [value]
-    if value is None or isinstance(value, _ABSENT):
+    if value is None or isinstance(value, _PLACEHOLDER_TYPES):
         return [value] * structure.num_leaves
-    leaves, actual = tree.tree_flatten(value, is_leaf=lambda x: isinstance(x, _ABSENT))
+    leaves, actual = tree.tree_flatten(value, is_leaf=lambda x: isinstance(x, _PLACEHOLDER_TYPES))
     if actual == structure:
         return leaves
     children = tree.treedef_children(structure)

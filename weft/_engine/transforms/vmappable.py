@@ -35,12 +35,12 @@ class Vmappable(NamedTuple):
     make_iota: Callable[..., Any] | None
 
 
-registered: dict[type, Vmappable] = {}
+vmappable_types: dict[type, Vmappable] = {}
 
 
 def is_vmappable(x: Any) -> bool:
     """Return whether the type of `x` is registered."""
-    return type(x) in registered
+    return type(x) in vmappable_types
 
 
 def is_spec(x: Any) -> bool:
@@ -51,9 +51,9 @@ def is_spec(x: Any) -> bool:
     if isinstance(x, MappingSpec):
         return True
     return (
-        bool(registered)
+        bool(vmappable_types)
         and type(x) is not int
-        and any(type(x) is kind.spec_type for kind in registered.values())
+        and any(type(x) is kind.spec_type for kind in vmappable_types.values())
     )
 
 
@@ -61,7 +61,7 @@ def _iota_maker(axis_size: Any) -> Callable[..., Any] | None:
     """Return the function that creates the numbers of the examples of an axis with a size of a library's type; None for other sizes."""
     makers = [
         kind.make_iota
-        for kind in registered.values()
+        for kind in vmappable_types.values()
         if kind.axis_size_type is type(axis_size) and kind.make_iota is not None
     ]
     return makers[0] if makers else None
@@ -100,8 +100,8 @@ def batch_elements(
     def element(x: Any, dim: Any) -> Any:
         if dim is None:
             return x
-        if type(x) in registered:
-            return registered[type(x)].to_elt(element, index, x, dim)
+        if type(x) in vmappable_types:
+            return vmappable_types[type(x)].to_elt(element, index, x, dim)
         ndim = typeof(x).ndim
         if not -ndim <= dim < ndim:
             raise ValueError(
@@ -133,9 +133,9 @@ def assemble_result(
     """Return a result of a registered type from its element, a value of `trace`. `place(value, dim, spec)` does the same for an array."""
 
     def cont(size: Any, part: Any, inner: Any) -> Any:
-        if type(part) in registered:
+        if type(part) in vmappable_types:
             with set_trace(trace):
-                return registered[type(part)].from_elt(cont, size, part, inner)
+                return vmappable_types[type(part)].from_elt(cont, size, part, inner)
         assert trace.parent is not None
         with set_trace(trace.parent):
             return place(*trace.split(part), inner)

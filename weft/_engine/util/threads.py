@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 L = TypeVar("L")
-_PATIENCE_S = 10.0  # maximal wait of a fork for imports, which may themselves wait
+_MAX_WAIT_S = 10.0  # maximal wait of a fork for imports, which may themselves wait
 _module_locks: dict = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
 
 
@@ -55,7 +55,7 @@ class _Imports:
     """Python's import lock, acquired when no other thread is importing a module."""
 
     def acquire(self) -> None:
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + _MAX_WAIT_S
         _imp.acquire_lock()
         while _others_import() and time.monotonic() < until:
             _imp.release_lock()

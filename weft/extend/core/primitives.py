@@ -15,7 +15,7 @@ call_p = CallPrimitive("call")
 closed_call_p = CallPrimitive("closed_call")
 
 #: JAX's name, where it is not weft's name followed by `_p`
-_OTHERS = {
+_IRREGULAR_NAMES = {
     "add_jaxvals_p": "add_any",
     "linear_solve_p": "custom_linear_solve",
     "remat_p": "checkpoint",
@@ -26,7 +26,7 @@ _OTHERS = {
 def __getattr__(name: str) -> Any:
     if not name.endswith("_p"):
         raise AttributeError(f"module 'weft.extend.core.primitives' has no attribute {name!r}")
-    operation = _OTHERS.get(name, name.removesuffix("_p"))
+    operation = _IRREGULAR_NAMES.get(name, name.removesuffix("_p"))
     for candidate in (operation, operation.replace("_", "-")):
         primitive = registry.find(candidate)
         if primitive is not None:
@@ -37,7 +37,12 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(
-        {"call_p", "closed_call_p", *(f"{name.replace('-', '_')}_p" for name in registry), *_OTHERS}
+        {
+            "call_p",
+            "closed_call_p",
+            *(f"{name.replace('-', '_')}_p" for name in registry),
+            *_IRREGULAR_NAMES,
+        }
     )
 
 

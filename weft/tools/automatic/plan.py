@@ -169,7 +169,7 @@ class ShardingPlan:
         )
         return f"{value.name} is {partition_spec(value.spec)}: {reason}"
 
-    def compare(self, **shardings: Any) -> Comparison:
+    def compare(self, **shardings: Any) -> LayoutComparison:
         """Return the costs of the plan, of well-known layouts, and of `shardings`: prefix trees of input shardings by name."""
         decision = self._need_decision("compare")
         mesh = self.layout_plan.mesh
@@ -178,7 +178,7 @@ class ShardingPlan:
             costs[name] = cost_of_inputs(decision, mesh, specs)
         for name, sharding in shardings.items():
             costs[name] = cost_of_inputs(decision, mesh, self._specs(sharding, name))
-        return Comparison(costs)
+        return LayoutComparison(costs)
 
     def _specs(self, given: Any, name: str) -> list[Spec | None]:
         """Return the specs of all arguments of the program for a prefix tree of shardings."""
@@ -327,7 +327,7 @@ class ShardingPlan:
 
 
 @record
-class Comparison:
+class LayoutComparison:
     """Costs of layouts by name; prints as a table."""
 
     costs: Mapping[str, LayoutCost]

@@ -275,7 +275,7 @@ _caches: set[weakref.ref[CallCache]] = set()
 #: id of a function -> a weak reference to it, and the caches of jit and other transformations by key
 _of_functions: dict[int, tuple[weakref.ref, dict]] = {}
 #: limit of the table: a cache may refer to its function, and then only eviction frees it
-_MOST_FUNCTIONS = 4096
+_MAX_FUNCTIONS = 4096
 
 
 def cache_of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
@@ -292,7 +292,7 @@ def cache_of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
                 weakref.ref(fun, lambda _, functions=_of_functions: functions.pop(number, None)),
                 {},
             )
-            while len(_of_functions) >= _MOST_FUNCTIONS:
+            while len(_of_functions) >= _MAX_FUNCTIONS:
                 oldest = next(iter(list(_of_functions)))  # a copy, because other threads add to it
                 _of_functions.pop(oldest, None)
             _of_functions[number] = entry

@@ -41,7 +41,7 @@ class _LinkedMatmul:
     features: frozenset[str]
 
 
-_made: dict[tuple[str, VectorUnit], _LinkedMatmul] = {}
+_linked_matmuls: dict[tuple[str, VectorUnit], _LinkedMatmul] = {}
 _drafts: dict[
     tuple[str, VectorUnit, frozenset[str]], int
 ] = {}  # addresses of functions with unoptimized helpers, by symbol, machine and features
@@ -147,8 +147,8 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
         if draft:
             _drafts[*key, have] = address
         else:
-            _made[key] = _LinkedMatmul(address, have)
-    return _drafts[*key, wanted] if draft and wanted is not None else _made[key].address
+            _linked_matmuls[key] = _LinkedMatmul(address, have)
+    return _drafts[*key, wanted] if draft and wanted is not None else _linked_matmuls[key].address
 
 
 def requests(
@@ -169,7 +169,7 @@ def stored_object_keys(
     symbol: str, wanted: frozenset[str] | None = None, draft: bool = False
 ) -> list[str]:
     """Return the keys of the objects of a matmul function that `ensure` has linked."""
-    have = wanted if draft else _made[symbol, machine()].features
+    have = wanted if draft else _linked_matmuls[symbol, machine()].features
     return [request(part).key for part in parts(symbol, machine(), have, draft)]
 
 
@@ -183,7 +183,7 @@ def _features_to_compile(
         return None if (*key, wanted) in _drafts else wanted
     everything = _all_features(*key)
     needed = everything if wanted is None else wanted
-    linked = _made.get(key)
+    linked = _linked_matmuls.get(key)
     if linked is not None and needed <= linked.features:
         return None
     if linked is not None and all(

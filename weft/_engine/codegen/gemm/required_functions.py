@@ -37,7 +37,9 @@ def all_features(recipe: GemmTypes) -> frozenset[str]:
     named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
     packs_a = [] if recipe.quads else packings(recipe, "a")
     stated = [
-        f"{name}={value}" for name in _STATED for value in (*range(_LARGEST_STATED + 1), "many")
+        f"{name}={value}"
+        for name in _SPECIALIZED_WORDS
+        for value in (*range(_LARGEST_SPECIALIZED + 1), "many")
     ]
     return frozenset(
         [
@@ -69,8 +71,8 @@ def features(recipe: GemmTypes, words: Sequence[int]) -> frozenset[str]:
         packing_feature(recipe, "b", words): words[Word.B_MODE] not in (DIRECT, ALONG),
     }
     stated = [
-        f"{name}={words[word] if words[word] <= _LARGEST_STATED else 'many'}"
-        for name, word in _STATED.items()
+        f"{name}={words[word] if words[word] <= _LARGEST_SPECIALIZED else 'many'}"
+        for name, word in _SPECIALIZED_WORDS.items()
     ]
     named = [name for name, is_needed in conditions.items() if is_needed]
     return frozenset([*_kernels(recipe, words), *named, *stated])
@@ -100,7 +102,7 @@ def _kernels(recipe: GemmTypes, words: Sequence[int]) -> list[str]:
 
 #: words that a driver may be specialized for: each value in use is a feature, and the only value in
 #: use is a constant
-_STATED = {
+_SPECIALIZED_WORDS = {
     "swapped": Word.SWAPPED,
     "simple": Word.SIMPLE,
     "a direct": Word.A_DIRECT,
@@ -116,7 +118,7 @@ _STATED = {
     "row dims": Word.ROW_DIMS,
     "col dims": Word.COL_DIMS,
 }
-_LARGEST_STATED = max(SHARED, DIRECT, PRIVATE, ALONG)  # greater values are not distinguished
+_LARGEST_SPECIALIZED = max(SHARED, DIRECT, PRIVATE, ALONG)  # greater values are not distinguished
 
 
 def is_driver_feature(feature: str) -> bool:
@@ -132,7 +134,7 @@ def find_constant_words(wanted: Collection[str]) -> dict[int, str]:
         if separator:
             values_of.setdefault(name, []).append(value)
     constants = {
-        _STATED[name]: values[0]
+        _SPECIALIZED_WORDS[name]: values[0]
         for name, values in values_of.items()
         if len(values) == 1 and values[0] != "many"
     }

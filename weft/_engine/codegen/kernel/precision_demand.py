@@ -33,9 +33,18 @@ from weft._engine.ir.registry import functions
 
 #: operations that preserve relative errors -> position of the first argument whose error is
 #: preserved
-_KEEPS = {"mul": 0, "div": 0, "neg": 0, "abs": 0, "max": 0, "min": 0, "add": 0, "select": 1}
+_PRESERVES_RELATIVE_ERROR = {
+    "mul": 0,
+    "div": 0,
+    "neg": 0,
+    "abs": 0,
+    "max": 0,
+    "min": 0,
+    "add": 0,
+    "select": 1,
+}
 #: operations that preserve relative errors when iterated
-_KEPT_ACROSS_ITERATIONS = frozenset({"add", "max", "min"})
+_PRESERVES_WHEN_ITERATED = frozenset({"add", "max", "min"})
 _FULL = "f32"
 #: demands in increasing order: not read, bfloat16, float16, all bits
 _ORDER = ("", "bf16", "f16", _FULL)
@@ -91,13 +100,13 @@ class _Demands:
         kernel or control it."""
         if isinstance(stmt, Let | Init):
             self.made(stmt.name, stmt.value)
-        elif isinstance(stmt, Accum) and stmt.op in _KEPT_ACROSS_ITERATIONS and stmt.guard is None:
+        elif isinstance(stmt, Accum) and stmt.op in _PRESERVES_WHEN_ITERATED and stmt.guard is None:
             self.made(stmt.name, stmt.value, stmt.op)
         elif (
             isinstance(stmt, StoreElement)
             and stmt.buf in self.scratch
             and stmt.guard is None
-            and (stmt.accumulate is None or stmt.accumulate in _KEPT_ACROSS_ITERATIONS)
+            and (stmt.accumulate is None or stmt.accumulate in _PRESERVES_WHEN_ITERATED)
         ):
             self.roots.append(stmt.index)
             self.made(stmt.buf, stmt.value, stmt.accumulate)
@@ -124,7 +133,7 @@ class _Demands:
                 continue
             seen.add((id(expr), multiplied))
             if isinstance(expr, ScalarOp):
-                first = _KEEPS.get(expr.op, len(expr.args))
+                first = _PRESERVES_RELATIVE_ERROR.get(expr.op, len(expr.args))
                 stack += [
                     (arg, multiplied or expr.op in ("mul", "div")) for arg in expr.args[first:]
                 ]
@@ -177,7 +186,7 @@ class _Demands:
         elif expr.type == "f32" and (
             expr.op != "add" or all(self.is_nonnegative(x) for x in expr.args)
         ):
-            first = _KEEPS.get(expr.op, first)
+            first = _PRESERVES_RELATIVE_ERROR.get(expr.op, first)
         for at, arg in enumerate(expr.args):
             self.ask(arg, demand if at >= first else _FULL)
 

@@ -8,9 +8,9 @@ Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal h
 Laws: Signals are handled before each host call and, in long programs, about every 100 ms of work
       between steps. `slots` holds the addresses of ins, outs and consts in order, then the arena,
       which holds temporaries. Kernels with one task are called directly; others are called by
-      `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`. No function has more than about `PART` steps:
-      LLVM's time is superlinear in the length of a function, and the parts are compiled in
-      parallel. A part calls only earlier parts.
+      `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`. No function has more than about
+      `MAX_STEPS_PER_FUNCTION` steps: LLVM's time is superlinear in the length of a function, and
+      the parts are compiled in parallel. A part calls only earlier parts.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _FLOPS_PER_BYTE = 16
 
 
 #: maximum number of steps in a function, if the steps can be divided
-PART = 64
+MAX_STEPS_PER_FUNCTION = 64
 #: multiply-adds of a library call on a matrix of n rows, roughly, in units of n^3
 FACTORIZATION = 8
 #: a context with at least this many constant words is copied from a table
-TABLE = 8
+MIN_TABLE_WORDS = 8
 
 
 class _EntryFunctionWriter(LLVMBodyWriter):
@@ -156,7 +156,7 @@ class EntryEmitter:
     def _context(self, words: Sequence[str | int]) -> None:
         """Fill the context array with pointers (strings) and numbers, many of them from a table."""
         self.function.context_words = max(self.function.context_words, len(words))
-        from_table = sum(isinstance(word, int) for word in words) >= TABLE
+        from_table = sum(isinstance(word, int) for word in words) >= MIN_TABLE_WORDS
         if from_table:
             copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
             self._line(
@@ -286,7 +286,7 @@ class EntryEmitter:
 
     def _pointers(self, refs: Sequence[P.BufRef]) -> None:
         """Fill the context array with the addresses of `refs`."""
-        if len(refs) < TABLE // 2 or any(
+        if len(refs) < MIN_TABLE_WORDS // 2 or any(
             ref.strides or self.program.slots[ref.slot].own for ref in refs
         ):
             self._context([self.address(ref) for ref in refs])
@@ -622,14 +622,14 @@ def _total(steps: Sequence[P.Step]) -> int:
 
 
 def _divide(steps: Sequence[P.Step]) -> list[tuple[int, list[P.Step]]]:
-    """Divide steps into runs of about `PART` emitted steps; return each run with its number of
-    emitted steps."""
+    """Divide steps into runs of about `MAX_STEPS_PER_FUNCTION` emitted steps; return each
+    run with its number of emitted steps."""
     runs: list[tuple[int, list[P.Step]]] = []
     run: list[P.Step] = []
     total = 0
     for step in steps:
         size = _size(step)
-        if run and total + size > PART:
+        if run and total + size > MAX_STEPS_PER_FUNCTION:
             runs.append((total, run))
             run, total = [], 0
         run.append(step)

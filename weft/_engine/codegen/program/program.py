@@ -273,12 +273,14 @@ class _ProgramBuild:
         imports = {kernel.symbol: kernel.address for kernel in kernels}
         imports |= {routine.symbol: routine.address() for routine in self.used}
         library = [*map(symbols.routine, emitter.routines)]
-        imports |= symbols.addresses([*library, *(symbols.RULE if emitter.rules_library else ())])
+        imports |= symbols.addresses(
+            [*library, *(symbols.LIBRARY_THREAD_SYMBOLS if emitter.rules_library else ())]
+        )
         if emitter.host_calls:
             imports["weft_host_run"] = id(host.runner)
-            imports |= symbols.addresses(symbols.CALLS)
+            imports |= symbols.addresses(symbols.PYTHON_CALL_SYMBOLS)
         if emitter.checks_signals:
-            imports |= symbols.addresses(symbols.SIGNALS)
+            imports |= symbols.addresses(symbols.SIGNAL_SYMBOLS)
         return imports
 
     def _record(self, kernels: list[CompiledKernel]) -> BuildRecord:

@@ -4,7 +4,7 @@ In:   a program that `compile_draft` compiles for its first call, with some kern
 Out:  `Draft.called()`, called by Python before each run: the second call schedules the
       optimization, after which all callbacks in `Draft.then` receive the optimized program.
 Laws: a draft computes the same bits as its replacement. One thread optimizes, one module at a time,
-      while no caller waits for a compilation, or after `_PATIENCE_S` at the latest. It stops after
+      while no caller waits for a compilation, or after `_MAX_DELAY_S` at the latest. It stops after
       the current module at process exit. If the optimization fails, the draft stays.
 """
 
@@ -38,7 +38,7 @@ def compile_draft(program: ScheduledProgram) -> NativeProgram:
     return native_program
 
 
-_PATIENCE_S = 0.1  # maximum delay of an optimization by continuous compilations of others
+_MAX_DELAY_S = 0.1  # maximum delay of an optimization by continuous compilations of others
 #: delay in seconds before a process loads the compiler to optimize a draft from an earlier process
 FROM_DISK_S = 1.0
 
@@ -101,7 +101,7 @@ def _work() -> None:
                 return
             draft = min(_waiting, key=lambda draft: draft.due)
         now = time.monotonic()
-        delay = max(draft.due - now, min(pool.seconds_until_idle(), draft.due + _PATIENCE_S - now))
+        delay = max(draft.due - now, min(pool.seconds_until_idle(), draft.due + _MAX_DELAY_S - now))
         if delay > 0:
             _over.wait(min(delay, pool.PAUSE_S))
             continue

@@ -84,7 +84,7 @@ _ARCH = {
     },
 }
 making = hold_during_fork(threading.RLock())
-_made: list[dict[str, int]] = []  # empty, or the addresses of the one pool
+_pool_addresses: list[dict[str, int]] = []  # empty, or the addresses of the one pool
 _prewarmers: list[
     DaemonThread
 ] = []  # at most one thread, which loads LLVM and compiles the pool ahead of use
@@ -165,7 +165,11 @@ def _prewarm_pool() -> None:
         while (remaining := seconds_until_idle()) > 0:
             time.sleep(min(remaining, PAUSE_S))
         _Prewarming.resting = False
-        if _Prewarming.over or _made or objects.is_there(pool_request := request(_part())):
+        if (
+            _Prewarming.over
+            or _pool_addresses
+            or objects.is_there(pool_request := request(_part()))
+        ):
             return
         _Prewarming.compiling = True
         compile_concurrently(pool_request)
@@ -185,13 +189,13 @@ def _is_prewarming() -> bool:
 
 def _addresses() -> dict[str, int]:
     """Return the addresses of the pool, which is created on first use."""
-    if not _made:
+    if not _pool_addresses:
         if _is_prewarming():
             _prewarmers[0].join()
         with suspended, making:
-            if not _made:
-                _made.append(_make())
-    return _made[0]
+            if not _pool_addresses:
+                _pool_addresses.append(_make())
+    return _pool_addresses[0]
 
 
 def _part() -> LibraryModule:
@@ -203,7 +207,7 @@ def _part() -> LibraryModule:
 
 def requests() -> list[ObjectRequest]:
     """Return the objects to prepare before `symbols` is called."""
-    return [] if _made or _is_prewarming() else [request(_part())]
+    return [] if _pool_addresses or _is_prewarming() else [request(_part())]
 
 
 def make_if_compiled() -> None:

@@ -51,7 +51,7 @@ class QueuedFailure:
         with contextlib.suppress(
             ValueError
         ):  # raised already, or by another thread at the same time
-            _unseen.remove(self)
+            _unraised_failures.remove(self)
         try:
             raise error
         finally:
@@ -74,7 +74,7 @@ def failure_of(raise_error: Callable[[], NoReturn]) -> QueuedFailure:
         raise_error()
     except BaseException as error:
         failure = QueuedFailure(error)
-    _unseen.append(failure)
+    _unraised_failures.append(failure)
     return failure
 
 
@@ -85,7 +85,9 @@ STOPPED = QueuedFailure(
         "program was queued."
     )
 )
-_unseen: collections.deque[QueuedFailure] = collections.deque(maxlen=16)  # errors not raised yet
+_unraised_failures: collections.deque[QueuedFailure] = collections.deque(
+    maxlen=16
+)  # errors not raised yet
 _opened: list[Queue] = []
 
 
@@ -131,7 +133,7 @@ class Queue:
             if type(held) is self.failed
             else None
         )
-        for failure in list(_unseen):  # a copy, because the queue's thread appends
+        for failure in list(_unraised_failures):  # a copy, because the queue's thread appends
             if failure is not why:  # this thread may have run the failed program
                 failure.forget_frames()
         if (
@@ -160,7 +162,7 @@ class Queue:
 
     def raise_unseen(self) -> None:
         """Raise errors of programs whose results were never read."""
-        for failure in list(_unseen):
+        for failure in list(_unraised_failures):
             failure.throw()
 
     def _wait_for(self, number: int) -> None:

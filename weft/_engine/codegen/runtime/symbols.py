@@ -63,7 +63,7 @@ LIBM = (
 )
 LIBC = ("memcpy", "memset", "memmove", "pthread_self")
 #: symbols for checking signals
-SIGNALS = (
+SIGNAL_SYMBOLS = (
     "PyGILState_Ensure",
     "PyGILState_Release",
     "PyErr_CheckSignals",
@@ -72,9 +72,9 @@ SIGNALS = (
     "weft_runner",
 )
 #: symbols for calling Python
-CALLS = ("PyObject_CallFunction", "PyLong_AsLong", "Py_DecRef")
+PYTHON_CALL_SYMBOLS = ("PyObject_CallFunction", "PyLong_AsLong", "Py_DecRef")
 #: symbols for restricting the threads of BLAS and LAPACK
-RULE = ("weft_library_threads", "weft_library_set_threads", "weft_library_users")
+LIBRARY_THREAD_SYMBOLS = ("weft_library_threads", "weft_library_set_threads", "weft_library_users")
 #: prefixes of the symbols of the thread pool
 POOL_PREFIXES = ("weft_parallel_for", "weft_scratch_")
 #: prefix of the symbols of BLAS and LAPACK
@@ -109,7 +109,7 @@ def address(name: str) -> int | None:
         return ctypes.addressof(runner)
     return (
         ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        if name in SIGNALS + CALLS
+        if name in SIGNAL_SYMBOLS + PYTHON_CALL_SYMBOLS
         else None
     )
 
@@ -148,8 +148,12 @@ def _libm() -> ctypes.CDLL:
 def _of_library(name: str) -> int | None:
     from weft._engine.util import lapack
 
-    if name in RULE:
+    if name in LIBRARY_THREAD_SYMBOLS:
         control = lapack.thread_control()
-        return None if control is None else (*control, ctypes.addressof(_users))[RULE.index(name)]
+        return (
+            None
+            if control is None
+            else (*control, ctypes.addressof(_users))[LIBRARY_THREAD_SYMBOLS.index(name)]
+        )
     title = name.rpartition("_")[2]
     return lapack.address(title) if name == routine(title) else None

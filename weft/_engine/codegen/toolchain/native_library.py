@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from weft._engine.codegen.toolchain import loader, objects, target
 from weft._engine.util import cache
 
-_apart: dict[
+_compiling_threads: dict[
     tuple[str, ...], threading.Thread
 ] = {}  # threads of `start_compiling`, by module names
 
@@ -88,7 +88,7 @@ def start_compiling(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
     the result is True, and linking raises the error.
     """
     names = tuple([part.name for part in parts])
-    if names not in _apart:
+    if names not in _compiling_threads:
         missing = [
             part_request
             for part_request in map(request, parts)
@@ -96,11 +96,11 @@ def start_compiling(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
         ]
         if not missing:
             return True
-        _apart[names] = threading.Thread(target=_compile_all, args=(missing,))
-        _apart[names].start()
+        _compiling_threads[names] = threading.Thread(target=_compile_all, args=(missing,))
+        _compiling_threads[names].start()
     if wait:
-        _apart[names].join()
-    return not _apart[names].is_alive()
+        _compiling_threads[names].join()
+    return not _compiling_threads[names].is_alive()
 
 
 def _compile_all(requests: Sequence[objects.ObjectRequest]) -> None:

@@ -25,7 +25,7 @@ _KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
 _ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
 _NAN_STAYS = 0x11
 #: polynomials with more coefficients than this are evaluated by pairs
-_LONG = 4
+_PAIRWISE_FROM = 4
 
 
 def _operator(
@@ -248,7 +248,7 @@ class RealFormulas(Formulas):
         self, x: RegisterValue, coefficients: Sequence[RegisterValue | float]
     ) -> RegisterValue | float:
         """Evaluate a polynomial; long ones by pairs, to shorten the dependency chain."""
-        if len(coefficients) > _LONG and not self.wide:
+        if len(coefficients) > _PAIRWISE_FROM and not self.wide:
             first = len(coefficients) % 2
             pairs = zip(coefficients[first::2], coefficients[first + 1 :: 2])
             return self._in_pairs(

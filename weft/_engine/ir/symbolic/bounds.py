@@ -29,7 +29,7 @@ _INFINITY = float("inf")
 #: the number of facts that are combined, and of nested case distinctions of max and min
 _DEPTH, _CASES = 4, 3
 #: the number of expressions that the search for one bound may visit
-_MOST = 250
+_MAX_VISITED = 250
 
 
 class Bounds:
@@ -88,7 +88,12 @@ class Bounds:
         """Return the best lower bound from the terms of `p` and of `p` minus multiples of up to `depth` facts."""
         low, _ = self._interval(p)
         key = p, facts, depth
-        if not depth or as_constant(p) is not None or key in self._seen or len(self._seen) > _MOST:
+        if (
+            not depth
+            or as_constant(p) is not None
+            or key in self._seen
+            or len(self._seen) > _MAX_VISITED
+        ):
             return self._seen.get(key, low)
         self._seen[key] = low
         for fact in (*facts, *self._implied_constraints(p)):

@@ -19,7 +19,7 @@ from weft._engine.ir.collective_spec import COMPLETED_BY, collective_bytes
 from weft._engine.ir.factors import FactorAxes, FactorRule, dims_of_factors
 from weft._engine.ir.jaxpr import Eqn, Literal, Var
 from weft._engine.ir.specs import DimSpec, Spec
-from weft._engine.partition.auto.graph import Kind, Node, equation_key
+from weft._engine.partition.auto.graph import DecisionNode, Kind, equation_key
 from weft._engine.partition.auto.prices import MeshPrices
 from weft._engine.partition.padding import tolerates_padding, worth_splitting
 from weft._engine.partition.partitioner import Partitioner
@@ -92,7 +92,7 @@ class ChoiceLister:
         propagation: Propagation,
         prices: MeshPrices,
         constraint_spec: Any,
-        given: Mapping[Node, Spec],
+        given: Mapping[DecisionNode, Spec],
     ):
         self.sizes, self.prices, self.given = prices.sizes, prices, given
         self.propagation, self.constraint_spec = propagation, constraint_spec
@@ -105,7 +105,7 @@ class ChoiceLister:
 
     def choices(
         self,
-        node: Node,
+        node: DecisionNode,
         held: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
@@ -125,7 +125,7 @@ class ChoiceLister:
 
     def _list(
         self,
-        node: Node,
+        node: DecisionNode,
         held: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
@@ -161,7 +161,7 @@ class ChoiceLister:
             if all(fits(n, axes, self.sizes) for n, axes in zip(shape, spec)):
                 yield spec, uses
 
-    def _boundary(self, node: Node, held: HeldAxes) -> list[Choice]:
+    def _boundary(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
         if node in self.given:
             return [self._same_everywhere(node, self.given[node])]
         return [
@@ -170,11 +170,11 @@ class ChoiceLister:
         ]
 
     def _replicated_choice(
-        self, node: Node, place: Placement, uses: tuple[tuple[Any, AxisUse], ...]
+        self, node: DecisionNode, place: Placement, uses: tuple[tuple[Any, AxisUse], ...]
     ) -> Choice:
         return Choice(0.0, 0.0, (place,) * len(node.reads), (place,) * len(node.makes), uses)
 
-    def _same_everywhere(self, node: Node, spec: Spec) -> Choice:
+    def _same_everywhere(self, node: DecisionNode, spec: Spec) -> Choice:
         """Return the only choice of a node whose values have the layout `spec`."""
         return self._replicated_choice(node, Placement(spec), self._uses_of(spec))
 
@@ -184,7 +184,7 @@ class ChoiceLister:
             for a in self.sizes
         )
 
-    def _link(self, node: Node, held: HeldAxes) -> list[Choice]:
+    def _link(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
         choices: list[Choice] = []
         for spec, uses in self._layouts(node.shape, held, even=True):
             places = {v: Placement(((),) * lead + spec) for v, lead in node.leads.items()}
@@ -192,7 +192,7 @@ class ChoiceLister:
             choices.append(Choice(0.0, 0.0, reads, tuple(places[v] for v in node.makes), uses))
         return choices
 
-    def _fixed_choice(self, node: Node) -> Choice:
+    def _fixed_choice(self, node: DecisionNode) -> Choice:
         """Return the choice of an equation that is computed as it is: a `shard_map`, a callback, an unknown operation."""
         none = tuple((a, UNUSED) for a in self.sizes)
         eqn = node.eqns[0] if node.eqns else None
@@ -210,7 +210,7 @@ class ChoiceLister:
         )
         return Choice(0.0, 0.0, tuple(specs[read.var] for read in node.reads), makes, none)
 
-    def _constraint(self, node: Node, held: HeldAxes) -> list[Choice]:
+    def _constraint(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
         """Return the layouts that agree with a constraint; dims that it leaves open are free."""
         constraint = self.constraint_spec(node.eqns[0])
         constrained_axes = {a for axes in constraint for a in axes or ()}
@@ -226,7 +226,7 @@ class ChoiceLister:
             return choices
         return [self._same_everywhere(node, tuple(axes or () for axes in constraint))]
 
-    def _map(self, node: Node, held: HeldAxes) -> list[Choice]:
+    def _map(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
         """Return the layouts of elementwise equations of one shape."""
         nbytes = sum(a.aval.nbytes for eqn in node.eqns for a in (*eqn.invars, *eqn.outvars))
         rate = self.prices.model.local_bytes_per_byte
@@ -244,7 +244,7 @@ class ChoiceLister:
 
     def _equation(
         self,
-        node: Node,
+        node: DecisionNode,
         held: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
@@ -257,7 +257,7 @@ class ChoiceLister:
                 choices.append(_choice_of([priced], node.count, self._uses(axes, deferred)))
         return choices or [self._whole(node, rule)]
 
-    def _whole(self, node: Node, rule: FactorRule | None) -> Choice:
+    def _whole(self, node: DecisionNode, rule: FactorRule | None) -> Choice:
         """Return the computation on all devices alike."""
         priced = self._price(node.eqns[0], rule, {}, frozenset())
         if priced is None:
@@ -403,7 +403,7 @@ class ChoiceLister:
         ]
         return Strategy(axes, ins, outs)
 
-    def _products(self, node: Node, held: HeldAxes) -> list[Choice]:
+    def _products(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
         """Return the choices of products over the same dims, all split by the same axes along these dims."""
         splits = [
             self._splits_by_dims(eqn, shared, held)
@@ -476,7 +476,7 @@ def _cheapest_of_equal(choices: Iterable[Choice]) -> list[Choice]:
 
 
 def partial_sets(
-    nodes: Iterable[Node], choices: Mapping[Node, Sequence[Choice]]
+    nodes: Iterable[DecisionNode], choices: Mapping[DecisionNode, Sequence[Choice]]
 ) -> dict[Var, frozenset[frozenset[Any]]]:
     """Return for each variable the sets of axes over which some choice makes it a sum."""
     partial: dict[Var, set[frozenset[Any]]] = defaultdict(set)

@@ -70,7 +70,7 @@ class Read:
     time: int
 
 
-class Node:
+class DecisionNode:
     """One decision. Nodes with equal keys have equal choices."""
 
     __slots__ = (
@@ -135,10 +135,10 @@ class DecisionGraph:
     ):
         self.jaxpr, self.propagation, self.ties = jaxpr, propagation, dict(ties)
         self.cost = cost
-        self.maker: dict[Var, Node] = {}
-        self.readers: dict[Var, list[tuple[Node, int]]] = {}
-        self.inputs: list[Node] = []
-        self.outputs: list[Node | None] = []
+        self.maker: dict[Var, DecisionNode] = {}
+        self.readers: dict[Var, list[tuple[DecisionNode, int]]] = {}
+        self.inputs: list[DecisionNode] = []
+        self.outputs: list[DecisionNode | None] = []
         self.equations: dict[int, Eqn] = {}  # by time
         self._time = 0
         nodes = self._collect(jaxpr)
@@ -148,7 +148,7 @@ class DecisionGraph:
         self.nodes = sorted(nodes, key=lambda n: (order.get(n.kind, 2), n.time))
         self._index(self.nodes)
 
-    def late_readers(self, var: Var) -> frozenset[tuple[Node, int]]:
+    def late_readers(self, var: Var) -> frozenset[tuple[DecisionNode, int]]:
         """Return the readers of a variable after the longest time without one, if that is long and the variable is large.
 
         Elementwise readers, such as the update of a parameter, count only if there are no others on both sides.
@@ -179,12 +179,12 @@ class DecisionGraph:
 
     # --- nodes of a program ---
 
-    def _collect(self, jaxpr: Jaxpr) -> list[Node]:
-        nodes: list[Node] = []
+    def _collect(self, jaxpr: Jaxpr) -> list[DecisionNode]:
+        nodes: list[DecisionNode] = []
         tied = set(self.ties.values())
         for i, var in enumerate(jaxpr.invars):
             aval = var.aval
-            node = Node(Kind.INPUT, 1, 0, ("input", aval.shape, aval.dtype.name, i in tied))
+            node = DecisionNode(Kind.INPUT, 1, 0, ("input", aval.shape, aval.dtype.name, i in tied))
             node.makes = [var]
             nodes.append(node)
             self.inputs.append(node)
@@ -197,16 +197,16 @@ class DecisionGraph:
                 node = self.inputs[self.ties[i]]
             else:
                 key = ("output", atom.aval.shape, atom.aval.dtype.name)
-                node = Node(Kind.OUTPUT, 1, self.end, key)
+                node = DecisionNode(Kind.OUTPUT, 1, self.end, key)
                 nodes.append(node)
             node.reads.append(Read(atom, 1, self.end))
             self.outputs.append(node)
         return nodes
 
-    def _add_equations(self, jaxpr: Jaxpr, count: int, nodes: list[Node]) -> None:
+    def _add_equations(self, jaxpr: Jaxpr, count: int, nodes: list[DecisionNode]) -> None:
         """Add the nodes of the equations of `jaxpr`, which runs `count` times."""
         for var in jaxpr.constvars:
-            node = Node(Kind.FIXED, count, self._time, ("constant", var.aval.shape))
+            node = DecisionNode(Kind.FIXED, count, self._time, ("constant", var.aval.shape))
             node.makes = [var]
             nodes.append(node)
         for eqn in live_eqns(jaxpr):
@@ -220,15 +220,15 @@ class DecisionGraph:
             else:
                 nodes.append(self._equation(Kind.EQUATION, eqn, count))
 
-    def _equation(self, kind: Kind, eqn: Eqn, count: int) -> Node:
-        node = Node(kind, count, self._time, (equation_key(eqn), count))
+    def _equation(self, kind: Kind, eqn: Eqn, count: int) -> DecisionNode:
+        node = DecisionNode(kind, count, self._time, (equation_key(eqn), count))
         node.eqns = [eqn]
         node.reads = [Read(a, count, self._time) for a in eqn.invars if type(a) is not Literal]
         node.makes = list(eqn.outvars)
         self.equations[self._time] = eqn
         return node
 
-    def _add_region(self, eqn: Eqn, count: int, nodes: list[Node]) -> None:
+    def _add_region(self, eqn: Eqn, count: int, nodes: list[DecisionNode]) -> None:
         """Add the links of an equation that holds programs, and the nodes of these programs."""
         runs = count * trip_count(eqn)
         programs = [jaxpr for _, jaxpr in subjaxprs(eqn.params)]
@@ -245,15 +245,15 @@ class DecisionGraph:
         linked = {v for node in links for v in node.makes}
         for var in dict.fromkeys([*inside, *eqn.outvars]):
             if var not in linked:  # values that have nothing outside: counters, keys
-                node = Node(Kind.FIXED, runs, self._time, ("unlinked", var.aval.shape))
+                node = DecisionNode(Kind.FIXED, runs, self._time, ("unlinked", var.aval.shape))
                 node.makes = [var]
                 nodes.append(node)
         for jaxpr in programs:
             self._add_equations(jaxpr, runs, nodes)
 
-    def _index(self, nodes: Sequence[Node]) -> None:
+    def _index(self, nodes: Sequence[DecisionNode]) -> None:
         self.maker = {v: node for node in nodes for v in node.makes}
-        readers: dict[Var, list[tuple[Node, int]]] = defaultdict(list)
+        readers: dict[Var, list[tuple[DecisionNode, int]]] = defaultdict(list)
         for i, node in enumerate(nodes):
             node.index = i
             for r, read in enumerate(node.reads):
@@ -262,7 +262,7 @@ class DecisionGraph:
 
     # --- nodes that are one ---
 
-    def _merged_maps(self, nodes: list[Node]) -> list[Node]:
+    def _merged_maps(self, nodes: list[DecisionNode]) -> list[DecisionNode]:
         """`nodes` with elementwise equations of one shape that read each other as one node."""
         maps = {node for node in nodes if self._is_map(node)}
         groups = UnionFind()
@@ -271,14 +271,14 @@ class DecisionGraph:
                 maker = self.maker.get(read.var)
                 if maker in maps and maker.count == node.count and maker.shape == node.shape:
                     groups.union(maker, node)
-        merged: dict[Any, list[Node]] = defaultdict(list)
+        merged: dict[Any, list[DecisionNode]] = defaultdict(list)
         for node in nodes:
             if node in maps:
                 merged[groups.find(node)].append(node)
         other_nodes = [node for node in nodes if node not in maps]
         return other_nodes + [_map_node(members) for members in merged.values()]
 
-    def _is_map(self, node: Node) -> bool:
+    def _is_map(self, node: DecisionNode) -> bool:
         """Whether a node can be one with others of its shape."""
         if node.kind is not Kind.EQUATION:
             return False
@@ -311,14 +311,14 @@ class DecisionGraph:
         operands = [a for a in eqn.invars if type(a) is not Literal]
         return passes and any(self._may_be_partial(a, depth - 1) for a in operands)
 
-    def _merged_products(self, nodes: list[Node]) -> list[Node]:
+    def _merged_products(self, nodes: list[DecisionNode]) -> list[DecisionNode]:
         """`nodes` with products over the same dims as one node: one choice of axes for a product and its derivatives.
 
         Cheap products stay apart: it may pay to compute one on all devices and to split its derivatives.
         """
         dims = self._equal_dims(nodes)
-        groups: dict[Hashable, list[tuple[Node, dict[int, Hashable]]]] = defaultdict(list)
-        merged: list[Node] = []
+        groups: dict[Hashable, list[tuple[DecisionNode, dict[int, Hashable]]]] = defaultdict(list)
+        merged: list[DecisionNode] = []
         for node in nodes:
             colors = self._factor_colors(node, dims)
             if colors is None:
@@ -329,7 +329,7 @@ class DecisionGraph:
             merged.append(members[0][0] if len(members) == 1 else _products_node(members))
         return merged
 
-    def _equal_dims(self, nodes: Iterable[Node]) -> UnionFind:
+    def _equal_dims(self, nodes: Iterable[DecisionNode]) -> UnionFind:
         """The dims of variables that are one dim of the computation: those with a common factor, and linked or tied ones."""
         equal = UnionFind()
         for node in nodes:
@@ -361,7 +361,7 @@ class DecisionGraph:
                     first = seen.setdefault(of_dim[0], (atom, d))
                     equal.union(first, (atom, d))
 
-    def _factor_colors(self, node: Node, equal: UnionFind) -> dict[int, Hashable] | None:
+    def _factor_colors(self, node: DecisionNode, equal: UnionFind) -> dict[int, Hashable] | None:
         """A name for each factor of a product; None if the node is no plain product over distinct dims, or cheap."""
         if node.kind is not Kind.EQUATION or not isinstance(node.eqns[0].primitive, ContractOp):
             return None
@@ -407,7 +407,7 @@ class UnionFind:
             self._parent[second] = first
 
 
-def _time_of(reader: tuple[Node, int]) -> int:
+def _time_of(reader: tuple[DecisionNode, int]) -> int:
     node, number = reader
     return node.reads[number].time
 
@@ -419,9 +419,9 @@ def trip_count(eqn: Eqn) -> int:
     return int(eqn.params.get("length", 1)) if counted else 1
 
 
-def _map_node(members: list[Node]) -> Node:
+def _map_node(members: list[DecisionNode]) -> DecisionNode:
     members.sort(key=lambda n: n.time)
-    node = Node(Kind.MAP, members[0].count, members[0].time)
+    node = DecisionNode(Kind.MAP, members[0].count, members[0].time)
     node.eqns = [eqn for m in members for eqn in m.eqns]
     node.makes = [v for m in members for v in m.makes]
     own = set(node.makes)
@@ -431,10 +431,10 @@ def _map_node(members: list[Node]) -> Node:
     return node
 
 
-def _products_node(members: list[tuple[Node, dict[int, Hashable]]]) -> Node:
+def _products_node(members: list[tuple[DecisionNode, dict[int, Hashable]]]) -> DecisionNode:
     members.sort(key=lambda member: member[0].time)
     first, colors = members[0]
-    node = Node(Kind.PRODUCTS, first.count, first.time)
+    node = DecisionNode(Kind.PRODUCTS, first.count, first.time)
     node.eqns = [m.eqns[0] for m, _ in members]
     node.makes = [v for m, _ in members for v in m.makes]
     node.reads = [read for m, _ in members for read in m.reads]
@@ -452,9 +452,9 @@ def _link_node(
     reads: Mapping[Var, int],
     runs: int,
     time: int,
-) -> Node:
+) -> DecisionNode:
     """Return the node of linked values. Operands are read as often as `reads` says, others as often as the program `runs`."""
-    node = Node(Kind.LINK, runs, time)
+    node = DecisionNode(Kind.LINK, runs, time)
     for atom, lead in group:
         if type(atom) is Literal or atom in node.leads:
             continue
@@ -490,6 +490,6 @@ def equation_key(eqn: Eqn) -> Hashable:
     return (eqn.primitive.name, id(eqn) if params is None else params, types, literals)
 
 
-def is_constraint(node: Node) -> bool:
+def is_constraint(node: DecisionNode) -> bool:
     """Whether a node is a constraint of the user."""
     return node.kind is Kind.EQUATION and isinstance(node.eqns[0].primitive, ConstraintOp)

@@ -21,13 +21,13 @@ import numpy as np
 from weft._engine.ir.jaxpr import Eqn, Var
 from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.choices import Choice
-from weft._engine.partition.auto.graph import DecisionGraph, Kind, Node
+from weft._engine.partition.auto.graph import DecisionGraph, DecisionNode, Kind
 from weft._engine.partition.auto.memory import (
     FloatArray,
     Form,
+    FormSpan,
     MemoryModel,
     MemoryRows,
-    Span,
     ValueForms,
 )
 from weft._engine.partition.auto.memory_rows import MemoryGoal, MemoryProblem, solve_within
@@ -46,7 +46,7 @@ MOST_SHARED = 40
 class Outcome:
     """The result of the solver: a choice for each node, the price, a lower bound of it, the peak, and the forms to drop."""
 
-    chosen: Mapping[Node, Choice]
+    chosen: Mapping[DecisionNode, Choice]
     price: float
     bound: float
     peak: float = 0.0  # bytes; 0 if memory does not matter
@@ -67,9 +67,9 @@ class IntegerProgram:
     def __init__(
         self,
         graph: DecisionGraph,
-        choices: Mapping[Node, Sequence[Choice]],
+        choices: Mapping[DecisionNode, Sequence[Choice]],
         prices: MeshPrices,
-        preference: Mapping[Node, Sequence[float]],
+        preference: Mapping[DecisionNode, Sequence[float]],
         memory: MemoryModel | None = None,
     ):
         self.graph, self.choices, self.prices = graph, choices, prices
@@ -90,21 +90,21 @@ class IntegerProgram:
 
     # --- nodes and values that share variables ---
 
-    def _equal_nodes(self) -> list[list[Node]]:
+    def _equal_nodes(self) -> list[list[DecisionNode]]:
         """Return the sets of nodes that share variables: alike, with alike choices, readers and makers."""
         nodes = self.graph.nodes
-        colors: dict[Node, int] = {
+        colors: dict[DecisionNode, int] = {
             n: hash((n.kind, n.key, n.shape if n.key else ())) for n in nodes
         }
         for _ in range(ROUNDS):
             colors = {n: self._color(n, colors) for n in nodes}
-        classes: dict[Hashable, list[Node]] = defaultdict(list)
+        classes: dict[Hashable, list[DecisionNode]] = defaultdict(list)
         for n in nodes:
             ways = tuple((c.reads, c.makes) for c in self.choices[n])
             classes[colors[n], ways].append(n)
         return list(classes.values())
 
-    def _color(self, node: Node, colors: Mapping[Node, int]) -> int:
+    def _color(self, node: DecisionNode, colors: Mapping[DecisionNode, int]) -> int:
         sources: list[Hashable] = []
         for read in node.reads:
             maker = self.graph.maker.get(read.var)
@@ -120,9 +120,9 @@ class IntegerProgram:
         )
         return hash((colors[node], tuple(sources), tuple(readers)))
 
-    def _equal_values(self) -> list[list[tuple[Node, int, Var]]]:
+    def _equal_values(self) -> list[list[tuple[DecisionNode, int, Var]]]:
         """Return the sets of values, each with its maker, whose moves share variables."""
-        positions: dict[Hashable, list[tuple[Node, int, Var]]] = defaultdict(list)
+        positions: dict[Hashable, list[tuple[DecisionNode, int, Var]]] = defaultdict(list)
         for node in self.graph.nodes:
             for i, var in enumerate(node.makes):
                 readers = self.graph.readers.get(var)
@@ -137,7 +137,7 @@ class IntegerProgram:
                     positions[key].append((node, i, var))
         return list(positions.values())
 
-    def _reader(self, node: Node, read: int) -> tuple[int, int]:
+    def _reader(self, node: DecisionNode, read: int) -> tuple[int, int]:
         return self.class_of[node], -1 if node.is_map else read
 
     # --- variables and rows ---
@@ -149,7 +149,7 @@ class IntegerProgram:
     def _row(self, terms: Sequence[tuple[int, float]], lower: float, upper: float) -> None:
         self._rows.append(terms, lower, upper)
 
-    def _add_choices(self, preference: Mapping[Node, Sequence[float]]) -> None:
+    def _add_choices(self, preference: Mapping[DecisionNode, Sequence[float]]) -> None:
         """Add a binary variable per choice; each set of equal nodes takes one."""
         for members in self.classes:
             count = len(self.choices[members[0]])
@@ -160,7 +160,7 @@ class IntegerProgram:
                 self._column(price + sum(preference[n][i] for n in members if n in preference))
             self._row([(first + i, 1.0) for i in range(count)], 1.0, 1.0)
 
-    def _add_moves(self, members: list[tuple[Node, int, Var]]) -> None:
+    def _add_moves(self, members: list[tuple[DecisionNode, int, Var]]) -> None:
         """Add the moves of equal values from the layouts of their makers to the layouts that readers need."""
         node, i, var = members[0]
         columns = self._columns_by_placement(node, [c.makes[i] for c in self.choices[node]])
@@ -225,7 +225,7 @@ class IntegerProgram:
         self, var: Var, needs: Mapping[tuple[int, int], Mapping[Placement, list[int]]]
     ) -> list[list[Mapping[Placement, list[int]]]]:
         """Return what the readers of a value need, in one group; in an early and a late one if forms may be made again."""
-        late = self.graph.late_readers(var) if self.memory else set[tuple[Node, int]]()
+        late = self.graph.late_readers(var) if self.memory else set[tuple[DecisionNode, int]]()
         keys = {self._reader(node, r) for node, r in late}
         groups = [
             [need for key, need in needs.items() if (key in keys) == is_late]
@@ -234,7 +234,7 @@ class IntegerProgram:
         return [group for group in groups if group]
 
     def _columns_by_placement(
-        self, node: Node, places: Sequence[Placement]
+        self, node: DecisionNode, places: Sequence[Placement]
     ) -> dict[Placement, list[int]]:
         first = self.first_column[self.class_of[node]]
         columns_by_place: dict[Placement, list[int]] = defaultdict(list)
@@ -259,7 +259,7 @@ class IntegerProgram:
             column = self._column(cost)
             leaving[p].append(column)
             arriving[q].append(column)
-            used.append(Form(column, p, q, Span.ALL))
+            used.append(Form(column, p, q, FormSpan.ALL))
         for moves, choices in ((leaving, made), (arriving, need)):
             for place, columns in choices.items():
                 terms = [(c, 1.0) for c in moves[place]] + [(c, -1.0) for c in columns]
@@ -280,13 +280,13 @@ class IntegerProgram:
         used: list[Form] = []
         earlier: dict[Placement, int] = {}
         for number, needs in enumerate(groups):
-            span = Span.ALL if len(groups) == 1 else Span.LATE if number else Span.EARLY
+            span = FormSpan.ALL if len(groups) == 1 else FormSpan.LATE if number else FormSpan.EARLY
             exists = self._add_existence(needs)
             arriving = self._add_arrivals(made, exists, costs)
             self._add_slices(exists, arriving, count)
             used += [Form(c, p, q, span) for q, arrivals in arriving.items() for c, p in arrivals]
             kept_forms = self._add_kept(earlier, exists, arriving)
-            used += [Form(column, q, q, Span.BETWEEN) for column, q in kept_forms]
+            used += [Form(column, q, q, FormSpan.BETWEEN) for column, q in kept_forms]
             for q, column in exists.items():
                 self._row([*((c, 1.0) for c, _ in arriving[q]), (column, -1.0)], 0.0, 0.0)
             earlier = exists
@@ -354,7 +354,7 @@ class IntegerProgram:
             form.column
             for values in self._forms
             for form in values.forms
-            if form.span is Span.LATE or form.span is Span.BETWEEN
+            if form.span is FormSpan.LATE or form.span is FormSpan.BETWEEN
         ]
         whole = [*range(self.choice_count), *again]
         problem = MemoryProblem(self.costs, self._rows, self.held, whole)
@@ -368,8 +368,8 @@ class IntegerProgram:
         peak = float(np.max(self.held.profile(x)))
         return Outcome(self._choose(x), price, optimum.bound, peak, self._find_dropped_forms(x))
 
-    def _choose(self, x: FloatArray) -> dict[Node, Choice]:
-        chosen: dict[Node, Choice] = {}
+    def _choose(self, x: FloatArray) -> dict[DecisionNode, Choice]:
+        chosen: dict[DecisionNode, Choice] = {}
         for k, members in enumerate(self.classes):
             first = self.first_column[k]
             count = len(self.choices[members[0]])
@@ -398,7 +398,7 @@ class IntegerProgram:
         dropped: dict[Eqn, list[tuple[Var, Spec]]] = {}
         for forms in self._forms:
             for form in forms.forms:
-                is_moved = form.span is Span.LATE and form.source != form.place
+                is_moved = form.span is FormSpan.LATE and form.source != form.place
                 if not is_moved or x[form.column] < 0.5 or form.place.partial:
                     continue
                 for var in forms.values:

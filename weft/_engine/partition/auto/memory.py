@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft._engine.ir.jaxpr import Eqn, Var
-from weft._engine.partition.auto.graph import DecisionGraph, Kind, Node
+from weft._engine.partition.auto.graph import DecisionGraph, DecisionNode, Kind
 from weft._engine.partition.reshard import Placement, local_shape
 from weft._engine.util.record import record
 
@@ -40,7 +40,7 @@ class Storage:
     end: int
 
 
-class Span(Enum):
+class FormSpan(Enum):
     """The lifetime of a form of a value, by the readers that use it."""
 
     ALL = auto()
@@ -56,7 +56,7 @@ class Form:
     column: int
     source: Placement
     place: Placement
-    span: Span
+    span: FormSpan
 
 
 @record
@@ -75,7 +75,7 @@ class ValueForms:
 
 
 @record
-class Held:
+class HeldBytes:
     """Bytes that are held from `start` to `end` where a variable of the program is 1."""
 
     column: int
@@ -96,32 +96,34 @@ class MemoryModel:
         """The time after all equations."""
         return self.storage.end
 
-    def held_by_forms(self, forms: ValueForms) -> Iterator[Held]:
+    def held_by_forms(self, forms: ValueForms) -> Iterator[HeldBytes]:
         """Yield the memory of values in the layouts of their makers and in their other forms."""
         for var in forms.values:
             yield from self._held_as_made(var, forms)
             for form in forms.forms:
                 yield from self._held_as(var, form, forms.is_early)
 
-    def held_by_boundary(self, node: Node, columns: Mapping[Placement, int]) -> Iterator[Held]:
+    def held_by_boundary(
+        self, node: DecisionNode, columns: Mapping[Placement, int]
+    ) -> Iterator[HeldBytes]:
         """Yield what an argument, or a result that takes no argument's memory, holds; its columns by layout."""
         var = node.makes[0] if node.kind is Kind.INPUT else node.reads[0].var
         for place, column in columns.items():
-            yield Held(column, bytes_of(var, place, self.sizes), 0, self.end, var)
+            yield HeldBytes(column, bytes_of(var, place, self.sizes), 0, self.end, var)
 
-    def _held_as_made(self, var: Var, forms: ValueForms) -> Iterator[Held]:
+    def _held_as_made(self, var: Var, forms: ValueForms) -> Iterator[HeldBytes]:
         life = self.storage.lifetimes.get(var)
         if life is not None:
             birth, last = life
             for place, columns in forms.made.items():
                 nbytes = bytes_of(var, place, self.sizes)
                 for column in columns:
-                    yield Held(column, nbytes, birth, birth if forms.forms else last, var)
+                    yield HeldBytes(column, nbytes, birth, birth if forms.forms else last, var)
 
-    def _held_as(self, var: Var, form: Form, is_early: bool) -> Iterator[Held]:
+    def _held_as(self, var: Var, form: Form, is_early: bool) -> Iterator[HeldBytes]:
         """Yield what a form holds that readers use."""
         is_argument = self.graph.maker[var].kind is Kind.INPUT
-        is_kept = form.source == form.place and form.span is not Span.BETWEEN
+        is_kept = form.source == form.place and form.span is not FormSpan.BETWEEN
         span = self._span(var, form.span)
         life = self.storage.lifetimes.get(var)
         if span is None or (is_kept and (is_argument or life is None)):
@@ -130,19 +132,19 @@ class MemoryModel:
         if life is not None:
             if is_kept or is_early or form.source.partial:
                 start = self._start_as_made(var, form, start, is_kept)
-            if form.span is Span.ALL:
+            if form.span is FormSpan.ALL:
                 end = life[1]
         if start <= end:
-            yield Held(form.column, bytes_of(var, form.place, self.sizes), start, end, var)
+            yield HeldBytes(form.column, bytes_of(var, form.place, self.sizes), start, end, var)
 
     def _start_as_made(self, var: Var, form: Form, start: int, is_kept: bool) -> int:
         """Return when a form begins that exists as soon as the value is made, or is kept until `start`."""
-        if form.span is Span.ALL or form.span is Span.EARLY:
+        if form.span is FormSpan.ALL or form.span is FormSpan.EARLY:
             return self.storage.lifetimes[var][0] + 1
-        between = self._span(var, Span.BETWEEN) if is_kept else None
+        between = self._span(var, FormSpan.BETWEEN) if is_kept else None
         return start if between is None else between[0] + 1
 
-    def _span(self, var: Var, span: Span) -> tuple[int, int] | None:
+    def _span(self, var: Var, span: FormSpan) -> tuple[int, int] | None:
         """Return the first and the last time of the equations that use a form of a value; None if none does."""
         late = self.graph.late_readers(var)
         times: dict[bool, list[int]] = {False: [], True: []}
@@ -154,22 +156,22 @@ class MemoryModel:
         if not both:
             return None
         if not times[False] or not times[True]:
-            span = Span.ALL
+            span = FormSpan.ALL
         match span:
-            case Span.EARLY:
+            case FormSpan.EARLY:
                 return min(times[False]), max(times[False])
-            case Span.LATE:
+            case FormSpan.LATE:
                 return min(times[True]), max(times[True])
-            case Span.BETWEEN:
+            case FormSpan.BETWEEN:
                 return max(times[False]), max(times[True])
-            case Span.ALL:
+            case FormSpan.ALL:
                 return min(both), max(both)
 
 
 class MemoryRows:
     """All that may be held, as arrays."""
 
-    def __init__(self, held: Sequence[Held], end: int, columns: int):
+    def __init__(self, held: Sequence[HeldBytes], end: int, columns: int):
         self.held, self.columns = held, columns
         self._column = np.array([h.column for h in held], np.int64)
         self._bytes = np.array([h.nbytes for h in held], np.float64)

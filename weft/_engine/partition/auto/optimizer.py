@@ -25,7 +25,7 @@ from weft._engine.partition.auto.choices import (
     HeldAxes,
     partial_sets,
 )
-from weft._engine.partition.auto.graph import DecisionGraph, GivenSpecs, Kind, Node
+from weft._engine.partition.auto.graph import DecisionGraph, DecisionNode, GivenSpecs, Kind
 from weft._engine.partition.auto.integer_program import IntegerProgram
 from weft._engine.partition.auto.memory import MemoryModel, Storage
 from weft._engine.partition.auto.memory_rows import MemoryGoal
@@ -57,7 +57,7 @@ class Solution:
     in_specs: tuple[Spec, ...]
     out_specs: tuple[Spec | None, ...]
     layouts: Mapping[Var, Spec]
-    chosen: Mapping[Node, Choice]  # none for a well-known layout
+    chosen: Mapping[DecisionNode, Choice]  # none for a well-known layout
     price: float
     gap: float
     is_complete: bool  # whether no time limit stopped the search
@@ -72,7 +72,7 @@ class Solution:
         return self.excess, self.price
 
 
-class Optimizer:
+class LayoutOptimizer:
     """The search for the layouts of one program."""
 
     def __init__(
@@ -128,7 +128,9 @@ class Optimizer:
         free = dict.fromkeys(self.graph.nodes, HeldAxes({}))
         return self._step(free, time.monotonic() + seconds, gap, most)
 
-    def alternative(self, solution: Solution, node: Node, seconds: float = 10.0) -> Solution | None:
+    def alternative(
+        self, solution: Solution, node: DecisionNode, seconds: float = 10.0
+    ) -> Solution | None:
         """Return the best solution with another layout of `node`, that changes the use of at most one axis at other nodes."""
         deadline, chosen = time.monotonic() + seconds, solution.chosen
         solutions: list[Solution] = []
@@ -194,18 +196,18 @@ class Optimizer:
 
     def _step(
         self,
-        held: Mapping[Node, HeldAxes],
+        held: Mapping[DecisionNode, HeldAxes],
         deadline: float,
         gap: float,
         most: float = math.inf,
-        without: tuple[Node, Choice] | None = None,
+        without: tuple[DecisionNode, Choice] | None = None,
     ) -> Solution | None:
         """Return the best solution with the fixed axis uses `held`; None if there is none, or more than `most` choices.
 
         `without` forbids the placements of a choice of a node.
         """
         self.steps_left -= 1
-        choices: dict[Node, list[Choice]] = {}
+        choices: dict[DecisionNode, list[Choice]] = {}
         partials: dict[Var, frozenset[frozenset[Any]]] = {}
         total = 0
         for node in self.graph.nodes:
@@ -243,7 +245,7 @@ class Optimizer:
         )
         return self._with_layouts(solution)
 
-    def _preference(self, node: Node, choice: Choice) -> float:
+    def _preference(self, node: DecisionNode, choice: Choice) -> float:
         """Return what a layout of an argument costs by itself, which decides between equally good ones.
 
         A state is whole at rest; of other arguments devices hold little; leading dims are sharded first.
@@ -273,7 +275,7 @@ class Optimizer:
         return replace(solution, in_specs=ins, out_specs=tuple(outs), layouts=layouts)
 
     def _spec_after(
-        self, node: Node, var: Var, place: Placement, chosen: Mapping[Node, Choice]
+        self, node: DecisionNode, var: Var, place: Placement, chosen: Mapping[DecisionNode, Choice]
     ) -> Spec | None:
         """Return the layout of a value once it is moved for its readers; None for a sum that they read as such."""
         needs = [chosen[m].reads[r] for m, r in self.graph.readers.get(var, ())]
@@ -298,16 +300,18 @@ class Optimizer:
 class _Uses:
     """The use of each axis by each node, in the best solution so far."""
 
-    def __init__(self, nodes: Iterable[Node], sizes: Mapping[Any, int]):
-        self.uses: dict[Node, dict[Any, AxisUse]] = {n: dict.fromkeys(sizes, UNUSED) for n in nodes}
+    def __init__(self, nodes: Iterable[DecisionNode], sizes: Mapping[Any, int]):
+        self.uses: dict[DecisionNode, dict[Any, AxisUse]] = {
+            n: dict.fromkeys(sizes, UNUSED) for n in nodes
+        }
         self.best: Solution | None = None
-        self._solved: dict[AxisGroup, Mapping[Node, HeldAxes]] = {}
+        self._solved: dict[AxisGroup, Mapping[DecisionNode, HeldAxes]] = {}
 
     @property
     def rank(self) -> tuple[float, float]:
         return (math.inf, math.inf) if self.best is None else self.best.rank
 
-    def without(self, group: AxisGroup) -> Mapping[Node, HeldAxes] | None:
+    def without(self, group: AxisGroup) -> Mapping[DecisionNode, HeldAxes] | None:
         """Return the uses of the axes outside `group`; None if the group was chosen for these before."""
         held_axes = {
             n: HeldAxes({a: u for a, u in uses.items() if a not in group}, len(group) > 1)
@@ -334,6 +338,6 @@ def _is_placed_as(choice: Choice, other: Choice) -> bool:
     return (choice.reads, choice.makes) == (other.reads, other.makes)
 
 
-def _is_output(node: Node | None) -> bool:
+def _is_output(node: DecisionNode | None) -> bool:
     """Whether a node is of a result alone."""
     return node is not None and node.kind is Kind.OUTPUT

@@ -17,7 +17,7 @@ from weft._engine.ir.program_structure import Unserializable, serialize_structur
 from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.graph import GivenSpecs
 from weft._engine.partition.auto.machine_rates import Machine
-from weft._engine.partition.auto.optimizer import Optimizer, Solution
+from weft._engine.partition.auto.optimizer import LayoutOptimizer, Solution
 from weft._engine.partition.auto.prices import MeshPrices, ReductionShares, prices_on
 from weft._engine.partition.auto.realized import (
     MemoryLimit,
@@ -62,7 +62,7 @@ class Decision:
     given: GivenSpecs
     result: PartitionResult
     ordinary: PartitionResult
-    optimizer: Optimizer
+    optimizer: LayoutOptimizer
     solution: Solution
     prices: MeshPrices
     method: str
@@ -172,7 +172,7 @@ class LayoutSearch:
         prices: MeshPrices,
         ordinary: PartitionResult,
         program: Jaxpr,
-    ) -> tuple[Optimizer, Solution, PartitionResult]:
+    ) -> tuple[LayoutOptimizer, Solution, PartitionResult]:
         """Return the optimizer that found the best solution, this solution, and its program.
 
         The optimizer does not see which reductions the partitioner combines, which matters where latency does. Then it
@@ -180,7 +180,7 @@ class LayoutSearch:
         """
         deadline = time.monotonic() + self.seconds
         realizations: list[Realized] = []
-        optimizer = Optimizer(program, prices, given, constraint_reader(mesh))
+        optimizer = LayoutOptimizer(program, prices, given, constraint_reader(mesh))
         for rounds in range(COMBINING_ROUNDS, 0, -1):
             is_first = not realizations
             seconds_left = max(deadline - time.monotonic(), 0.0) / rounds

@@ -19,9 +19,9 @@ from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.graph import GivenSpecs
 from weft._engine.partition.auto.known_layouts import KnownLayout, known_layouts
-from weft._engine.partition.auto.memory import Held, MemoryRows, bytes_of
+from weft._engine.partition.auto.memory import HeldBytes, MemoryRows, bytes_of
 from weft._engine.partition.auto.memory_rows import GAP, MemoryGoal
-from weft._engine.partition.auto.optimizer import IMPROVEMENT, Optimizer, Solution
+from weft._engine.partition.auto.optimizer import IMPROVEMENT, LayoutOptimizer, Solution
 from weft._engine.partition.auto.realized import (
     MemoryLimit,
     Realized,
@@ -53,7 +53,12 @@ class MemorySearch:
     """A search for the cheapest program within a limit."""
 
     def __init__(
-        self, limit: MemoryLimit, optimizer: Optimizer, mesh: Mesh, given: GivenSpecs, gap: float
+        self,
+        limit: MemoryLimit,
+        optimizer: LayoutOptimizer,
+        mesh: Mesh,
+        given: GivenSpecs,
+        gap: float,
     ):
         self.limit, self.optimizer, self.mesh, self.given = limit, optimizer, mesh, given
         self.gap = gap
@@ -183,5 +188,7 @@ class MemorySearch:
         values = [(v, placed[v], life) for v, life in storage.lifetimes.items() if v in placed]
         whole = 0, storage.end
         values += [(v, Placement(s), whole) for v, s in zip(program.invars, result.in_specs)]
-        held_values = [Held(0, bytes_of(v, place, sizes), *life, v) for v, place, life in values]
+        held_values = [
+            HeldBytes(0, bytes_of(v, place, sizes), *life, v) for v, place, life in values
+        ]
         return MemoryRows(held_values, storage.end, 1).largest(MOST_NAMED)

@@ -3,7 +3,7 @@
 In:   real arrays; 16-bit arrays compute in float32.
 Out:  arrays of the common floating dtype.
 Laws: a power series and its derivatives by the parameters are summed term by term until all elements have converged;
-      elements without convergence after `_MOST` terms are NaN. Arguments with slow or cancelling series are transformed first.
+      elements without convergence after `_MAX_TERMS` terms are NaN. Arguments with slow or cancelling series are transformed first.
 Source: J. W. Pearson, S. Olver and M. A. Porter, "Numerical methods for the computation of the confluent and Gauss hypergeometric
 functions", Numerical Algorithms 74 (2017).
 """
@@ -25,7 +25,7 @@ from weft._engine.util.source import guard_all
 
 __all__ = ["hyp1f1", "hyp2f1"]
 
-_MOST = 8000  # terms of a series
+_MAX_TERMS = 8000  # terms of a series
 
 
 def _sum_series(upper, lower, x):
@@ -40,7 +40,7 @@ def _sum_series(upper, lower, x):
     margin = 1 - wnp.abs(x) if len(upper) == len(lower) else 0.25
 
     def going(state):
-        return (state[0] < _MOST) & ~wnp.all(state[3])
+        return (state[0] < _MAX_TERMS) & ~wnp.all(state[3])
 
     def step(state):
         i, terms, sums, done = state

@@ -24,7 +24,7 @@ def _absl() -> ModuleType:
     return flags
 
 
-_made: dict[str, Any] = {}  # settings by the names of their flags
+_settings_by_flag: dict[str, Any] = {}  # settings by the names of their flags
 
 
 def define(config: Any, settings: Iterable[Any]) -> None:
@@ -39,13 +39,13 @@ def define(config: Any, settings: Iterable[Any]) -> None:
             flags.DEFINE_bool(name, default, setting.doc)
         else:  # the setting itself parses and checks the text
             flags.DEFINE_string(name, None if default is None else str(default), setting.doc)
-        _made[name] = setting
+        _settings_by_flag[name] = setting
 
 
 def take(config: Any) -> None:
     """Change the settings whose flags are on the command line."""
     flags = _absl()
-    for flag, setting in _made.items():
+    for flag, setting in _settings_by_flag.items():
         value = flags.FLAGS[flag].value
         if flags.FLAGS[flag].present:
             config.update(setting.name, setting.parse(value) if isinstance(value, str) else value)
