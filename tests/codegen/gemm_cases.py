@@ -118,7 +118,7 @@ def bias_epilogue(case):
         b.cast(b.load("x", col, out_type), sums),
     )
     store = StoreElement(
-        "y", at, b.stored(b.cast(b.op("mul", total, b.const(2, sums)), out_type), out_type)
+        "y", at, b.storage_form(b.cast(b.op("mul", total, b.const(2, sums)), out_type), out_type)
     )
     size = case.m * case.n * math.prod(case.batch)
     bufs = (

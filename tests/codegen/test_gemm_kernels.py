@@ -165,13 +165,13 @@ def test_pieces_suffice(types, monkeypatch):
     ]
     cases += [Case(23, 41, 37, types, orders=ORDERS[-1]), Case(9, 65, 700, types, epilogue=True)]
     for case in cases:
-        monkeypatch.setattr(gemm, "_made", {})
+        monkeypatch.setattr(gemm, "_linked_matmuls", {})
         steps.clear()
         check(case)
-        [module] = gemm._made.values()
+        [module] = gemm._linked_matmuls.values()
         assert module.features == gemm.features(steps[0])
     real_ensure(real_describe(steps[0])[0])
-    [module] = gemm._made.values()
+    [module] = gemm._linked_matmuls.values()
     assert {"kernel_6_1_edge", "finish", "pack_a_copy", "pack_b_scalar"} < module.features
 
 
@@ -197,7 +197,7 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
     machine = VectorUnit.of(["avx2", "fma", "f16c"], "x86_64") if kind == "avx2" else whole
     machine = replace(machine, bf16_dot=False, i8_dot=False) if kind == "joins not" else machine
     recipe, rng = GemmTypes(*types.split(), machine), np.random.default_rng(5)
-    if kind == "joins not" and not GemmTypes(*types.split(), whole).joined:
+    if kind == "joins not" and not GemmTypes(*types.split(), whole).joined_type:
         pytest.skip("joins nothing")
     write = assembler_modules.kernels(recipe)
     if write is None or (kind != "avx2" and not assembler_support.has_avx512(machine)):
@@ -218,7 +218,7 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
     dtype, row = DTYPES[recipe.acc], recipe.panel_row_bytes
 
     def numbers(nbytes):
-        if recipe.joined or not recipe.is_float:
+        if recipe.joined_type or not recipe.is_float:
             return np.frombuffer(
                 values(rng, nbytes // DTYPES[recipe.in_type](0).itemsize, recipe.in_type).tobytes(),
                 np.uint8,
@@ -337,11 +337,11 @@ def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
         gemm.parts(symbol, gemm.machine(), feature_set)[-1].text() for feature_set in features
     ]
     assert "@offsets" in both and "@offsets" not in alone and len(alone) < len(both)
-    monkeypatch.setattr(gemm, "_made", {})
+    monkeypatch.setattr(gemm, "_linked_matmuls", {})
     monkeypatch.setattr(gemm, "is_on_disk", lambda name: False)
     gemm.ensure(symbol, features[0])
     gemm.ensure(symbol, features[1])
-    [module] = gemm._made.values()
+    [module] = gemm._linked_matmuls.values()
     kernels = [
         {name for name in feature_set if not required_functions.is_driver_feature(name)}
         for feature_set in (features[0], module.features)

@@ -97,7 +97,7 @@ def test_long_programs_come_in_parts(steps):
     )
     native = run(ScheduledProgram(slots(x, y, out=1), body, 0), x, y)
     np.testing.assert_array_equal(y, x + steps)
-    assert len(native.made.entry_texts) == (
+    assert len(native.build_record.entry_texts) == (
         1 if steps <= MAX_STEPS_PER_FUNCTION else 1 + -(-steps // MAX_STEPS_PER_FUNCTION)
     )
 
@@ -121,7 +121,7 @@ def test_parts_know_the_variables_of_the_loops_around_them():
         y,
     )
     np.testing.assert_array_equal(y, np.repeat(x, n).reshape(y.shape))
-    assert len(native.made.entry_texts) > 2
+    assert len(native.build_record.entry_texts) > 2
 
 
 def test_a_part_that_fails_stops_the_program():
@@ -295,8 +295,14 @@ def test_dumps_name_everything():
     native = run(
         ScheduledProgram(slots(x, out=1), (Launch(shift(70, 4.0), (BufRef(0), BufRef(0))),), 0), x
     )
-    assert "define i32 @weft_entry" in native.made.ir_text() and "fadd" in native.made.ir_text()
-    assert "ret" in native.made.assembly() and "vector i in 70" in native.made.loops_text()
+    assert (
+        "define i32 @weft_entry" in native.build_record.ir_text()
+        and "fadd" in native.build_record.ir_text()
+    )
+    assert (
+        "ret" in native.build_record.assembly()
+        and "vector i in 70" in native.build_record.loops_text()
+    )
 
 
 @pytest.fixture

@@ -292,7 +292,7 @@ def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float =
         expr = primitive.lower(b, index, *readers, in_avals=in_avals, out_avals=out_avals, **params)
         expr = (expr if primitive.multiple_results else [expr])[o]
         store = StoreElement(
-            f"y{o}", _flat(b, index, want.shape), b.stored(expr, type_name(want.dtype))
+            f"y{o}", _flat(b, index, want.shape), b.storage_form(expr, type_name(want.dtype))
         )
         statement: Any = store
         for d in reversed(range(want.ndim)):

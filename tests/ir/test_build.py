@@ -87,7 +87,7 @@ def test_remainders_of_data_may_be_negative():
     data = b.op("rem", place, b.const(7, "i64"))
     assert isinstance(b.icmp("lt", data, 0), ScalarOp) and data.op == "rem"
     other = LoopsBuilder()
-    again = other.same(
+    again = other.copy_operation(
         data, (other.isub(other.index("k", 40), other.index("j", 6)), other.const(7, "i64")), b
     )
     assert isinstance(other.icmp("lt", again, 0), ScalarOp)
@@ -119,8 +119,8 @@ def test_halves_are_computed_in_f32_and_rounded_when_stored():
     x = b.load("x", b.index("i", 4), "bf16")
     total = b.op("add", x, x)
     assert total.type == "f32"
-    assert b.stored(total, "bf16").type == "bf16"
-    assert b.stored(b.cast(x, "f32"), "bf16") is x  # nothing was computed: no rounding
+    assert b.storage_form(total, "bf16").type == "bf16"
+    assert b.storage_form(b.cast(x, "f32"), "bf16") is x  # nothing was computed: no rounding
     assert b.cast(total, "bf16").type == "f32" and b.cast(total, "bf16") is not total
     assert b.const(1.001, "bf16") == Const(1.0, "f32")
     assert b.bitcast(total, "u16", "bf16").args[0].type == "bf16"

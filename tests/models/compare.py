@@ -73,7 +73,7 @@ class Comparison:
         tolerance, largest = self.tolerance(want), 0.0
         for i, x in enumerate(want):
             if x.dtype.kind == "f" and x.any():
-                spread, _ = tolerance.widened(i)
+                spread, _ = tolerance.widen(i)
                 allowed = tolerance.at(i) + NOISE_FACTOR * np.max(spread, initial=0)
                 largest = max(largest, float(allowed / np.abs(x).max()))
         return largest

@@ -61,7 +61,7 @@ def forget(monkeypatch):
     for place, name in (
         (program, "_kernels"),
         (program, "_drafts"),
-        (gemm, "_made"),
+        (gemm, "_linked_matmuls"),
         (gemm, "_drafts"),
         *linked,
     ):
@@ -248,7 +248,7 @@ def test_facts_of_a_program_from_disk_are_those_of_the_compiler(loaded):
                 compiled.cost_analysis(),
                 [r.kind for r in executable.stages.collectives],
                 executable.stages.scheduled.text(),
-                executable.loaded.native.made.loops_text(),
+                executable.loaded.native.build_record.loops_text(),
                 str(weft.explain(fun, *args).counts),
             ]
         )

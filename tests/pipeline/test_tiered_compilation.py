@@ -38,7 +38,7 @@ def nothing_compiled(tmp_path, monkeypatch):
         for routines in (sort.ROUTINES, fft.ROUTINES)
         for name in ("_addresses", "_linked")
     ]
-    for place, name in (*linked, (gemm, "_made"), (gemm, "_drafts")):
+    for place, name in (*linked, (gemm, "_linked_matmuls"), (gemm, "_drafts")):
         monkeypatch.setattr(place, name, {})
     before = weft.config.verify
     weft.config.update("verify", False)  # else programs are not kept on disk
@@ -229,11 +229,11 @@ def test_many_threads_have_a_program_optimized_once():
 
     draft = tiered_compilation.Draft(give)
     draft.then.append(answers.append)
-    draft.called()
+    draft.note_call()
     barrier = threading.Barrier(8)
     improve = tiered_compilation._schedule_optimization
     threads = [
-        threading.Thread(target=lambda: (barrier.wait(), draft.called(), improve(draft, 0.0)))
+        threading.Thread(target=lambda: (barrier.wait(), draft.note_call(), improve(draft, 0.0)))
         for _ in range(8)
     ]
     for thread in threads:
@@ -258,7 +258,7 @@ def never():
     while True:
         time.sleep(0.001)
 draft = tiered_compilation.Draft(never)
-draft.called(), draft.called()
+draft.note_call(), draft.note_call()
 begun.wait()
 """
     done = subprocess.run(

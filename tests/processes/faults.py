@@ -128,7 +128,7 @@ class Rank:
 
         return turn
 
-    def doing(self, place: str):
+    def activity_step(self, place: str):
         """Return the function that is called repeatedly for an activity; its argument is the
         iteration number, from 1."""
         weft, wnp = self.weft, self.weft.numpy
@@ -176,7 +176,7 @@ class Rank:
         ignored, sys.unraisablehook = sys.unraisablehook, fail_again
         for number in (signal.SIGUSR1, signal.SIGALRM):
             signal.signal(number, fail)
-        turn, do = 1, self.doing(place)
+        turn, do = 1, self.activity_step(place)
         if place not in ("sleep", "compile"):
             do(turn)
         self.shared.barrier("begin")

@@ -261,7 +261,11 @@ def test_maps_of_equations(function, element, may, must):
         if v.aval.shape == (3,) and v.aval.dtype.kind == "i"
     }
     maps = EquationMaps(graph, group, positions)
-    reads = {v: s for v, s in maps.reads(group.roots[0], [element]).items() if v.aval.shape == (9,)}
+    reads = {
+        v: s
+        for v, s in maps.find_dependencies(group.roots[0], [element]).items()
+        if v.aval.shape == (9,)
+    }
     sets = next(iter(reads.values()), None)
     assert (
         ([], []) == (may, must)

@@ -257,7 +257,7 @@ def _partition(lowering: LoweringState) -> None:
         partition.partition_for,
         lowering.program,
         [s.stored for s in lowering.in_specs],
-        [s and s.stored for s in requested],
+        [s and s.storage_sharding for s in requested],
         request.assignment,
         request.in_context,
         _choose_partitioning(lowering),
@@ -279,7 +279,8 @@ def _partition(lowering: LoweringState) -> None:
         ArraySpec(
             s.aval,
             with_backend_devices(
-                s.sharding if s.sharding.settled is not s.sharding else sharding, backend
+                s.sharding if s.sharding.without_partial_axes is not s.sharding else sharding,
+                backend,
             ),
             s.committed,
         )

@@ -303,7 +303,7 @@ def _write(key: str, made: Executable) -> None:
         )
     except Unserializable:
         return
-    made.loaded.keep(_disk_writer(key, made.collective_count, layouts))
+    made.loaded.store(_disk_writer(key, made.collective_count, layouts))
 
 
 def _disk_writer(
@@ -376,7 +376,7 @@ def serialize_executable(made: Executable) -> dict[str, Any]:
     The code is None if the backend cannot serialize it.
     """
     codes: list[bytes | None] = []
-    made.loaded.keep(lambda make: codes.append(make()))
+    made.loaded.store(lambda make: codes.append(make()))
     return {
         "code": codes[0] if codes else None,
         "made_by": _compiler_fingerprint(made.request.backend),

@@ -23,12 +23,12 @@ class JointStages:
         self.rank = 0 if self._all is None else self._all.rank
         self.size = 1 if self._all is None else self._all.size
 
-    def progress(self, text: str) -> None:
+    def report_progress(self, text: str) -> None:
         """Report the progress of this process in the current stage."""
         if self._all is not None:
-            self._all.client.progress(f"{self._doing}: {text}")
+            self._all.client.report_progress(f"{self._doing}: {text}")
 
-    def together(self, stage: str, work: Callable[[], str]) -> list[str]:
+    def run_stage(self, stage: str, work: Callable[[], str]) -> list[str]:
         """Do `work` in every process and wait for all; return the results in order of rank. An error in one process is raised there
         unchanged, and in the others as CheckpointError, or as CheckpointSupersededError if it is one."""
         if self._all is None:
@@ -38,7 +38,7 @@ class JointStages:
             result = work()
         except BaseException as error:
             failure = error
-        self._all.client.progress("")
+        self._all.client.report_progress("")
         brings = [
             result,
             None if failure is None else _words(failure),

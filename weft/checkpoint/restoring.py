@@ -181,7 +181,7 @@ def _find(root: Path, step: int | None, item: str | None, api: str) -> Path:
         raise layout.make_damage_error(lost, "it is not there")
     if step is None:
         group = ranks.JointStages(f"checkpoint {root}", "restoring")
-        newest = group.together("newest", lambda: str(max(existing, default="")))
+        newest = group.run_stage("newest", lambda: str(max(existing, default="")))
         step = int(newest[0]) if newest[0] else None
     if step is None or step not in existing:
         absent = "no complete step" if step is None else f"no step {step}"

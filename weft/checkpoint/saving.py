@@ -361,13 +361,19 @@ class _StepWriter:
         """Write the step, and return the group's claim."""
         group = self.group
         try:
-            texts = group.together("begins", self._fenced(lambda: self._begin(overwrite)))
+            texts = group.run_stage(
+                "begins", self._check_claim_on_error(lambda: self._begin(overwrite))
+            )
             beginnings = [json.loads(text) for text in texts]
             claim = self.claim = Claim(self.root, *beginnings[0][1:])
             self._check_digests([digest for digest, *_ in beginnings])
-            group.together("has written", self._fenced(lambda: self._write_parts(claim, compress)))
-            group.together(
-                "is named", self._fenced(lambda: self._commit(claim, started, overwrite))
+            group.run_stage(
+                "has written",
+                self._check_claim_on_error(lambda: self._write_parts(claim, compress)),
+            )
+            group.run_stage(
+                "is named",
+                self._check_claim_on_error(lambda: self._commit(claim, started, overwrite)),
             )
         except BaseException:
             if self.claim is not None and group.rank == 0:
@@ -376,7 +382,7 @@ class _StepWriter:
             raise
         return claim
 
-    def _fenced(self, work: Callable[[], str]) -> Callable[[], str]:
+    def _check_claim_on_error(self, work: Callable[[], str]) -> Callable[[], str]:
         """Wrap `work` so that its OSErrors are reported as a lost claim if another group has claimed the folder and removed files."""
 
         def run() -> str:
@@ -425,7 +431,7 @@ class _StepWriter:
         for array in self.arrays:
             for start, part in array.parts:
                 writer.add(array.entry.name, array.shape, array.dtype, array.block, start, part)
-                group.progress(f"{writer.written >> 20} of {save.total >> 20} MiB")
+                group.report_progress(f"{writer.written >> 20} of {save.total >> 20} MiB")
         writer.finish()
         return ""
 

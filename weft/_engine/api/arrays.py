@@ -241,11 +241,11 @@ class _ConstantEvalTrace(Trace):
     __slots__ = ()
     evaluates_constants = True
 
-    def resolve_trace(self, args):
+    def processing_trace(self, args):
         return self.parent if any_tracers(args) else eval_trace
 
     def process(self, primitive, args, params):
-        trace = self.resolve_trace(args)
+        trace = self.processing_trace(args)
         with set_trace(trace):
             return trace.process(primitive, args, params)
 

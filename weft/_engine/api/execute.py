@@ -140,7 +140,7 @@ def executable_for(
             for x, s in zip(const_arrays(jaxpr), executable.in_specs)
         ]
     else:
-        executable = executable_for(jaxpr, typed, options).for_inputs(typed, specs)
+        executable = executable_for(jaxpr, typed, options).with_input_specs(typed, specs)
     jaxpr._cache[key] = executable
     return executable
 
@@ -184,7 +184,7 @@ def move_to_layout(
         return _in_other_order(x, requested)
     if requested.order is not None:
         return Array(
-            requested, move_to_layout(x._stored(), requested.stored.sharding, committed)._live()
+            requested, move_to_layout(x._as_stored(), requested.stored.sharding, committed)._live()
         )
     move = (
         have.splits,
@@ -273,7 +273,7 @@ def _of_other_terms(x: Array, want: ArraySpec) -> Array:
     ):
         if want.has_terms and have.stored.aval.shape == want.stored.aval.shape:
             return Array(
-                want, move_to_layout(x._stored(), want.stored.sharding, want.committed)._live()
+                want, move_to_layout(x._as_stored(), want.stored.sharding, want.committed)._live()
             )
         x = move_to_layout(
             x, have.sharding.with_spec(have.sharding.spec.update(unreduced=frozenset()))

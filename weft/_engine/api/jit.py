@@ -224,7 +224,7 @@ class JitFunction(Dispatching):
             if config.disable_jit:
                 return self.fun(*args, **kwargs)
             if hi_types and _has_high_values(args, kwargs):
-                return self._call_high(args, kwargs)
+                return self._call_with_hi_types(args, kwargs)
             call = self._flatten(args, kwargs)
             if cache.refs or any_refs(call.leaves):
                 return _with_refs().call_with_refs(self, call, [])
@@ -244,7 +244,7 @@ class JitFunction(Dispatching):
 
     __call__ = _call
 
-    def _call_high(self, args: tuple, kwargs: dict) -> Any:
+    def _call_with_hi_types(self, args: tuple, kwargs: dict) -> Any:
         """Call with values of hijax types that cannot enter programs: mutable values, or values that are mapped or differentiated as wholes."""
         if any(map(is_mutable, tree.tree_leaves((args, kwargs)))):
             return _with_refs().call_on_parts(self, args, kwargs)
@@ -266,7 +266,7 @@ class JitFunction(Dispatching):
         count = len(traced.consts)
         outs = jit_p.bind(
             *operands,
-            jaxpr=traced.constrained(),
+            jaxpr=traced.with_constraints(),
             name=traced.name,
             in_shardings=(None,) * count + traced.in_shardings,
             out_shardings=traced.out_shardings,

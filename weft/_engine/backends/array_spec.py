@@ -105,7 +105,7 @@ class ArraySpec:
         self.has_terms = bool(sharding.unreduced)
         self.backend = _backend_of(aval, sharding)
         if self.has_terms or order is not None:
-            return self._in_memory_of(_as_stored_array(self))
+            return self._use_storage_of(_as_stored_array(self))
         self.stored = self
         self._lay_out()
         return self
@@ -160,10 +160,10 @@ class ArraySpec:
         if order is None:
             return self
         back = inverse(order)
-        sharding = self.sharding.transposed(back)
+        sharding = self.sharding.transpose_dims(back)
         return ArraySpec(_transposed_type(self.aval, back), sharding, self.committed, order)
 
-    def _in_memory_of(self, stored: ArraySpec) -> ArraySpec:
+    def _use_storage_of(self, stored: ArraySpec) -> ArraySpec:
         """Use the storage of `stored`, the array spec of the terms of the array or of the transposed array; return self."""
         self.stored = stored
         for name in (
@@ -200,7 +200,7 @@ def _backend_of(aval: ShapedArray, sharding: Sharding) -> Any:
         return None
     backend = getattr(sharding.device_assignment[0], "client", None)
     if backend is not None and dtypes.is_strings(aval.dtype):
-        return backend.of_strings()
+        return backend.string_backend()
     return backend
 
 
@@ -212,7 +212,7 @@ def type_of_terms(aval: ShapedArray, sharding: Any) -> ShapedArray:
         )
     return aval.update(
         shape=(sharding.num_terms, *aval.shape),
-        sharding=type_sharding(sharding.stored, aval.ndim + 1),
+        sharding=type_sharding(sharding.storage_sharding, aval.ndim + 1),
     )
 
 
@@ -249,13 +249,13 @@ def _as_stored_array(spec: ArraySpec) -> ArraySpec:
                 f"arrays of type {aval.str_short()} with unreduced axes are stored row-major; major_to_minor={order} "
                 f"is not supported for {sharding.spec}."
             )
-        return ArraySpec(_transposed_type(aval, order), sharding.transposed(order), committed)
+        return ArraySpec(_transposed_type(aval, order), sharding.transpose_dims(order), committed)
     if sharding.spec.unreduced_kind is not UnreducedKind.sum:
         raise NotImplementedError(
             f"arrays of type {aval.str_short()} cannot have the sharding {sharding.spec}: only sums can be unreduced, "
             f"not a {sharding.spec.unreduced_kind.name}."
         )
-    return ArraySpec(type_of_terms(aval, sharding), sharding.stored, committed)
+    return ArraySpec(type_of_terms(aval, sharding), sharding.storage_sharding, committed)
 
 
 def _numbers_on_process(

@@ -135,7 +135,7 @@ class LoadedLocalProgram:
         """Return the optimized program of one device as HLO; None if weft's own stages show it."""
         return None
 
-    def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
+    def store(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Store what `Backend.load` needs by `write(make)`, if possible: now, and again when better code is available."""
 
     def speed_up(self, function: Any, call: DispatchCandidate) -> bool:
@@ -385,7 +385,7 @@ class Backend:
         """Return the global value of a buffer."""
         raise NotImplementedError(f"{type(self).__name__}.get")
 
-    def of_strings(self) -> "Backend":
+    def string_backend(self) -> "Backend":
         """Return the backend that stores arrays of strings on these devices; raise TypeError if there is none."""
         raise TypeError(
             f"String arrays can only be on CPU devices, not on devices of {self}. Put them there: "
@@ -479,7 +479,7 @@ class Backend:
         lowered: Callable[[], Any],
         write: Callable[[Callable[[], bytes | None]], None],
     ) -> LoadedLocalProgram:
-        """Return a program that `LoadedLocalProgram.keep` stored; any error counts as a cache miss. `lowered()` recomputes the stages."""
+        """Return a program that `LoadedLocalProgram.store` stored; any error counts as a cache miss. `lowered()` recomputes the stages."""
         raise NotImplementedError(f"{type(self).__name__}.load")
 
     def cache_key(self) -> str | None:

@@ -57,10 +57,10 @@ class Visit(Protocol):
         ...
 
     def wait(self) -> None:
-        """Make the device wait for `go_on`."""
+        """Make the device wait for `resume`."""
         ...
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """End `wait`; the device may run the rest of its program in this thread."""
         ...
 
@@ -158,7 +158,7 @@ class MeshHostCalls:
             _write_zeros(visits)
         visits.remove(visit)
         for other in visits:  # each continues in a thread of its own, until it waits again
-            DaemonThread(other.go_on)
+            DaemonThread(other.resume)
         return execution.failure if call.is_end and call.group_size == 1 else None
 
     def _compute(self, visits: Sequence[Visit]) -> str | None:

@@ -44,7 +44,9 @@ class Lockstep:
     def __len__(self) -> int:
         return len(self.members)
 
-    def spread(self, x: BlockLayout, shards: Mapping[tuple[int, ...], np.ndarray]) -> Values:
+    def distribute_argument(
+        self, x: BlockLayout, shards: Mapping[tuple[int, ...], np.ndarray]
+    ) -> Values:
         """Return each device's value of an argument, given the shards by position."""
         return [shards[at] for at in self._positions(x)]
 
@@ -97,7 +99,9 @@ class Lockstep:
             results.append(results_by_operands[key])
         return [list(values) for values in zip(*results)]
 
-    def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
+    def run_on(
+        self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Values]
+    ) -> list[Values]:
         """Return the results of `jaxpr` on the members with the indices `chosen`; the others do not participate."""
         some = copy.copy(self)
         some.members = [self.members[i] for i in chosen]

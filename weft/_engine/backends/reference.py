@@ -28,7 +28,7 @@ class ReferenceBackend(Backend):
 
     platform = "reference"
 
-    def of_strings(self) -> Backend:
+    def string_backend(self) -> Backend:
         from weft._engine.backends.string_arrays import string_backend_for
 
         return string_backend_for(self)
@@ -60,7 +60,9 @@ class ReferenceProgram(LoadedLocalProgram):
     def run(self, buffers: list[Shards]) -> list[Shards]:
         """Return the results for these arguments."""
         program, devices = self.program, self.devices
-        operands = [devices.spread(x, buffer) for x, buffer in zip(program.ins, buffers)]
+        operands = [
+            devices.distribute_argument(x, buffer) for x, buffer in zip(program.ins, buffers)
+        ]
         results = devices.run(program.jaxpr, operands)
         return [devices.collect_result(x, values) for x, values in zip(program.outs, results)]
 

@@ -100,7 +100,7 @@ class ProgramCallOp(CallLike):
         """Divide the program for partial evaluation. The known part is computed once."""
         return partial_eval_jaxpr(jaxpr, unknown)
 
-    def rest(
+    def unknown_params(
         self, partial: PartialEvalResult, unknown: Sequence[bool], params: dict
     ) -> dict | None:
         """Return the parameters of a call of this op for the unknown part; None if the part becomes
@@ -148,7 +148,7 @@ class ProgramCallOp(CallLike):
     def partial_eval(self, trace, args, params):
         unknown = [trace.is_unknown(x) for x in args]
         partial = self.divide(params["jaxpr"], unknown, params)
-        unknown_params = self.rest(partial, unknown, params)
+        unknown_params = self.unknown_params(partial, unknown, params)
 
         def bind_known(program, operands):
             nothing = not program.eqns and not program.constvars  # only returns inputs
@@ -179,7 +179,7 @@ class ProgramCallOp(CallLike):
         """Split a call equation inside a program into (known equations, unknown equation, unknown
         variables)."""
         partial = self.divide(eqn.params["jaxpr"], mask, eqn.params)
-        unknown_params = self.rest(partial, mask, eqn.params)
+        unknown_params = self.unknown_params(partial, mask, eqn.params)
         known_ins = [a for a, u in zip(eqn.invars, mask) if not u]
         n_known = len(partial.out_unknown) - sum(partial.out_unknown)
         computed = [Var(a.aval) for a in partial.known.outvars[n_known:]]
@@ -277,7 +277,7 @@ def _inline_forwarding_call(call: Eqn) -> list[Eqn]:
         source = (
             call.source
             if eqn.source is None
-            else eqn.source.within(call.source.scope)
+            else eqn.source.with_outer_name(call.source.scope)
             if call.source is not None
             else eqn.source
         )

@@ -337,7 +337,7 @@ class Sites:
     def code(self, eqn: Eqn, category: type) -> int | None:
         return self._codes.get((id(eqn), category))
 
-    def made(self, key: Any, make: Callable[[], Jaxpr]) -> Jaxpr:
+    def get_or_make(self, key: Any, make: Callable[[], Jaxpr]) -> Jaxpr:
         """Return the program cached under `key`, or make and cache it; `key` begins with the
         program that it is derived from."""
         if key not in self._made:
@@ -552,7 +552,7 @@ def _with_state(sites: Sites, jaxpr: Jaxpr, position: int = 0) -> Jaxpr:
             run, [*jaxpr.in_avals[:position], *avals, *jaxpr.in_avals[position:]], jaxpr.name
         )
 
-    return sites.made((jaxpr, position, find_tracked_axes()), make)
+    return sites.get_or_make((jaxpr, position, find_tracked_axes()), make)
 
 
 def _split_state(sites: Sites, outs: Sequence) -> tuple[list, list]:
@@ -680,11 +680,11 @@ def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, l
     axes = find_tracked_axes()
     avals = [a.update(vma=a.vma | axes) for a in sites.avals]
     c_in, b_in = cond.in_avals, body.in_avals
-    test = sites.made(
+    test = sites.get_or_make(
         (cond, "while", n_body, axes),
         lambda: stage(ask, [*c_in[:n_cond], *avals, *c_in[n_cond:]], cond.name),
     )
-    run = sites.made(
+    run = sites.get_or_make(
         (body, cond, "while", axes),
         lambda: stage(step, [*c_in[:n_cond], *b_in[:n_body], *avals, *b_in[n_body:]], body.name),
     )
@@ -734,7 +734,7 @@ def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[lis
         with manual_scope(params):
             return stage(run, body.in_avals, body.name)
 
-    program = sites.made((body, "shard_map", tuple(axes)), make)
+    program = sites.get_or_make((body, "shard_map", tuple(axes)), make)
     outs = shard_map_p.bind(
         *operands,
         **{

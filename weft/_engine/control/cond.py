@@ -108,7 +108,7 @@ def _lockstep(devices, operands, *, branches):
         chosen = [
             i for i, number in enumerate(index) if min(max(int(number), 0), len(branches) - 1) == k
         ]
-        for y, new in zip(results, devices.on(chosen, branch, args) if chosen else ()):
+        for y, new in zip(results, devices.run_on(chosen, branch, args) if chosen else ()):
             for i, value in zip(chosen, new):
                 y[i] = value
     return results

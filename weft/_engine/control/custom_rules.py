@@ -401,7 +401,7 @@ def apply_ruled(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
     if kind is EvalTrace:
         with set_trace(trace):
             return ruled.fun(*args)
-    if (serving := trace.resolve_trace(args)) is not trace:
+    if (serving := trace.processing_trace(args)) is not trace:
         return apply_ruled(serving, ruled, args)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]

@@ -608,7 +608,7 @@ class _TracedMutableValue:
         finally:
             self.is_busy = False
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Record that the value changed under its own trace; its references keep their types."""
         if self.state is None or self.is_busy:
             return
@@ -627,7 +627,7 @@ class _TracedMutableValue:
             return
         self.state = state
         for r, x in zip(self.parts, arrays):
-            r._value = r._fitting(x, r.shape)
+            r._value = r._cast_to_array(x, r.shape)
 
 
 #: mutable values used by programs, by identity; values from outside programs remain while their
@@ -649,7 +649,7 @@ def register_created_value(value: Any) -> Any:
     if type(trace_state.trace) is not EvalTrace:
         if len(_inner_tracked) >= 256:
             _inner_tracked[:] = [
-                tracked for tracked in _inner_tracked if not tracked.trace.finished
+                tracked for tracked in _inner_tracked if not tracked.trace.pop_typed_cotangent
             ]
         tracked = _all_tracked[id(value)] = _TracedMutableValue(value, trace_state.trace)
         _inner_tracked.append(tracked)
@@ -679,7 +679,7 @@ def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
     tracked = _tracked_of(value)
     if tracked.trace is trace_state.trace:
         _mutable_type(value).update_from_loval(state, value, *arrays)
-        tracked.changed()
+        tracked.note_change()
         return
     parts = tracked.references()
     if len(parts) != len(arrays):
@@ -712,7 +712,7 @@ def on_contents(fun: Callable, args: Sequence) -> Any:
             set_contents(x, state, after)
     for x in args:
         if id(x) in _all_tracked and id(x) not in foreign:
-            _tracked_of(x).changed()
+            _tracked_of(x).note_change()
     return out
 
 

@@ -212,10 +212,10 @@ class Ref(_Writable, metaclass=Sealed):
         while (
             self.no_grad
             and getattr(value, "carries_derivative", False)
-            and not owner.within(value.owning_trace)
+            and not owner.is_nested_in(value.owning_trace)
         ):
             value = value.primal
-        if isinstance(value, Tracer) and not owner.within(value.owning_trace):
+        if isinstance(value, Tracer) and not owner.is_nested_in(value.owning_trace):
             raise ValueError(_why_not_writable(value, self))
         if isinstance(cell, Ref):
             cell._value = value
@@ -233,13 +233,13 @@ class Ref(_Writable, metaclass=Sealed):
     def _store(self, index: Any, value: Any, how: str) -> None:
         current = self._read()
         shape = self.shape if _is_whole(index) else typeof(read(current, index)).shape
-        value = self._fitting(value, shape)
+        value = self._cast_to_array(value, shape)
         if how == "set" and _is_whole(index) and not isinstance(value, (np.ndarray, np.generic)):
             self._write(value)
         else:
             self._write(write(current, index, value, how))
 
-    def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
+    def _cast_to_array(self, value: Any, shape: tuple[int, ...]) -> Any:
         """Return `value` with the array's dtype and the given shape. Raise ValueError if it does
         not fit."""
         if getattr(value, "_is_ref", False):
@@ -374,7 +374,7 @@ class TransformedRef(_Writable):
             return
         where = self._positions(index)
         shape = np.shape(where) if isinstance(where, np.ndarray) else typeof(where).shape
-        value = self.ref._fitting(value, shape)
+        value = self.ref._cast_to_array(value, shape)
         flat = self.ref[...].reshape(-1)
         self.ref._write(getattr(flat.at[where], how)(value).reshape(self.ref.shape))
 
@@ -384,7 +384,7 @@ class TransformedRef(_Writable):
         for i in indices[:-1]:
             parts.append(parts[-1] if _is_whole(i) else read(parts[-1], i))
         last = indices[-1]
-        value = self.ref._fitting(
+        value = self.ref._cast_to_array(
             value, typeof(parts[-1] if _is_whole(last) else read(parts[-1], last)).shape
         )
         for part, i in zip(reversed(parts), reversed(indices)):

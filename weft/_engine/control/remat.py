@@ -185,7 +185,9 @@ class Remat(ProgramCallOp):
             partial.unknown = _make_key_reading(partial.unknown)
         return partial
 
-    def rest(self, partial: PartialEvalResult, unknown: Sequence[bool], params: dict) -> dict:
+    def unknown_params(
+        self, partial: PartialEvalResult, unknown: Sequence[bool], params: dict
+    ) -> dict:
         """Return the parameters of the unknown part. Its known inputs go behind a barrier."""
         flags = _each(params["prevent_cse"], len(unknown))
         known = [flag for flag, u in zip(flags, unknown) if not u]

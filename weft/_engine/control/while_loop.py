@@ -86,10 +86,10 @@ def _lockstep(devices, operands, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_n
     of_cond, of_body, carry = bodies.split_list(operands, cond_nconsts, body_nconsts)
     carry, going = [list(x) for x in carry], list(range(len(devices)))
     while going:
-        (more,) = devices.on(going, cond_jaxpr, [*of_cond, *carry])
+        (more,) = devices.run_on(going, cond_jaxpr, [*of_cond, *carry])
         going = [i for i, go in zip(going, more) if go]
         for x, new in zip(
-            carry, devices.on(going, body_jaxpr, [*of_body, *carry]) if going else ()
+            carry, devices.run_on(going, body_jaxpr, [*of_body, *carry]) if going else ()
         ):
             for i, value in zip(going, new):
                 x[i] = value

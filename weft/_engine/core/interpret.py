@@ -139,7 +139,7 @@ class _OneDevice:
         """Return the results of a program that runs on all devices."""
         return [[y] for y in run_reference(jaxpr, *[x for (x,) in operands])]
 
-    def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Any]) -> list[Any]:
+    def run_on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Any]) -> list[Any]:
         """Return the results of a program that runs on the devices `chosen`."""
         return self.run(jaxpr, operands)
 

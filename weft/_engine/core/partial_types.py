@@ -47,7 +47,7 @@ def result_specs(
         [NO_AXES if s is None else s.reduced for s in specs],
         [None if s is None else frozenset(s.axes) for s in specs],
     )
-    terms, reduced = operands.terms(), operands.reduced()
+    terms, reduced = operands.terms(), operands.find_reduced_axes()
     complete_specs: list[PartitionSpec] = []
     for spec in outs:
         both = terms & set(spec.axes)
@@ -90,7 +90,7 @@ def manual_terms(
         varying,
         True,
     )
-    terms, reduced = operands.terms(), operands.reduced()
+    terms, reduced = operands.terms(), operands.find_reduced_axes()
     both = terms & NO_AXES.union(
         *[v for v, a in zip(varying, avals) if v is not None and a.dtype != np.bool_]
     )
@@ -195,7 +195,7 @@ class _PartialOperands:
                 )
         return axes
 
-    def reduced(self) -> frozenset[Any]:
+    def find_reduced_axes(self) -> frozenset[Any]:
         """Return the axes over which the results are reduced."""
         axes = NO_AXES.union(*self.equal)
         if not axes or isinstance(self.primitive, ProductOp):

@@ -246,7 +246,7 @@ class Primitive(_PrimitiveBase):
             else rule
         )
 
-    def sources(self) -> Iterator[str]:
+    def rule_modules(self) -> Iterator[str]:
         """Return the modules that define the rules, or the module of `fill` if the rules have not been read."""
         if self.fill is not None:
             return iter([getattr(self.fill, "func", self.fill).__module__])

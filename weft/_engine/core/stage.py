@@ -203,7 +203,7 @@ class StageTrace(Trace):
         if type(x) is StageTracer and x.owning_trace is self:
             return x.variable
         if isinstance(x, Tracer):
-            if id(x) not in self._const_ids and not self.within(x.owning_trace):
+            if id(x) not in self._const_ids and not self.is_nested_in(x.owning_trace):
                 raise (
                     escaped_tracer_error(x)
                     if x.owning_trace.finished

@@ -69,7 +69,7 @@ class Trace:
     def parent_trace(self) -> "Trace | None":
         return self.parent
 
-    def resolve_trace(self, args: Sequence[Any]) -> "Trace":
+    def processing_trace(self, args: Sequence[Any]) -> "Trace":
         """Return the trace that processes a call with these arguments: this one, or an enclosing one if no argument is this trace's."""
         return self
 
@@ -90,7 +90,7 @@ class Trace:
         """An object shared by all traces of one transformation; rules of custom derivatives are mapped in separate traces."""
         return self
 
-    def within(self, trace: "Trace") -> bool:
+    def is_nested_in(self, trace: "Trace") -> bool:
         """Return whether `trace`, or a trace of its level, is this trace or encloses it. Only then are its values usable here."""
         here: Trace | None = self
         level = trace.level

@@ -96,7 +96,7 @@ class FrameLocation:
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
 
-    def listing(self) -> str:
+    def format_source(self) -> str:
         """Return the lines around the current one, which is marked."""
         at = self.line - self.first
         lines = [
@@ -284,7 +284,7 @@ class Prompt:
 
     def show_place(self) -> None:
         place = self.places[self.at]
-        self.say(f"> {place}\n{place.listing()}")
+        self.say(f"> {place}\n{place.format_source()}")
 
     def show_frames(self) -> None:
         for i, place in reversed(list(enumerate(self.places))):

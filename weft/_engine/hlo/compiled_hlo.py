@@ -104,7 +104,7 @@ class _FusedLowering(HloLowering):
     def inline(self, b: HloBlock, jaxpr: Jaxpr, args: Sequence[HloValue]) -> list[HloValue]:
         if self.in_kernel:
             return super().inline(b, jaxpr, args)
-        graph, env = Fusion(jaxpr), self.bound(b, jaxpr, args)
+        graph, env = Fusion(jaxpr), self.bind_arguments(b, jaxpr, args)
         for item in graph.items:
             if not isinstance(item, Eqn):
                 self._kernel(b, graph, item, env)

@@ -107,7 +107,7 @@ class HloLowering(HloContext):
             self.path = path
         return self._emit_call(b, self._named[key], args)
 
-    def shared(
+    def call_shared(
         self,
         b: HloBlock,
         name: str,
@@ -128,12 +128,12 @@ class HloLowering(HloContext):
         )
 
     def inline(self, b: HloBlock, jaxpr: Jaxpr, args: Sequence[HloValue]) -> list[HloValue]:
-        env = self.bound(b, jaxpr, args)
+        env = self.bind_arguments(b, jaxpr, args)
         for eqn in jaxpr.eqns:
             self.write(b, eqn, env)
         return [self.read(b, a, env) for a in jaxpr.outvars]
 
-    def bound(self, b: HloBlock, jaxpr: Jaxpr, args: Sequence[HloValue]) -> dict:
+    def bind_arguments(self, b: HloBlock, jaxpr: Jaxpr, args: Sequence[HloValue]) -> dict:
         """Return the environment of a jaxpr: values of its arguments and constants."""
         consts = [b.constant(np.asarray(value)) for value in jaxpr.consts]
         return dict(zip((*jaxpr.invars, *jaxpr.constvars), (*args, *consts)))
@@ -154,14 +154,14 @@ class HloLowering(HloContext):
             self.metadata = with_metadata(self.around, eqn.source.metadata)
         self.path = f"{self.place[1]}/"
         results = self.equation(
-            b, eqn, self.split_alike(b, eqn, [self.read(b, a, env) for a in eqn.invars])
+            b, eqn, self.reshard_operands(b, eqn, [self.read(b, a, env) for a in eqn.invars])
         )
         env.update(
             (v, constrain_to_type(b, x, v.aval.explicit)) for v, x in zip(eqn.outvars, results)
         )
         self.place, self.path, self.metadata = place, path, metadata
 
-    def split_alike(self, b: HloBlock, eqn: Eqn, operands: list[HloValue]) -> list[HloValue]:
+    def reshard_operands(self, b: HloBlock, eqn: Eqn, operands: list[HloValue]) -> list[HloValue]:
         """Return operands of an elementwise equation with the sharding of the result.
 
         Scalars are broadcast to the result's shape.

@@ -130,7 +130,7 @@ class HloContext(ABC):
         """
 
     @abstractmethod
-    def shared(
+    def call_shared(
         self,
         b: HloBlock,
         name: str,

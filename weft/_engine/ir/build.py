@@ -260,7 +260,7 @@ class LoopsBuilder:
 
     def op_of_type(self, name: str, *args: Expr, type: str) -> Expr:
         """Return operation `name` in `type` itself, for operations whose result in a half type is not the rounded result in f32."""
-        return self._widen(self._op(name, tuple([self.stored(a, type) for a in args]), type))
+        return self._widen(self._op(name, tuple([self.storage_form(a, type) for a in args]), type))
 
     def cast(self, x: Expr, type: str) -> Expr:
         """Convert `x` to `type`. A conversion to bf16 or f16 rounds and returns an f32 value."""
@@ -288,13 +288,13 @@ class LoopsBuilder:
             self._range[id(result)] = _type_range(x.type)
         return result
 
-    def place(self, x: Expr) -> Expr:
+    def to_index(self, x: Expr) -> Expr:
         """Convert an integer to an index. Large u64 values become the greatest index, not a negative one."""
         return self.cast(
             self.op("min", x, self.const(GREATEST, "u64")) if x.type == "u64" else x, "i64"
         )
 
-    def stored(self, x: Expr, type: str) -> Expr:
+    def storage_form(self, x: Expr, type: str) -> Expr:
         """Return `x` as a value that a buffer of `type` can store. Values of half types are rounded here."""
         if x.type == type:
             return x
@@ -314,7 +314,7 @@ class LoopsBuilder:
     def bitcast(self, x: Expr, type: str, source: str | None = None) -> Expr:
         """Reinterpret the bits of `x` as `type`. `source` is the half type of `x` in the program, if it has one."""
         if source in HALVES and x.type == "f32":
-            x = self.stored(x, source)
+            x = self.storage_form(x, source)
         if x.type == type:
             return x
         result = self._op("bitcast", (x,), type)
@@ -576,7 +576,7 @@ class LoopsBuilder:
         """Return the base expression of a key of an affine form."""
         return self._terms[key]
 
-    def same(self, x: ScalarOp, args: tuple[Expr, ...], maker: "LoopsBuilder") -> Expr:
+    def copy_operation(self, x: ScalarOp, args: tuple[Expr, ...], maker: "LoopsBuilder") -> Expr:
         """Return the operation of `x`, which builder `maker` created, on other arguments; copy the known range of its result."""
         if id(x) in maker._quotients:
             return self.idiv(*args)

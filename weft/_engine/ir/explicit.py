@@ -199,15 +199,15 @@ class _ShardingInference:
         if self.conflict is None:
             self.conflict = Conflict(what, notes, rule, operand, wanted, verb)
 
-    def place(self, f: int, i: int) -> int:
+    def dim_of_factor(self, f: int, i: int) -> int:
         """Return the dim of operand i that has factor f."""
         return next(d for d, fs in enumerate(self.rule.ins[i]) if f in fs)
 
-    def without(self, i: int, dim: int) -> Spec:
+    def without_dim_axes(self, i: int, dim: int) -> Spec:
         """Return the dims of operand i with dim `dim` not sharded."""
         return tuple(() if d == dim else axes for d, axes in enumerate(self.ins[i]))
 
-    def read(self) -> None:
+    def collect_axes(self) -> None:
         """Collect the axes of every factor from the operands."""
         for i, (factors, dims) in enumerate(zip(self.rule.ins, self.ins)):
             if not any(dims):
@@ -227,7 +227,7 @@ class _ShardingInference:
                         {i: f"dim {d} is split by {_text(axes)}"},
                         "Each shard of an operand must become one shard of the result.",
                         i,
-                        self.without(i, d),
+                        self.without_dim_axes(i, d),
                     )
 
     def is_whole(self, axes: DimSpec) -> bool:
@@ -247,8 +247,8 @@ class _ShardingInference:
                     self.record_conflict(
                         "the operands are split differently.",
                         {
-                            first: f"dim {self.place(f, first)} is split by {_text(axes)}",
-                            i: f"dim {self.place(f, i)} is split by {_text(other_axes)}",
+                            first: f"dim {self.dim_of_factor(f, first)} is split by {_text(axes)}",
+                            i: f"dim {self.dim_of_factor(f, i)} is split by {_text(other_axes)}",
                         },
                         "Corresponding dims of operands must be split by the same axes or not at all.",
                         i,
@@ -266,7 +266,7 @@ class _ShardingInference:
                 self.record_conflict(
                     "the contracted dims are split, so the result could be sharded in more than one way.",
                     {
-                        i: f"contracts dim {self.place(f, i)}, split by {_text(other_axes)}"
+                        i: f"contracts dim {self.dim_of_factor(f, i)}, split by {_text(other_axes)}"
                         for i, other_axes in operand_axes
                     },
                     "A sum over split dims can be replicated or split again.",
@@ -276,7 +276,7 @@ class _ShardingInference:
 
     def resharded_operand(self, i: int, f: int, axes: DimSpec) -> Spec:
         """Return the dims of operand i with the dim of factor f sharded over `axes`, and these axes removed from other dims."""
-        dim = self.place(f, i)
+        dim = self.dim_of_factor(f, i)
         return tuple(
             axes if d == dim else tuple(a for a in mine if a not in axes)
             for d, mine in enumerate(self.ins[i])
@@ -286,7 +286,7 @@ class _ShardingInference:
         """Record conflicts for sharded dims that the operation needs whole, and for sharded dims that are not dims of the result."""
         for f, axes in list(self.axes.items()):
             mark = self.rule.special.get(f)
-            i, d = self.carriers[f][0][0], self.place(f, self.carriers[f][0][0])
+            i, d = self.carriers[f][0][0], self.dim_of_factor(f, self.carriers[f][0][0])
             if f in self.in_results:
                 if mark == "replicate" and not self.op.is_layout and not self.is_whole(axes):
                     self.record_conflict(
@@ -294,7 +294,7 @@ class _ShardingInference:
                         {i: f"dim {d} is split by {_text(axes)}"},
                         "Every device needs all elements along this dim.",
                         i,
-                        self.without(i, d),
+                        self.without_dim_axes(i, d),
                     )
                     del self.axes[f]
             elif (
@@ -309,7 +309,7 @@ class _ShardingInference:
                     {i: f"dim {d} is split by {_text(axes)}"},
                     "The result of a lookup or slice along a split dim can be sharded in more than one way.",
                     i,
-                    self.without(i, d),
+                    self.without_dim_axes(i, d),
                 )
 
     def infer_extended_dim(self, f: int, i: int, d: int, axes: DimSpec) -> bool:
@@ -351,13 +351,13 @@ class _ShardingInference:
             if lost:
                 f, axis = lost[0]
                 i = next((i for i, _ in self.carriers.get(f, ())), 0)
-                d = self.place(f, i)
+                d = self.dim_of_factor(f, i)
                 self.record_conflict(
                     f"the split of dim {d} cannot be carried over to the result.",
                     {i: f"dim {d} is split by {_text((axis,))}"},
                     "Each shard of an operand must become one shard of the result.",
                     i,
-                    self.without(i, d),
+                    self.without_dim_axes(i, d),
                 )
             result_dims.append(self.remove_duplicate_axes(dims))
         return result_dims
@@ -404,7 +404,7 @@ def result_dims(
     With a conflict, the dims are a proposal.
     """
     inference = _ShardingInference(rule, op, ins, sizes)
-    inference.read()
+    inference.collect_axes()
     inference.agree()
     return inference.results(), inference.conflict
 

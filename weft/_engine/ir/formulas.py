@@ -83,7 +83,8 @@ class Formulas:
         return self.ldexp(x, k + self.magic)
 
     def split(self, x: Any) -> tuple[Any, Any]:
-        """Return (k, m) with x = 2^k m and 3/4 <= m < 3/2 for positive x. Results for zero and infinity are arbitrary; use `at`."""
+        """Return (k, m) with x = 2^k m and 3/4 <= m < 3/2 for positive x. Results for zero and infinity are arbitrary;
+        use `at_special_arguments`."""
         tiny, scale = x < self.tiny, self.mantissa + 2
         k, m = self.split_normal(self.select(tiny, x * 2.0**scale, x))
         return self.select(tiny, k - float(scale), k), m
@@ -106,7 +107,7 @@ class Formulas:
         """Return a small integer as a float."""
         return self.to_float(k)
 
-    def at(self, y: Any, x: Any, **known: float) -> Any:
+    def at_special_arguments(self, y: Any, x: Any, **known: float) -> Any:
         """Return `y`, replaced by the given values where x is `zero`, `infinite` (positive) or `negative`, and by NaN where x is NaN."""
         if "infinite" in known:
             y = self.select(x.same(math.inf), known["infinite"], y)
@@ -118,7 +119,7 @@ class Formulas:
             else self.select(x.is_nan(), x, y)
         )
 
-    def advance(
+    def advance_iteration(
         self,
         step: Callable[..., tuple[Any, Sequence[Any]]],
         number: Any,

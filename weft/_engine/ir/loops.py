@@ -201,7 +201,7 @@ class Pack:
     value: Expr
     guard: Expr
 
-    def stored(self) -> StoreElement:
+    def store_statement(self) -> StoreElement:
         """Return the write as a Store."""
         return StoreElement(self.buf, ScalarRef(self.acc, "i64"), self.value)
 
@@ -369,30 +369,32 @@ class _KernelChecker:
         self.varying: set[str] | None = None
         self.outer: set[str] = set()
 
-    def fail(self, fact: str) -> NoReturn:
+    def raise_error(self, fact: str) -> NoReturn:
         raise ValueError(f"loops.check: kernel {self.kernel.name!r}: {fact}")
 
     def run(self) -> None:
         if len(self.bufs) != len(self.kernel.bufs) + len(self.kernel.scratch):
-            self.fail("two buffers have the same name")
+            self.raise_error("two buffers have the same name")
         for buf in self.bufs.values():
             if buf.type not in ITEMSIZE or buf.size < 0:
-                self.fail(f"buffer {buf.name!r} has type {buf.type!r} and size {buf.size}")
+                self.raise_error(f"buffer {buf.name!r} has type {buf.type!r} and size {buf.size}")
             if buf.alias is not None and buf.alias not in self.bufs:
-                self.fail(f"buffer {buf.name!r} names an unknown alias {buf.alias!r}")
+                self.raise_error(f"buffer {buf.name!r} names an unknown alias {buf.alias!r}")
         self.body(self.kernel.body, top=True)
 
     def body(self, body: tuple[Stmt, ...], top: bool = False) -> None:
         saved = dict(self.names), set(self.accs), set(self.loops)
         for stmt in body:
             if isinstance(stmt, For) and stmt.is_parallel and not (top and len(body) == 1):
-                self.fail(f"parallel loop over {stmt.var!r} is not the single outermost statement")
+                self.raise_error(
+                    f"parallel loop over {stmt.var!r} is not the single outermost statement"
+                )
             self.stmt(stmt)
         self.names, self.accs, self.loops = saved
 
     def bind(self, name: str, type_: ScalarType) -> None:
         if name in self.names or name in self.loops:
-            self.fail(f"name {name!r} is bound twice")
+            self.raise_error(f"name {name!r} is bound twice")
         self.names[name] = type_
 
     def stmt(self, stmt: Stmt) -> None:
@@ -411,96 +413,96 @@ class _KernelChecker:
 
     def prefetch(self, stmt: Prefetch) -> None:
         if stmt.buf not in self.bufs:
-            self.fail(f"prefetch from unknown buffer {stmt.buf!r}")
-        self.want(stmt.index, "i64", f"the index into {stmt.buf!r}")
+            self.raise_error(f"prefetch from unknown buffer {stmt.buf!r}")
+        self.expect_type(stmt.index, "i64", f"the index into {stmt.buf!r}")
 
     def interleave(self, stmt: Interleave) -> None:
         if not stmt.values:
-            self.fail(f"an interleave into {stmt.buf!r} has no values")
+            self.raise_error(f"an interleave into {stmt.buf!r} has no values")
         for value in stmt.values:
             self.store(StoreElement(stmt.buf, stmt.index, value))
 
     def pack(self, stmt: Pack) -> None:
         if stmt.acc not in self.accs or (self.varying is not None and stmt.acc not in self.outer):
-            self.fail(
+            self.raise_error(
                 f"a pack uses accumulator {stmt.acc!r}, which is not declared before the loop"
             )
         if stmt.value.type in COMPLEX:
-            self.fail(f"complex values are packed into {stmt.buf!r}")
-        self.store(stmt.stored())
-        self.want(stmt.guard, "bool", f"the guard of a pack into {stmt.buf!r}")
+            self.raise_error(f"complex values are packed into {stmt.buf!r}")
+        self.store(stmt.store_statement())
+        self.expect_type(stmt.guard, "bool", f"the guard of a pack into {stmt.buf!r}")
 
     def repeat(self, stmt: While) -> None:
         if self.varying is not None:
-            self.fail("a while inside a vector loop")
-        self.want(stmt.cond, "bool", "the condition of a while")
+            self.raise_error("a while inside a vector loop")
+        self.expect_type(stmt.cond, "bool", "the condition of a while")
         self.body(stmt.body)
 
     def branch(self, stmt: If) -> None:
-        self.want(stmt.cond, "bool", "the condition of an if")
+        self.expect_type(stmt.cond, "bool", "the condition of an if")
         if self.varies(stmt.cond):
-            self.fail("the condition of an if varies over the enclosing vector loop")
+            self.raise_error("the condition of an if varies over the enclosing vector loop")
         self.body(stmt.body)
         self.body(stmt.orelse)
 
     def accum(self, stmt: Accum) -> None:
         name = stmt.name
         if name not in self.accs:
-            self.fail(f"accumulator {name!r} is not declared")
+            self.raise_error(f"accumulator {name!r} is not declared")
         if stmt.op == "set":
             if name in self.outer:
-                self.fail(f"outer accumulator {name!r} is set inside a vector loop")
+                self.raise_error(f"outer accumulator {name!r} is set inside a vector loop")
         elif stmt.op not in REDUCTIONS:
-            self.fail(f"accumulator {name!r} is updated by {stmt.op!r}")
-        self.want(stmt.value, self.names[name], f"the update of {name!r}")
+            self.raise_error(f"accumulator {name!r} is updated by {stmt.op!r}")
+        self.expect_type(stmt.value, self.names[name], f"the update of {name!r}")
         if stmt.guard is not None:
-            self.want(stmt.guard, "bool", f"the guard of {name!r}")
+            self.expect_type(stmt.guard, "bool", f"the guard of {name!r}")
 
     def scan(self, stmt: PrefixCombine) -> None:
         if not len(stmt.names) == len(stmt.accs) == len(stmt.values) == len(stmt.combine) >= 1:
-            self.fail(
+            self.raise_error(
                 f"a scan has {len(stmt.names)} names, {len(stmt.accs)} accumulators, {len(stmt.values)} values and "
                 f"{len(stmt.combine)} combinations"
             )
         for acc, value in zip(stmt.accs, stmt.values):
             if acc not in self.accs:
-                self.fail(f"accumulator {acc!r} is not declared")
-            self.want(value, self.names[acc], f"the value scanned into {acc!r}")
+                self.raise_error(f"accumulator {acc!r} is not declared")
+            self.expect_type(value, self.names[acc], f"the value scanned into {acc!r}")
         for name, acc in zip(stmt.names, stmt.accs):
             self.bind(name, self.names[acc])
             if self.varying is not None:
                 self.varying.add(name)
         for acc, combined in zip(stmt.accs, stmt.combine):
-            self.want(combined, self.names[acc], f"the combination of {acc!r}")
+            self.expect_type(combined, self.names[acc], f"the combination of {acc!r}")
             if not _refers_only_to(combined, {*stmt.names, *stmt.accs}):
-                self.fail(f"the combination of {acc!r} reads other values than its operands")
+                self.raise_error(f"the combination of {acc!r} reads other values than its operands")
 
     def store(self, stmt: StoreElement) -> None:
         buf = self.bufs.get(stmt.buf)
         if buf is None:
-            self.fail(f"store to unknown buffer {stmt.buf!r}")
+            self.raise_error(f"store to unknown buffer {stmt.buf!r}")
         if buf.mode == "in" and buf in self.kernel.bufs:
-            self.fail(f"store to input {stmt.buf!r}")
+            self.raise_error(f"store to input {stmt.buf!r}")
         if stmt.accumulate is not None and stmt.accumulate not in REDUCTIONS:
-            self.fail(f"store to {stmt.buf!r} accumulates by {stmt.accumulate!r}")
-        self.want(stmt.index, "i64", f"the index into {stmt.buf!r}")
-        self.want(stmt.value, buf.type, f"the value stored to {stmt.buf!r}")
+            self.raise_error(f"store to {stmt.buf!r} accumulates by {stmt.accumulate!r}")
+        self.expect_type(stmt.index, "i64", f"the index into {stmt.buf!r}")
+        self.expect_type(stmt.value, buf.type, f"the value stored to {stmt.buf!r}")
         if stmt.guard is not None:
-            self.want(stmt.guard, "bool", f"the guard of a store to {stmt.buf!r}")
+            self.expect_type(stmt.guard, "bool", f"the guard of a store to {stmt.buf!r}")
 
     def loop(self, stmt: For) -> None:
         if not isinstance(stmt.extent, int):
             if stmt.is_parallel:
-                self.fail(f"parallel loop over {stmt.var!r} has a computed extent")
-            self.want(stmt.extent, "i64", f"the extent of the loop over {stmt.var!r}")
+                self.raise_error(f"parallel loop over {stmt.var!r} has a computed extent")
+            self.expect_type(stmt.extent, "i64", f"the extent of the loop over {stmt.var!r}")
         if stmt.var in self.loops or stmt.var in self.names:
-            self.fail(f"name {stmt.var!r} is bound twice")
+            self.raise_error(f"name {stmt.var!r} is bound twice")
         self.loops.add(stmt.var)
         opens = stmt.is_vector and self.varying is None
         if opens:
             self.varying, self.outer = {stmt.var}, set(self.accs)
         elif not isinstance(stmt.extent, int) and self.varies(stmt.extent):
-            self.fail(
+            self.raise_error(
                 f"the extent of the loop over {stmt.var!r} varies over the enclosing vector loop"
             )
         self.body(stmt.body)
@@ -508,10 +510,10 @@ class _KernelChecker:
         if opens:
             self.varying, self.outer = None, set()
 
-    def want(self, expr: Expr, type_: ScalarType, what: str) -> None:
+    def expect_type(self, expr: Expr, type_: ScalarType, what: str) -> None:
         actual = self.expr(expr)
         if actual != type_:
-            self.fail(f"{what} has type {actual}, not {type_}")
+            self.raise_error(f"{what} has type {actual}, not {type_}")
 
     def varies(self, expr: Expr) -> bool:
         """Return whether `expr` differs between iterations of the enclosing vector loop."""
@@ -530,10 +532,10 @@ class _KernelChecker:
     def expr(self, expr: Expr) -> ScalarType:
         if isinstance(expr, Index):
             if expr.name not in self.loops:
-                self.fail(f"loop variable {expr.name!r} is not in scope")
+                self.raise_error(f"loop variable {expr.name!r} is not in scope")
         elif isinstance(expr, ScalarRef):
             if self.names.get(expr.name) != expr.type:
-                self.fail(
+                self.raise_error(
                     f"name {expr.name!r} has type {self.names.get(expr.name)}, used as {expr.type}"
                 )
         elif isinstance(expr, Load):
@@ -541,23 +543,23 @@ class _KernelChecker:
         elif isinstance(expr, ScalarOp):
             self.op(expr)
         elif expr.type not in ITEMSIZE:
-            self.fail(f"constant of unknown type {expr.type!r}")
+            self.raise_error(f"constant of unknown type {expr.type!r}")
         return expr.type
 
     def load(self, expr: Load) -> None:
         buf = self.bufs.get(expr.buf)
         if buf is None or buf.type != expr.type:
-            self.fail(f"load of {expr.type} from buffer {expr.buf!r}")
-        self.want(expr.index, "i64", f"the index into {expr.buf!r}")
+            self.raise_error(f"load of {expr.type} from buffer {expr.buf!r}")
+        self.expect_type(expr.index, "i64", f"the index into {expr.buf!r}")
         if expr.guard is not None:
-            self.want(expr.guard, "bool", f"the guard of a load from {expr.buf!r}")
+            self.expect_type(expr.guard, "bool", f"the guard of a load from {expr.buf!r}")
         if expr.other is not None:
-            self.want(expr.other, expr.type, f"the alternative of a load from {expr.buf!r}")
+            self.expect_type(expr.other, expr.type, f"the alternative of a load from {expr.buf!r}")
 
     def op(self, expr: ScalarOp) -> None:
         types = [self.expr(arg) for arg in expr.args]
         if not _is_well_typed(expr.op, types, expr.type):
-            self.fail(f"{expr.op} of ({', '.join(types)}) gives {expr.type}")
+            self.raise_error(f"{expr.op} of ({', '.join(types)}) gives {expr.type}")
 
 
 _STATEMENT_CHECKS: dict[type, Callable[..., None]] = {  # class of a statement -> its check

@@ -125,7 +125,7 @@ class _KernelInterpreter:
 
     def pack(self, stmt: L.Pack) -> None:
         if self.expr(stmt.guard):
-            self.store(stmt.stored())
+            self.store(stmt.store_statement())
             self.env[stmt.acc] = apply("add", [self.env[stmt.acc], np.int64(1)], "i64")
 
     def prefetch(self, stmt: L.Prefetch) -> None:
@@ -153,9 +153,9 @@ class _KernelInterpreter:
         return at
 
     def expr(self, expr: L.Expr) -> Value:
-        return self.shared(expr, {})
+        return self.evaluate_shared(expr, {})
 
-    def shared(self, expr: L.Expr, seen: dict[int, Value]) -> Value:
+    def evaluate_shared(self, expr: L.Expr, seen: dict[int, Value]) -> Value:
         """Return the value of `expr`. Shared subexpressions are computed once."""
         value = seen.get(id(expr))
         if value is None:
@@ -168,14 +168,18 @@ class _KernelInterpreter:
         if isinstance(expr, L.Const):
             return scalar(expr.value, expr.type)
         if isinstance(expr, L.Load):
-            if expr.guard is not None and not self.shared(expr.guard, seen):
-                return scalar(0, expr.type) if expr.other is None else self.shared(expr.other, seen)
+            if expr.guard is not None and not self.evaluate_shared(expr.guard, seen):
+                return (
+                    scalar(0, expr.type)
+                    if expr.other is None
+                    else self.evaluate_shared(expr.other, seen)
+                )
             return self.memory[expr.buf][self.place(expr.buf, expr.index)]
         if expr.op == "select":
-            return self.shared(
-                expr.args[1] if self.shared(expr.args[0], seen) else expr.args[2], seen
+            return self.evaluate_shared(
+                expr.args[1] if self.evaluate_shared(expr.args[0], seen) else expr.args[2], seen
             )
-        return apply(expr.op, [self.shared(arg, seen) for arg in expr.args], expr.type)
+        return apply(expr.op, [self.evaluate_shared(arg, seen) for arg in expr.args], expr.type)
 
 
 _STATEMENTS: dict[type, Callable[..., None]] = {  # class of a statement -> its execution

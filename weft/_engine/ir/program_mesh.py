@@ -58,7 +58,7 @@ def operations_by_sharding(jaxpr: Jaxpr) -> dict[Sharding, str]:
                 *eqn.params.get("out_shardings", ()),
             ):
                 if isinstance(s, Sharding) and not is_abstract(s):
-                    operations.setdefault(s.settled, name)
+                    operations.setdefault(s.without_partial_axes, name)
             for _, inner in subjaxprs(eqn.params):
                 for s, inside in operations_by_sharding(inner).items():
                     operations.setdefault(s, inside)

@@ -86,9 +86,9 @@ class _StructureWriter:
             return "choice", cls.__qualname__, x.name
         if is_tuple(x):
             return "named", cls.__module__, cls.__qualname__, [self.value(v) for v in x]
-        return self.once(x, self.ours)
+        return self.write_reference(x, self.write_weft_object)
 
-    def once(self, x: Any, make: Callable[[Any], Any]) -> tuple[str, int]:
+    def write_reference(self, x: Any, make: Callable[[Any], Any]) -> tuple[str, int]:
         """Return a reference to an object in the table. Add the object, converted by `make`, if it is not there."""
         number = self.numbers.get(id(x))
         if number is None:
@@ -98,7 +98,7 @@ class _StructureWriter:
             self.alive.append(x)
         return "#", number
 
-    def ours(self, x: Any) -> tuple[Any, ...]:
+    def write_weft_object(self, x: Any) -> tuple[Any, ...]:
         """Return plain data for an object of a class of weft: the function and arguments of its `__reduce__`."""
         if type(x).__reduce__ is object.__reduce__:
             raise Unserializable(f"an object of {type(x).__qualname__}")
@@ -114,7 +114,7 @@ class _StructureWriter:
         return "array", _dtype(x.dtype), list(x.shape), np.ascontiguousarray(x).tobytes()
 
     def type(self, x: ShapedArray) -> tuple[str, int]:
-        return self.once(
+        return self.write_reference(
             x,
             lambda x: (
                 "type",
@@ -129,13 +129,13 @@ class _StructureWriter:
     def unordered(self, x: frozenset[Any]) -> tuple[Any, ...]:
         return "set", sorted([marshal.dumps(self.value(v), _MARSHAL_VERSION) for v in x])
 
-    def mapping(self, x: dict[Any, Any]) -> tuple[Any, ...]:
+    def write_mapping(self, x: dict[Any, Any]) -> tuple[Any, ...]:
         return "dict", [[self.value(k), self.value(v)] for k, v in x.items()]
 
     # ---- programs
 
     def program(self, x: Jaxpr) -> tuple[str, int]:
-        return self.once(x, self.equations)
+        return self.write_reference(x, self.equations)
 
     def equations(self, x: Jaxpr) -> tuple[Any, ...]:
         """Return plain data for a program. Variables are numbered in binding order."""
@@ -202,7 +202,7 @@ class _StructureWriter:
         """
         known = registry.get(primitive.name) is primitive
         if not known or not all(
-            module.partition(".")[0] in (_PACKAGE, "numpy") for module in primitive.sources()
+            module.partition(".")[0] in (_PACKAGE, "numpy") for module in primitive.rule_modules()
         ):
             raise Unserializable(f"operation {primitive.name}, which is not weft's")
         unread = self.unread[primitive] = primitive.only_derivatives
@@ -225,7 +225,7 @@ _CONVERTERS: dict[type, Callable[[_StructureWriter, Any], Any]] = {
     Jaxpr: _StructureWriter.program,
     np.ndarray: _StructureWriter.array,
     frozenset: _StructureWriter.unordered,
-    dict: _StructureWriter.mapping,
+    dict: _StructureWriter.write_mapping,
     list: lambda writer, x: ("list", [writer.value(v) for v in x]),
     FunctionType: _unserializable,
 }

@@ -174,7 +174,7 @@ class _Inliner:
         for eqn in program.eqns:
             ins = [a if type(a) is Literal else env.get(a, a) for a in eqn.invars]
             if (site.scope or site.metadata) and eqn.source is not None:
-                eqn = eqn.replace(source=eqn.source.within(site.scope, site.metadata))
+                eqn = eqn.replace(source=eqn.source.with_outer_name(site.scope, site.metadata))
             if self.should_inline(eqn):
                 self.inline(eqn, ins, env, site)
             elif site.call is None:

@@ -119,12 +119,12 @@ class Sharding:
         return frozenset()
 
     @property
-    def settled(self) -> Sharding:
+    def without_partial_axes(self) -> Sharding:
         """The sharding without unreduced and reduced axes."""
         return self
 
     @property
-    def stored(self) -> Sharding:
+    def storage_sharding(self) -> Sharding:
         """The sharding of the stored array, which has an extra first dim of terms for a value with unreduced axes."""
         return self
 
@@ -209,9 +209,9 @@ class Sharding:
         """Return the sharding of values with an additional, unconstrained dim at position `dim`."""
         raise NotImplementedError(f"{type(self).__name__}.with_free_dim")
 
-    def transposed(self, order: Sequence[int]) -> Sharding:
+    def transpose_dims(self, order: Sequence[int]) -> Sharding:
         """Return the sharding of transposed values: dim i of the result is dim `order[i]` of this sharding."""
-        raise NotImplementedError(f"{type(self).__name__}.transposed")
+        raise NotImplementedError(f"{type(self).__name__}.transpose_dims")
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Return whether both place values of rank `ndim` the same way: same devices in order, same shards, same memory kind."""
@@ -219,8 +219,8 @@ class Sharding:
             return True
         terms = bool(self.unreduced)
         if terms or other.unreduced:
-            return terms == bool(other.unreduced) and self.stored.is_equivalent_to(
-                other.stored, ndim + 1
+            return terms == bool(other.unreduced) and self.storage_sharding.is_equivalent_to(
+                other.storage_sharding, ndim + 1
             )
         if isinstance(getattr(self, "mesh", None), AbstractMesh) or isinstance(
             getattr(other, "mesh", None), AbstractMesh
@@ -308,7 +308,7 @@ class NamedSharding(Sharding):
     """A sharding over a mesh. A PartitionSpec assigns mesh axes to dims.
 
     Raise TypeError if an argument is not a mesh or a spec. Raise ShardingError for axes that the mesh does not have or that occur twice.
-    Along unreduced axes of the spec each device holds a term of the value; `stored` is the sharding of the array of terms.
+    Along unreduced axes of the spec each device holds a term of the value; `storage_sharding` is the sharding of the array of terms.
 
     >>> from weft._engine.runtime.device import devices
     >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('x', 'y'))
@@ -430,28 +430,28 @@ class NamedSharding(Sharding):
         free = PartitionSpec.UNCONSTRAINED if AxisType.Auto in self.mesh.axis_types else None
         return self.with_spec(self.spec.update((*entries[:dim], free, *entries[dim:])))
 
-    def transposed(self, order: Sequence[int]) -> NamedSharding:
+    def transpose_dims(self, order: Sequence[int]) -> NamedSharding:
         """Return the sharding of transposed values: dim i of the result is dim `order[i]` of this sharding.
 
         >>> from weft._engine.runtime.device import devices
-        >>> NamedSharding(Mesh(np.array(devices()[:2]), ('x',)), PartitionSpec('x')).transposed((1, 0)).spec
+        >>> NamedSharding(Mesh(np.array(devices()[:2]), ('x',)), PartitionSpec('x')).transpose_dims((1, 0)).spec
         P(None, 'x')
         """
         entries = [*self.spec.partitions, *[None] * (len(order) - len(self.spec.partitions))]
         return self.with_spec(self.spec.update([entries[d] for d in order]))
 
     @property
-    def settled(self) -> NamedSharding:
+    def without_partial_axes(self) -> NamedSharding:
         """The sharding without unreduced and reduced axes."""
-        return self.with_spec(self.spec.settled()) if self.spec.is_partial else self
+        return self.with_spec(self.spec.without_partial_axes()) if self.spec.is_partial else self
 
     @property
-    def stored(self) -> NamedSharding:
+    def storage_sharding(self) -> NamedSharding:
         """The sharding of the stored array. If there are unreduced axes, it has an extra first dim of terms, sharded over these axes.
 
         >>> from weft._engine.runtime.device import devices
         >>> mesh = Mesh(np.array(devices()[:2]), ('x',), axis_types=(AxisType.Explicit,))
-        >>> NamedSharding(mesh, PartitionSpec(None, unreduced={'x'})).stored.spec
+        >>> NamedSharding(mesh, PartitionSpec(None, unreduced={'x'})).storage_sharding.spec
         P('x', None)
         """
         if not self.spec.is_partial:
@@ -586,7 +586,7 @@ class SingleDeviceSharding(Sharding):
         """Return the sharding of values with an additional dim: this sharding."""
         return self
 
-    def transposed(self, order: Sequence[int]) -> SingleDeviceSharding:
+    def transpose_dims(self, order: Sequence[int]) -> SingleDeviceSharding:
         """Return the sharding of transposed values: this sharding."""
         return self
 
@@ -672,9 +672,9 @@ class PositionalSharding(Sharding):
         ids = np.empty(grid.shape, object)
         for number, where in enumerate(np.ndindex(grid.shape)):
             ids[where] = frozenset((number,))
-        self.fill(flat, ids, _check_memory_kind(memory_kind))
+        self.initialize(flat, ids, _check_memory_kind(memory_kind))
 
-    def fill(
+    def initialize(
         self, devices: tuple[Any, ...], ids: np.ndarray, memory_kind: str | None
     ) -> PositionalSharding:
         self._devices, self._ids, self._memory_kind = devices, ids, memory_kind
@@ -683,11 +683,11 @@ class PositionalSharding(Sharding):
 
     def on_devices(self, devices: Sequence[Any]) -> PositionalSharding:
         """Return the same sharding on other devices, which replace the devices of this sharding in order."""
-        return object.__new__(type(self)).fill(tuple(devices), self._ids, self._memory_kind)
+        return object.__new__(type(self)).initialize(tuple(devices), self._ids, self._memory_kind)
 
     def with_sets(self, ids: np.ndarray) -> PositionalSharding:
         """Return the sharding of the same devices with other sets: an array of frozensets of device positions."""
-        return object.__new__(type(self)).fill(self._devices, ids, self._memory_kind)
+        return object.__new__(type(self)).initialize(self._devices, ids, self._memory_kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _make_positional, (self._devices, self._ids, self._memory_kind)
@@ -731,7 +731,7 @@ class PositionalSharding(Sharding):
         """Return the sharding of values with an additional dim at position `dim`, which is not sharded."""
         return self.with_sets(np.expand_dims(self._ids, dim))
 
-    def transposed(self, order: Sequence[int]) -> PositionalSharding:
+    def transpose_dims(self, order: Sequence[int]) -> PositionalSharding:
         """Return the sharding of transposed values: dim i of the result is dim `order[i]` of this sharding."""
         return self.with_sets(self._ids.reshape(self.splits(len(order))).transpose(*order))
 
@@ -745,7 +745,9 @@ class PositionalSharding(Sharding):
 
     def with_memory_kind(self, kind: str) -> PositionalSharding:
         """Return the same sharding with another memory kind."""
-        return object.__new__(type(self)).fill(self._devices, self._ids, _check_memory_kind(kind))
+        return object.__new__(type(self)).initialize(
+            self._devices, self._ids, _check_memory_kind(kind)
+        )
 
     def grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         extra = self.ndim - ndim
@@ -795,4 +797,4 @@ class PositionalSharding(Sharding):
 def _make_positional(
     devices: tuple[Any, ...], ids: np.ndarray, memory_kind: str
 ) -> PositionalSharding:
-    return object.__new__(PositionalSharding).fill(devices, ids, memory_kind)
+    return object.__new__(PositionalSharding).initialize(devices, ids, memory_kind)

@@ -215,7 +215,7 @@ class PartitionSpec:
         """
         return self.update(self._key)
 
-    def settled(self) -> PartitionSpec:
+    def without_partial_axes(self) -> PartitionSpec:
         """Return the spec without unreduced and reduced axes."""
         return PartitionSpec(*self._entries) if self.is_partial else self
 

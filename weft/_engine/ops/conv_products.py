@@ -468,7 +468,7 @@ def _phases(image: Value, kernel: Value, p: ConvParams):
             return _empty_result(image, kernel, p, phases.each)
         return _convolve(_pad(image, pads, (1,) * len(pads), part, p), part, p, phases.each)
 
-    return phases.joined(phase, numbers.out_spec[2:])
+    return phases.join(phase, numbers.out_spec[2:])
 
 
 def _empty_result(image: Value, kernel: Value, p: ConvParams, sizes: Sequence[int]):
@@ -498,7 +498,7 @@ class _Phases:
         first = (self.low[i] - offset) % self.spread[i]
         return first, (self.low[i] - offset - first) // self.spread[i]
 
-    def joined(self, phase: Callable[..., Any], dims: Sequence[int]):
+    def join(self, phase: Callable[..., Any], dims: Sequence[int]):
         """Return the whole result from `phase(offset in each dim)`; `dims` are its spatial dims."""
         parts = {r: phase(r) for r in itertools.product(*map(range, self.spread))}
         for i in reversed(range(len(dims))):  # interleave the phases of one dim after the other
@@ -598,7 +598,7 @@ def _by_taps(image: Value, kernel: Value, p: ConvParams):
         )
         return reduce_sum(shifted, tuple(taps))
 
-    out = copy(phases.joined(phase, range(2, count + 2)))
+    out = copy(phases.join(phase, range(2, count + 2)))
     order = ("o", "n", *range(count))
     target = [("n", "o", *range(count))[i] for i in inverse(numbers.out_spec)]
     return convert(transpose(out, [order.index(d) for d in target]), out_dtype)

@@ -260,7 +260,7 @@ def _clamped_starts(
     `shape`.
     """
     return [
-        0 if size == n else b.imax(b.imin(b.place(s(())), n - size), 0)
+        0 if size == n else b.imax(b.imin(b.to_index(s(())), n - size), 0)
         for s, n, size in zip(starts, shape, sizes)
     ]
 

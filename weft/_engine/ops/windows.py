@@ -217,7 +217,7 @@ def window_position(
         start = 0
         if d in numbers.start_index_map:
             entry = b.const(numbers.start_index_map.index(d), "i64")
-            start = b.place(indices((*batch, entry)))
+            start = b.to_index(indices((*batch, entry)))
             if mode is GatherScatterMode.FILL_OR_DROP:
                 here = b.logical_and(b.icmp("ge", start, 0), b.icmp("le", start, n - size))
                 inside = here if inside is None else b.logical_and(inside, here)

@@ -50,7 +50,7 @@ class _ReferenceElements:
         self.value, self.write = part[...], lambda new: part.set(new)
         self.positions, self.shape = _positions(typeof(self.value).shape, last)
 
-    def inside(self, mask: Any) -> Any:
+    def mask_inside(self, mask: Any) -> Any:
         """Return the mask, False for elements out of bounds."""
         valid = wnp.broadcast_to(wnp.asarray(mask, bool), self.shape)
         for at, n in zip(self.positions, typeof(self.value).shape):
@@ -158,7 +158,7 @@ def load(
         if other is None
         else wnp.broadcast_to(wnp.asarray(other, elements.dtype), at.shape)
     )
-    return wnp.where(at.inside(mask), elements, fill)
+    return wnp.where(at.mask_inside(mask), elements, fill)
 
 
 def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], Any] | None) -> Any:
@@ -174,9 +174,9 @@ def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], A
     old = load(ref, idx, mask=mask)
     new = wnp.broadcast_to(wnp.asarray(val if how is None else how(old, val), old.dtype), at.shape)
     if not at.positions:
-        at.write(wnp.where(at.inside(mask), new, old))
+        at.write(wnp.where(at.mask_inside(mask), new, old))
         return old
-    inside = at.inside(mask)
+    inside = at.mask_inside(mask)
     whole = [wnp.broadcast_to(p, at.shape) for p in at.positions]
     whole[0] = wnp.where(inside, whole[0], at.value.shape[0])  # out of bounds: dropped
     at.write(at.value.at[tuple(whole)].set(new, mode="drop"))

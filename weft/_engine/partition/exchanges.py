@@ -162,10 +162,10 @@ class _Exchanging(InnerTrace):
             if isinstance(primitive, CollectiveOp):
                 return _MEANING[primitive](self, *args, **params)
             if isinstance(primitive, RegionOp):
-                params = map_jaxprs(params, self._inside)
+                params = map_jaxprs(params, self._rewrite_nested)
             return primitive.bind(*args, **params)
 
-    def _inside(self, program: Jaxpr) -> Jaxpr:
+    def _rewrite_nested(self, program: Jaxpr) -> Jaxpr:
         """Return an inner program with its collectives as exchanges."""
         if not named_axes(program) and not any(subjaxprs(eqn.params) for eqn in program.eqns):
             return program

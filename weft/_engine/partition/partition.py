@@ -481,13 +481,13 @@ def _type_reader(
         if sharding is None:
             return ((),) * aval.ndim, frozenset(), frozenset()
         explicit_spec = to_spec(sharding.with_spec((sharding.mesh.explicit_axes,)), mesh, 1)
-        spec = to_spec(sharding.settled, mesh, aval.ndim)
+        spec = to_spec(sharding.without_partial_axes, mesh, aval.ndim)
         if (
             explicit_spec is None or spec is None
         ):  # axes of other shardings of the program refine these axes differently
             return ((),) * aval.ndim, frozenset(), frozenset()
         terms = (
-            to_spec(sharding.with_spec(sharding.stored.spec.partitions[:1]), mesh, 1)
+            to_spec(sharding.with_spec(sharding.storage_sharding.spec.partitions[:1]), mesh, 1)
             if sharding.unreduced
             else None
         )
@@ -606,7 +606,9 @@ def _committed_shardings(
 ) -> list[Sharding | None]:
     """Return the shardings of the arguments that are committed to the devices; None for others."""
     return [
-        s.sharding.settled if s.committed and s.sharding.device_assignment == assignment else None
+        s.sharding.without_partial_axes
+        if s.committed and s.sharding.device_assignment == assignment
+        else None
         for s in in_specs
     ]
 

@@ -248,7 +248,7 @@ def _search(
             continue
         done.add(place)
         for step, after, weight in space.weighted_steps(place):
-            if after not in done and cost + weight + space.bound(after) <= least:
+            if after not in done and cost + weight + space.lower_bound(after) <= least:
                 heapq.heappush(
                     queue, (cost + weight, next(order), after, (*steps, (place, step, after)))
                 )
@@ -315,7 +315,7 @@ class _SearchSpace:
         costs = {source: 0}
         order = itertools.count()
         queue: list[tuple[int, int, int, Placement]] = [
-            (self.bound(source), 0, next(order), source)
+            (self.lower_bound(source), 0, next(order), source)
         ]
         while queue:
             _, negative_cost, _, place = heapq.heappop(
@@ -331,11 +331,11 @@ class _SearchSpace:
                 if reached < costs.get(after, math.inf):
                     costs[after] = reached
                     heapq.heappush(
-                        queue, (reached + self.bound(after), -reached, next(order), after)
+                        queue, (reached + self.lower_bound(after), -reached, next(order), after)
                     )
         raise AssertionError(f"no plan from {source} to {self.target} for shape {self.shape}")
 
-    def bound(self, place: Placement) -> int:
+    def lower_bound(self, place: Placement) -> int:
         """Return a lower bound of the cost of all plans from `place`."""
         bound = self._bounds.get(place)
         if bound is None:

@@ -144,7 +144,7 @@ class SplitContext:
         )  # the entry keeps `x` alive, so that its id is not reused
         return bounds
 
-    def masked(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
+    def fill_padding(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
         """Return this device's block `x` of a dim of `size` elements, with `fill` in its padding."""
         return mask_padding(x, dim, axes, size, fill) if axes and size % self.size(axes) else x
 

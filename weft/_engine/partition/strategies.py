@@ -82,7 +82,7 @@ class Candidates:
         for order in orders:
             axes = self.even(consistent_axes(_merge(order, self.splittable), self.rule, self.sizes))
             for moved in (axes, *self.relocate(axes)):
-                for option in self.grouped(moved):
+                for option in self.split_groups(moved):
                     key = tuple(sorted(option.items()))
                     if key not in seen:
                         seen.add(key)
@@ -137,7 +137,7 @@ class Candidates:
         """Return the number of blocks into which `axes` split a dim."""
         return math.prod(self.sizes[a] for a in axes)
 
-    def grouped(self, axes: FactorAxes) -> Iterator[FactorAxes]:
+    def split_groups(self, axes: FactorAxes) -> Iterator[FactorAxes]:
         """Yield `axes`, and `axes` with the factors of a group split together; followers without a split leader are left whole."""
         rule, options = self.rule, [axes]
         for group in rule.groups:

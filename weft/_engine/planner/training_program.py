@@ -199,7 +199,7 @@ class _TrainingStepBuilder:
     def layer(self, x: Any, weights: dict[str, Any]) -> Any:
         """Return the result of a layer."""
         if self.layout.zero >= 3:
-            weights = {name: self.gathered(name, weight) for name, weight in weights.items()}
+            weights = {name: self.gather_weight(name, weight) for name, weight in weights.items()}
         attended = self.attention(self.norm(x, weights["norms"][0]), weights)
         x = checkpoint_name(self.residual(x + attended), "middle")
         inputs = self.norm(x, weights["norms"][1])
@@ -210,7 +210,7 @@ class _TrainingStepBuilder:
             inner = nn.gelu(inner)
         return self.residual(x + inner @ weights["down"])
 
-    def gathered(self, name: str, weight: Any) -> Any:
+    def gather_weight(self, name: str, weight: Any) -> Any:
         """Return the weight of one layer, gathered for this layer alone; its gradient is divided again."""
         divided, whole = self.specs(3)[name], self.weights()[name][1]
         weight = self.place(weight, *list(divided)[1:])

@@ -185,7 +185,7 @@ def _await_leader(shared: Any, leader: int, name: str) -> None:
         except ProcessFailureError:
             shared.check()  # raises unless the limit alone has passed
             if clock.is_over([leader]):
-                report = shared.client.report([leader])
+                report = shared.client.query_stacks([leader])
                 raise failures.of_absence(
                     f"the program that process {leader} compiles for all processes",
                     shared.collective_timeout,

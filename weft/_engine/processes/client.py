@@ -395,7 +395,7 @@ class Client:
         progress = ", ".join(list(self._progress.values()))
         self._send({"op": "beat", "progress": progress} if progress else {"op": "beat"})
 
-    def progress(self, text: str) -> None:
+    def report_progress(self, text: str) -> None:
         """Report what this thread of this rank does, until it reports "".
 
         Ranks that wait for this rank receive the text and extend their limit.
@@ -405,7 +405,7 @@ class Client:
         else:
             self._progress.pop(threading.get_ident(), None)
 
-    def report(self, ranks: Iterable[int]) -> dict[int, Any]:
+    def query_stacks(self, ranks: Iterable[int]) -> dict[int, Any]:
         """Return what each of `ranks` is doing: Python stacks, the awaited collective, progress."""
         table, _ = self._request({"op": "absent", "ranks": list(ranks)}, 3.0)
         return {int(rank): facts for rank, facts in table.get("report", {}).items()}
@@ -468,7 +468,9 @@ class Client:
             self.is_failure_seen = True
             raise failures.of_rank(table["failure"], waits_for)
         if why == "absent":
-            report = None if setting == "initialization_timeout" else self.report(table["absent"])
+            report = (
+                None if setting == "initialization_timeout" else self.query_stacks(table["absent"])
+            )
             error = failures.of_absence(
                 waits_for,
                 timeout,

@@ -191,7 +191,7 @@ class Coordinator:
         """Handle a frame."""
         peer: _Peer | None = connection.peer
         if peer is None:
-            self._meet(connection, table)
+            self._identify(connection, table)
             return
         if peer.connection is not connection:
             raise ValueError("a connection that was replaced")
@@ -215,7 +215,7 @@ class Coordinator:
         limit = min(float(table.get("timeout", 600.0)), 1e9)
         return _WaitingRequest(peer, table["number"], time.monotonic() + limit, limit)
 
-    def _meet(self, connection: Connection, table: dict[str, Any]) -> None:
+    def _identify(self, connection: Connection, table: dict[str, Any]) -> None:
         """Handle the first frame of a connection, which identifies the process."""
         if table["op"] == "beat":
             return

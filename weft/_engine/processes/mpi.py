@@ -542,10 +542,10 @@ class MpiTransport(Transport):
         with self._lock:
             handle = self._handles.get(plan)
             if handle is None:
-                handle = self._handles[plan] = self._make(plan)
+                handle = self._handles[plan] = self._make_native_plan(plan)
             return handle
 
-    def _make(self, plan: CollectivePlan) -> int:
+    def _make_native_plan(self, plan: CollectivePlan) -> int:
         MPI, rank, symbols = self._mpi, self._processes.rank, self._natives.mpi(self._job.handle)
         group = plan.group_of(rank)
         kind, function = _KINDS[plan.kind]
@@ -706,7 +706,7 @@ class MpiTransport(Transport):
         self, plan: CollectivePlan, limit: float, others: Sequence[int]
     ) -> ProcessFailureError:
         """Return the error that names the ranks that are not in the collective."""
-        report = self._processes.client.report(others)
+        report = self._processes.client.query_stacks(others)
         at = {rank: facts["at"] for rank, facts in report.items()}
         absent = [rank for rank in others if str(plan) not in at.get(rank, "")] or others
         arrived = [r for r in plan.group_of(self._processes.rank) if r not in absent]

@@ -43,7 +43,7 @@ class Preemption:
         if shared is not None:
             if is_signaled:
                 self._signals.put(True)
-            DaemonThread(self._tell)
+            DaemonThread(self._announce_signal)
             DaemonThread(self._wait)
 
     def is_save_step(self, step: int) -> bool:
@@ -70,7 +70,7 @@ class Preemption:
         self.is_signaled = True
         self._signals.put(True)
 
-    def _tell(self) -> None:
+    def _announce_signal(self) -> None:
         if self._signals.get():
             with contextlib.suppress(ProcessFailureError, OSError):
                 self.shared.client.put(_KEY, b"1")

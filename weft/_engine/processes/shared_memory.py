@@ -99,10 +99,10 @@ class SharedMemoryTransport(Transport):
         with self._lock:
             handle = self._handles.get(plan)
             if handle is None:
-                handle = self._handles[plan] = self._make(plan)
+                handle = self._handles[plan] = self._make_native_plan(plan)
             return handle
 
-    def _make(self, plan: CollectivePlan) -> int:
+    def _make_native_plan(self, plan: CollectivePlan) -> int:
         symbols = self._natives.symbols()
         size, n = plan.numpy_dtype.itemsize, 1
         words = (ctypes.c_int64 * 11)(symbols["weft_window_start"], symbols["weft_window_wait"])
@@ -213,7 +213,7 @@ class SharedMemoryTransport(Transport):
                 group.clocks[channel] = ((request, count), clock, limit)
             if absent and clock.is_over(absent):
                 arrived = [rank for rank in group.ranks if rank not in absent]
-                report = self._processes.client.report(absent)
+                report = self._processes.client.query_stacks(absent)
                 raise failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
             return DONE
         except BaseException as error:  # KeyboardInterrupt among them

@@ -73,9 +73,9 @@ class Processes:
         client.at = lambda: ", ".join(
             [*self._waits_for, *filter(None, [getattr(self.transport, "awaits", str)()])]
         )
-        client.on_failure = self._hears
+        client.on_failure = self._handle_failure
         if client.failure is not None:
-            self._hears(client.failure)
+            self._handle_failure(client.failure)
         self.transport = Transport()  # for reports about this rank while it creates its transport
         if natives is not None:
             self.transport = RoutingTransport(self, natives, wanted)
@@ -83,7 +83,7 @@ class Processes:
     @property
     def called_from_native(self) -> list[Transport]:
         """The transports whose methods native code calls while it waits."""
-        return self.transport.parts()
+        return self.transport.components()
 
     def __repr__(self) -> str:
         return f"Processes(rank={self.rank}, size={self.size}, local_counts={self.local_counts})"
@@ -94,7 +94,7 @@ class Processes:
         return self._counts[what] - 1
 
     # ---- failures
-    def _hears(self, failure: dict[str, Any]) -> None:
+    def _handle_failure(self, failure: dict[str, Any]) -> None:
         self.failed_word.value = 1
         DaemonThread(self._interrupt, _UNSEEN_S)
 
@@ -161,7 +161,7 @@ class Processes:
 
     # ---- waiting
     @contextlib.contextmanager
-    def waiting(self, plan: CollectivePlan) -> Iterator[None]:
+    def report_wait(self, plan: CollectivePlan) -> Iterator[None]:
         """Report, within the block, that this rank waits in the collective `plan`."""
         text = f"{plan} at {plan.what}" if plan.what else str(plan)
         self._waits_for.append(text)
@@ -177,11 +177,11 @@ class Processes:
     @contextlib.contextmanager
     def report_busy(self, text: str) -> Iterator[None]:
         """Report within the block what this rank does (it compiles or saves), so that waiting ranks extend their limit."""
-        self.client.progress(text)
+        self.client.report_progress(text)
         try:
             yield
         finally:
-            self.client.progress("")
+            self.client.report_progress("")
 
     def barrier(
         self, name: str, timeout: float | None = None, ranks: Sequence[int] | None = None
@@ -202,7 +202,8 @@ class ExtensibleDeadline:
         if time.monotonic() < self._end:
             return False
         if any(
-            facts["progress"] and facts["answers"] for facts in self._client.report(absent).values()
+            facts["progress"] and facts["answers"]
+            for facts in self._client.query_stacks(absent).values()
         ):
             self._end = time.monotonic() + self._limit
             return False

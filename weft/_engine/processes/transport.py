@@ -43,7 +43,7 @@ class Transport:
         returns a request or -1, and `wait`, i32 (i64 request), which returns DONE or FAILED; then `Processes.raise_failure` raises."""
         raise NotImplementedError(f"{type(self).__name__}.entry_points")
 
-    def parts(self) -> list[Transport]:
+    def components(self) -> list[Transport]:
         """Return the transports that this transport consists of."""
         return [self]
 

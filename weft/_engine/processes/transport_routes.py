@@ -90,7 +90,7 @@ class RoutingTransport(Transport):
         if self._mpi is not None:
             self._mpi.close()
 
-    def parts(self) -> list[Transport]:
+    def components(self) -> list[Transport]:
         return [self._window, *([self._mpi] if self._mpi is not None else [])]
 
     def awaits(self) -> str:

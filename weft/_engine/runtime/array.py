@@ -192,10 +192,10 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     def delete(self) -> None:
         """Release the memory now; any later use raises RuntimeError."""
-        self._forget()
+        self._drop_views()
         self._buffer = None
 
-    def _forget(self) -> None:
+    def _drop_views(self) -> None:
         """Drop the cached views of the memory."""
         for name in ("_view", "_parts"):
             if hasattr(self, name):
@@ -203,17 +203,17 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     def is_ready(self) -> bool:
         """Return whether the values are computed; reading them earlier waits."""
-        return self._spec.backend.is_ready(self._held())
+        return self._spec.backend.is_ready(self._checked_buffer())
 
     def block_until_ready(self) -> "Array":
         """Wait for the values and return the array; raise the error of the program that computes them."""
         if type(self._buffer) in PENDING_BUFFER_TYPES:
-            self._spec.backend.wait(self._held())
+            self._spec.backend.wait(self._checked_buffer())
         return self
 
     def copy_to_host_async(self) -> None:
         """Start a copy of the value to the host; a later read completes it."""
-        buffer = self._held()
+        buffer = self._checked_buffer()
         if self._spec.held is None:
             self._spec.backend.start_copy_to_host(buffer, self._spec.stored)
 
@@ -236,7 +236,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
         """Return the memory on a device; None for arrays in host memory."""
         return self._spec.backend.device_memory(self._live(), self._spec.stored)
 
-    def _held(self) -> Any:
+    def _checked_buffer(self) -> Any:
         """Return the buffer, or its placeholder while values are computed; raise RuntimeError if it was deleted."""
         if self._buffer is None:
             raise RuntimeError(
@@ -248,11 +248,11 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     def _check_if_deleted(self) -> None:
         """Raise RuntimeError if the array was deleted or donated; libraries use the name."""
-        self._held()
+        self._checked_buffer()
 
     def _live(self) -> Any:
         """Wait until the values are computed, and return the buffer."""
-        buffer = self._buffer = self._spec.backend.adopt(self._held(), self._spec)
+        buffer = self._buffer = self._spec.backend.adopt(self._checked_buffer(), self._spec)
         return buffer
 
     # ---- values on the host
@@ -468,7 +468,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
         return str(self._numpy()) if has_value else repr(self)
 
     # ---- copies
-    def _stored(self) -> "Array":
+    def _as_stored(self) -> "Array":
         """Return the array as its memory stores it: with an extra dim for the terms along unreduced axes, or transposed; else itself."""
         spec = self._spec
         return self if spec.stored is spec else Array(spec.stored, self._live())

@@ -178,7 +178,9 @@ class Executable:
         self.out_specs = tuple(map(_stored_spec, self.out_specs, outs, of_outs))
         return self
 
-    def for_inputs(self, known: Sequence[ArraySpec], others: Sequence[ArraySpec]) -> Executable:
+    def with_input_specs(
+        self, known: Sequence[ArraySpec], others: Sequence[ArraySpec]
+    ) -> Executable:
         """Return the same program for inputs of the array specs `others`, which are placed like `known`, the compiled specs."""
         executable = copy.copy(self)
         executable.in_specs = tuple(
@@ -189,7 +191,9 @@ class Executable:
         )
         return executable
 
-    def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
+    def read_stored_values(
+        self, arrays: Sequence[Array], specs: Sequence[ArraySpec]
+    ) -> list[np.ndarray]:
         """Return the values that the program computes with, for arguments or results with the given array specs."""
         placed = [
             x if is_compatible(x._spec, spec) else change_layout(x, spec)
@@ -215,7 +219,7 @@ class Executable:
         buffers = [*map(_buffer_of, placed)]
         types = {*map(type, buffers)}
         if NoneType in types:
-            buffers = [x._held() for x in placed]  # raises: one is deleted
+            buffers = [x._checked_buffer() for x in placed]  # raises: one is deleted
         check = self._check_of_call()
         outs = None if start or not may_queue else self.loaded.start(buffers, Array, check)
         if outs is None:
@@ -264,7 +268,7 @@ class Executable:
     def _forget_aliased(self, args: Sequence[Array]) -> None:
         """Drop the cached views of arguments whose memory the results reuse."""
         for i in self.loaded.aliases.values():
-            args[i]._forget()
+            args[i]._drop_views()
 
     def _check_of_call(self) -> Callable | None:
         """Return the function that checks the buffers of arguments and results after this call, perhaps in another thread."""

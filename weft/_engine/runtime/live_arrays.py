@@ -63,7 +63,7 @@ def device_memory(platform: str | None = None) -> Iterator[tuple[Device, Array, 
         for split in spec.splits:
             nbytes //= split or 1
         for holder in spec.sharding.device_assignment:
-            key = (holder, spec.backend.identity(x._held()), spec.splits)
+            key = (holder, spec.backend.identity(x._checked_buffer()), spec.splits)
             if nbytes and key not in seen:
                 seen.add(key)
                 yield holder, x, nbytes

@@ -57,7 +57,7 @@ def change_layout(array: Array, spec: ArraySpec) -> Array:
         )
     from weft._engine.runtime.exchange import change_layout
 
-    return Array(spec, change_layout(array._stored(), spec.stored)._live())
+    return Array(spec, change_layout(array._as_stored(), spec.stored)._live())
 
 
 def needs_transfer(have: ArraySpec, want: ArraySpec) -> bool:

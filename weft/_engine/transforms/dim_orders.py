@@ -23,7 +23,7 @@ Order = tuple[int, ...]
 
 def transposed_type(aval: ShapedArray, order: Sequence[int]) -> ShapedArray:
     """Return the type of the value with its dims in another order: dim i is dim `order[i]` of `aval`."""
-    explicit = None if aval.explicit is None else aval.explicit.transposed(order)
+    explicit = None if aval.explicit is None else aval.explicit.transpose_dims(order)
     return aval.update(shape=tuple([aval.shape[d] for d in order]), sharding=explicit)
 
 

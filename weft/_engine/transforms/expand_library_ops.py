@@ -79,7 +79,7 @@ def _inline_expansion(eqn: Eqn, consts: dict[Var, Any]) -> tuple[list[Eqn], list
     metadata = eqn.source.metadata if eqn.source is not None else ()
     eqns: list[Eqn] = []
     for inner in program.eqns:
-        source = inner.source and inner.source.within("", metadata)
+        source = inner.source and inner.source.with_outer_name("", metadata)
         outs = [type(v)(v.aval) for v in inner.outvars]
         operands = [rename(a) for a in inner.invars]
         names.update(zip(inner.outvars, outs))

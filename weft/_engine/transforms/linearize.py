@@ -40,7 +40,7 @@ class LinearTrace(StageTrace):
     def cast(self, x: Any, axes: frozenset[Any]) -> Any:
         return super().cast(x, axes) if self.is_unknown(x) else self.outer.cast(x, axes)
 
-    def resolve_trace(self, args: Sequence[Any]) -> Trace:
+    def processing_trace(self, args: Sequence[Any]) -> Trace:
         return self if any(map(self.is_unknown, args)) else self.outer
 
     def is_unknown(self, x: Any) -> bool:
@@ -249,7 +249,7 @@ def _recompute(
             else:
                 new_vars[v] = DropVar(v.aval) if type(v) is DropVar else Var(v.aval)
                 outvars.append(new_vars[v])
-        source = None if eqn.source is None else eqn.source.within("rematted_computation")
+        source = None if eqn.source is None else eqn.source.with_outer_name("rematted_computation")
         copies.append(eqn.replace(invars=invars, outvars=outvars, source=source))
     unknown = [e.replace(invars=[rename(a) for a in e.invars]) for e in sides.unknown]
     return copies + unknown, [rename(a) for a in unknown_outs]

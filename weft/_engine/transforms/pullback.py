@@ -66,7 +66,7 @@ class Pullback:
                 "cotangent with "
                 f"the structure of the result of {name}."
             )
-        return self.static[0](self._check(), cts[0], accumulators)
+        return self.static[0](self._checked_residuals(), cts[0], accumulators)
 
     def __repr__(self) -> str:
         function: Any = self.static[0]
@@ -131,7 +131,7 @@ class Pullback:
         """
         function: Any = self.static[0]
         avals, structure = tree.tree_flatten(function.cotangents)
-        residuals = self._check()
+        residuals = self._checked_residuals()
 
         def backward(*values: Any) -> list[Any]:
             cotangents = function(
@@ -182,7 +182,7 @@ class Pullback:
         ]
         return [x if k is None else leaves[k] for k, x in zip(origins, self._residuals)]
 
-    def _check(self) -> Sequence[Any]:
+    def _checked_residuals(self) -> Sequence[Any]:
         residuals = self.current_residuals()
         absent = [
             k

@@ -83,7 +83,9 @@ class _BackwardPass:
         """Compute the cotangents of the operands of an equation and accumulate them."""
         primitive = eqn.primitive
         # a partial sum may pass through a constraint unreduced: the operand's cotangent is reduced instead
-        take = self.take if isinstance(primitive, ConstraintOp) else self.finished
+        take = (
+            self.pop_cotangent if isinstance(primitive, ConstraintOp) else self.pop_typed_cotangent
+        )
         out_cts = [take(v) for v in eqn.outvars]
         if all(ct is None for ct in out_cts):
             return
@@ -94,7 +96,7 @@ class _BackwardPass:
                 Zero(v.aval.to_tangent_aval()) if ct is None else ct
                 for v, ct in zip(eqn.outvars, out_cts)
             ]
-        with with_source(eqn.source and eqn.source.transposed()):
+        with with_source(eqn.source and eqn.source.mark_transposed()):
             in_cts = primitive.transpose(ct, *ins, **eqn.params)
         for atom, ct in zip(eqn.invars, in_cts):
             self.accumulate(atom, ct)
@@ -114,20 +116,20 @@ class _BackwardPass:
         old = self.cts.get(atom)
         self.cts[atom] = ct if old is None else add_any(old, ct)
 
-    def take(self, var: Var) -> Any:
+    def pop_cotangent(self, var: Var) -> Any:
         """Remove and return the sum of the cotangents of a variable, or None."""
         return self.cts.pop(var, None)
 
-    def finished(self, var: Var) -> Any:
+    def pop_typed_cotangent(self, var: Var) -> Any:
         """Remove and return the sum of the cotangents of a variable with the variable's sharding, or None."""
-        ct = self.take(var)
+        ct = self.pop_cotangent(var)
         if ct is None or var.aval.explicit is None:
             return ct
         return reshard_like(ct, var.aval, cotangent=True)
 
     def cotangent(self, var: Var) -> Any:
         """Return the cotangent of a linear input."""
-        ct = self.finished(var)
+        ct = self.pop_typed_cotangent(var)
         return Zero(var.aval.to_ct_aval()) if ct is None else ct
 
 

@@ -212,7 +212,7 @@ class SourceLine:
         self.scope = scope  # names of `named_scope` and transformations, joined by slashes
         self.metadata = metadata  # attributes of `set_xla_metadata`
 
-    def within(self, scope: str, metadata: Metadata = ()) -> SourceLine:
+    def with_outer_name(self, scope: str, metadata: Metadata = ()) -> SourceLine:
         """Return the same line with an additional outer scope and outer attributes."""
         names = scope if not self.scope else join(scope, self.scope) if scope else self.scope
         return SourceLine(self._code, self._lasti, names, with_metadata(metadata, self.metadata))
@@ -227,10 +227,10 @@ class SourceLine:
         """Return the same line with its attributes, without a name scope."""
         return SourceLine(self._code, self._lasti, "", self.metadata)
 
-    def transposed(self) -> SourceLine:
+    def mark_transposed(self) -> SourceLine:
         """Return the same line with the name scope of operations in the transpose of a derivative.
 
-        >>> SourceLine.at('train.py', 41, scope='net/jvp(layer)/attend').transposed().scope
+        >>> SourceLine.at('train.py', 41, scope='net/jvp(layer)/attend').mark_transposed().scope
         'net/transpose(jvp(layer))/attend'
         """
         names = self.scope.split("/")

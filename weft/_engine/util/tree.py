@@ -642,7 +642,7 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
     kind, node = type(tree), _root_node(tree)
     if kind is list:
         return list(tree), None
-    children, aux = node.checked(tree)
+    children, aux = node.flatten_checked(tree)
     if kind in (tuple, dict) or not is_standard(kind):
         return children, aux
     return (

@@ -98,7 +98,7 @@ class EquationMaps:
             seen.update(unseen)
             stack += unseen
 
-    def reads(self, root: Var, elements: Sequence[int]) -> dict[Var, ElementSet]:
+    def find_dependencies(self, root: Var, elements: Sequence[int]) -> dict[Var, ElementSet]:
         """Return the elements of each leaf that elements of `root` depend on."""
         graph = self.graph
         at = pairs(np.arange(len(elements)), np.array(elements, np.int64))
@@ -134,7 +134,7 @@ class EquationMaps:
             ignored = self._ignores_operand(eqn) or self._may_be_decided(eqn)
             read = ElementSet(elements.may, _NONE) if ignored else elements
             elements_read = [_same_position(a, eqn, read) for a in eqn.invars]
-        known = [self.known(a) for a in eqn.invars]
+        known = [self.find_constants(a) for a in eqn.invars]
         pairs = zip(eqn.invars, elements_read, known)
         return [
             (a, _without_known(s, k))
@@ -162,7 +162,7 @@ class EquationMaps:
         """Return whether ranges may decide a comparison: one of integers, with a known operand."""
         if computes(eqn) not in COMPARISONS or eqn.invars[0].aval.dtype.kind not in "iub":
             return False
-        return any(self.known(a) is not None for a in eqn.invars)
+        return any(self.find_constants(a) is not None for a in eqn.invars)
 
     def _reduce(self, eqn: Eqn, elements: ElementSet) -> ElementSet:
         (operand,), axes = eqn.invars, reduced_dims(eqn)
@@ -183,7 +183,7 @@ class EquationMaps:
     def _map_indexed(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
         """Return the map of an op whose last operands are indices: exact if these are known."""
         data = 2 if eqn.primitive.overwrites else 1
-        known = [self.known(a) for a in eqn.invars[data:]]
+        known = [self.find_constants(a) for a in eqn.invars[data:]]
         if all(k is not None and k.pure for k in known):
             indices = [k.values for k in known if k is not None]
             return [
@@ -230,7 +230,7 @@ class EquationMaps:
         """Return the elements of the condition and of the chosen cases; of all cases if the
         condition is not known."""
         mask, *cases = eqn.invars
-        which = self.known(mask)
+        which = self.find_constants(mask)
         everywhere = [_same_position(a, eqn, elements) for a in eqn.invars]
         if which is None:
             decider = None if isinstance(mask, Literal) else self.graph.producer.get(mask)
@@ -257,7 +257,7 @@ class EquationMaps:
 
     # ---- values that depend on no input
 
-    def known(self, atom: Atom) -> KnownValues | None:
+    def find_constants(self, atom: Atom) -> KnownValues | None:
         """Return the elements of a value that are the same for all inputs, or None."""
         if isinstance(atom, Literal):
             value = np.asarray(atom.val, atom.aval.dtype)
@@ -274,7 +274,7 @@ class EquationMaps:
 
     def _compute(self, eqn: Eqn) -> KnownValues | None:
         shape = eqn.outvars[0].aval.shape
-        operands = [self.known(a) for a in eqn.invars]
+        operands = [self.find_constants(a) for a in eqn.invars]
         if eqn.outvars[0].aval.size > LARGEST_VALUE or lowering_kind(eqn) is LoweringKind.REDUCE:
             return None
         if None not in operands and all(k.pure for k in operands if k is not None):

@@ -109,7 +109,7 @@ def _compare(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> 
         stored = provenance.stored[name]
         elements = _sampled_elements(stored, _sample_count(maps, root))
         loads = [leaves_of(stored[element]) for element in elements]
-        expected = maps.reads(root, elements)
+        expected = maps.find_dependencies(root, elements)
         for number, leaf in enumerate(built.ins):
             result = ResultSample(root, name, elements, loads)
             _compare_leaf(

@@ -137,7 +137,7 @@ class _ProvenanceInterpreter:
             raise _BudgetError
         return chosen
 
-    def combine(self, name: str, count: int) -> None:
+    def record_combined_count(self, name: str, count: int) -> None:
         """Record the number of values that an accumulator has combined where it is used."""
         self.counts.setdefault(name, set()).add(count)
 
@@ -266,7 +266,7 @@ class _ProvenanceFunctionWriter:
         text = "\n".join(
             [
                 "def run(m):",
-                " read, store, outside, combined = m.read, m.store, m.outside, m.combined",
+                " read, store, outside, combined = m.read, m.store, m.raise_out_of_bounds, m.record_combined_count",
                 *self.lines,
                 " return",
             ]

@@ -34,11 +34,11 @@ class RecordedCall:
         self.executable, self.name, self.line = executable, executable.name, user_frame()
         self.program: Jaxpr = executable.stages.physical
         self.log = CallbackLog()
-        self.args = [np.array(x) for x in executable.memory_of(args, executable.in_specs)]
+        self.args = [np.array(x) for x in executable.read_stored_values(args, executable.in_specs)]
         self.outs: list[np.ndarray] = []
         self.is_traced_runnable = True
 
-    def expected(self, replay: Replay, noise: int | None = None) -> list[np.ndarray]:
+    def compute_expected(self, replay: Replay, noise: int | None = None) -> list[np.ndarray]:
         """Return the results of op-by-op execution. Raise UnverifiableError without a reference.
 
         If NumPy cannot run the traced program, the local program runs on all devices in lockstep.
@@ -92,13 +92,13 @@ class RecordedCall:
         executable = self.executable
         with self.log.replay().replay_calls() if self.log.calls else self.log.record_calls():
             outs = executable(args, is_verified=True, may_queue=False)
-        self.outs = self.comparable(executable.memory_of(outs, executable.out_specs))
+        self.outs = self.comparable(executable.read_stored_values(outs, executable.out_specs))
         undonated = [
             i
             for i in range(len(args))
             if i not in executable.donated and i not in executable.aliases.values()
         ]
-        now = executable.memory_of(
+        now = executable.read_stored_values(
             [args[i] for i in undonated], [executable.in_specs[i] for i in undonated]
         )
         for i, x in zip(undonated, now):

@@ -129,7 +129,7 @@ class _StageTolerance:
     def __init__(self, call: RecordedCall) -> None:
         self.call = call
         self.precision = precisions(call.program)
-        self.want: list[np.ndarray] | None = _attempt(call, call.expected)
+        self.want: list[np.ndarray] | None = _attempt(call, call.compute_expected)
         self.trials: dict[int, list[np.ndarray]] = {}
 
     def difference(self, got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> Mismatch | None:
@@ -139,7 +139,7 @@ class _StageTolerance:
         def again(k: int) -> list[np.ndarray]:
             if k not in self.trials:
                 call = self.call
-                self.trials[k] = call.expected(call.log.replay(), k)
+                self.trials[k] = call.compute_expected(call.log.replay(), k)
             # Noise changes the results of this stage by the same amounts as the results of the
             # first stage.
             return [_shift(w, t, f) for w, t, f in zip(want, self.trials[k], first)]
@@ -264,10 +264,10 @@ class StepwiseRun:
                 except IndexError as error:
                     self.problem = step, str(error)
                     break
-                self.outputs.append((step, [np.array(x) for x in self.written(step)]))
+                self.outputs.append((step, [np.array(x) for x in self.written_slots(step)]))
         return self.results()
 
-    def written(self, step: P.Step) -> list[np.ndarray]:
+    def written_slots(self, step: P.Step) -> list[np.ndarray]:
         """Return the slots that a step writes, as arrays of their types."""
         results = []
         for ref, type_ in writes_of(step):
@@ -285,11 +285,11 @@ class StepwiseRun:
                     is_evaluated = not _calls_host(step) and self.run_evaluator(step)
                 except IndexError:
                     return step, self.source_of(step)
-                expected = [np.array(x) for x in self.written(step)]
+                expected = [np.array(x) for x in self.written_slots(step)]
                 if is_evaluated:
                     self.memory.restore(state)
                 self.run_native(step)
-                if is_evaluated and _differs(self.written(step), expected):
+                if is_evaluated and _differs(self.written_slots(step), expected):
                     return step, self.source_of(step)
         return None
 

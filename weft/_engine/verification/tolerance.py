@@ -71,7 +71,7 @@ class ResultPrecision:
     length: int = 1
     overflows: bool = False
 
-    def joined(self, other: ResultPrecision) -> ResultPrecision:
+    def join(self, other: ResultPrecision) -> ResultPrecision:
         """Return the coarser precision of both."""
         return ResultPrecision(
             max(self.epsilon, other.epsilon),
@@ -127,16 +127,16 @@ def precisions(
         v: _of_type(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)
     }
     for var, more in zip(jaxpr.invars, given or ()):
-        precision_of[var] = precision_of[var].joined(more)
+        precision_of[var] = precision_of[var].join(more)
     for eqn in jaxpr.eqns:
         joined = ResultPrecision()
         for atom in eqn.invars:
-            joined = joined.joined(_of_atom(atom, precision_of))
-        joined = joined.joined(ResultPrecision(0.0, _length(eqn)))
+            joined = joined.join(_of_atom(atom, precision_of))
+        joined = joined.join(ResultPrecision(0.0, _length(eqn)))
         for _, inner in subjaxprs(eqn.params):
-            joined = joined.joined(_of_all(inner))
+            joined = joined.join(_of_all(inner))
         for var in eqn.outvars:
-            precision_of[var] = joined.joined(_of_type(var.aval))
+            precision_of[var] = joined.join(_of_type(var.aval))
     return [_of_atom(atom, precision_of) for atom in jaxpr.outvars]
 
 
@@ -152,13 +152,13 @@ def _of_all(jaxpr: Jaxpr) -> ResultPrecision:
     """Return the coarsest precision anywhere in a program."""
     precision = ResultPrecision()
     for var in (*jaxpr.constvars, *jaxpr.invars):
-        precision = precision.joined(_of_type(var.aval))
+        precision = precision.join(_of_type(var.aval))
     for eqn in jaxpr.eqns:
-        precision = precision.joined(ResultPrecision(0.0, _length(eqn)))
+        precision = precision.join(ResultPrecision(0.0, _length(eqn)))
         for var in eqn.outvars:
-            precision = precision.joined(_of_type(var.aval))
+            precision = precision.join(_of_type(var.aval))
         for _, inner in subjaxprs(eqn.params):
-            precision = precision.joined(_of_all(inner))
+            precision = precision.join(_of_all(inner))
     return precision
 
 
@@ -232,7 +232,7 @@ class ResultTolerance:
             self.moved.append(self.repeat(len(self.moved)))
         return self.moved[:count]
 
-    def widened(self, i: int, count: int = TRIALS) -> tuple[np.ndarray, np.ndarray]:
+    def widen(self, i: int, count: int = TRIALS) -> tuple[np.ndarray, np.ndarray]:
         """Return the change of each element by noise, and a mask of elements whose infinities or
         NaN change."""
         expected = wide(self.want[i])
@@ -247,7 +247,7 @@ class ResultTolerance:
             unsure |= ~np.isfinite(expected)
         return spread, unsure
 
-    def changed(self, i: int, wrong: np.ndarray) -> np.ndarray:
+    def find_changed_elements(self, i: int, wrong: np.ndarray) -> np.ndarray:
         """Return a mask of the elements of a discrete result that change with noise; stop once all
         `wrong` elements have changed."""
         differs = np.zeros(np.shape(self.want[i]), bool)
@@ -278,7 +278,7 @@ def difference(
         if not is_float:
             bad = np.asarray(x != y)
             if bad.any() and not is_exact and tolerance is not None:
-                bad &= ~tolerance.changed(i, bad)
+                bad &= ~tolerance.find_changed_elements(i, bad)
         elif tolerance is None or is_exact:
             bad = _not_identical(x, y, tolerance is not None and tolerance.either_zero)
         else:
@@ -314,7 +314,7 @@ def _too_far(x: np.ndarray, y: np.ndarray, i: int, tolerance: ResultTolerance) -
         for count in (TRIALS, MOST_TRIALS):
             if not bad.any():
                 break
-            spread, unsure = tolerance.widened(i, count)
+            spread, unsure = tolerance.widen(i, count)
             if tolerance.wild:
                 unsure |= ~np.isfinite(a) & ~np.isfinite(b)
             most = allowed + NOISE_FACTOR * np.max(spread, initial=0)

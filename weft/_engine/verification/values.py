@@ -120,17 +120,17 @@ def check_values(call: RecordedCall) -> None:
 def compare(call: RecordedCall) -> Mismatch | None:
     """Compare results, and the operands of recorded callbacks, with op-by-op execution."""
     replay = call.log.replay()
-    checked = [*call.expected(replay), *replay.seen]
+    checked = [*call.compute_expected(replay), *replay.seen]
     precision = precisions(call.program)
     if replay.seen:
         joined_precision = functools.reduce(
-            ResultPrecision.joined, precisions(_with_all_results(call.program)), ResultPrecision()
+            ResultPrecision.join, precisions(_with_all_results(call.program)), ResultPrecision()
         )
         precision += [joined_precision] * len(replay.seen)
 
     def again(k: int) -> list[np.ndarray]:
         other = call.log.replay()
-        moved = call.expected(other, k)
+        moved = call.compute_expected(other, k)
         return [*moved, *(other.seen if len(other.seen) == len(replay.seen) else replay.seen)]
 
     return difference(

@@ -220,7 +220,7 @@ def _in_orders(request: CompileRequest, out_layouts: Sequence) -> Executable:
     if not any(ins) and not any(outs):
         return programs.get_executable(request)
     shardings = [
-        s if s is None or order is None else s.transposed(order)
+        s if s is None or order is None else s.transpose_dims(order)
         for s, order in zip(request.out_shardings, outs)
     ]
     row_major = replace(

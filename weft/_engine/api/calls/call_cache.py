@@ -100,7 +100,7 @@ class TracedProgram:
             outs[i] = np.zeros(outs[i].shape, float0)
         return tree.tree_unflatten(self.out_tree, outs)
 
-    def constrained(self) -> Jaxpr:
+    def with_constraints(self) -> Jaxpr:
         """Return the program with its shardings as constraints, which remain when the call is transformed or inlined."""
         count = len(self.consts)
         ins = tuple(map(_as_constraint, self.in_shardings, self.jaxpr.in_avals[count:]))

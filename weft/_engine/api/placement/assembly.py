@@ -178,11 +178,11 @@ def _of_terms(
 ) -> Array:
     """Return the array with unreduced axes whose term on each device is `held[device]`."""
     memory = ShapedArray((sharding.num_terms, *aval.shape), aval.dtype)
-    placed = array_assembly.local_blocks(sharding.stored, memory.ndim)
+    placed = array_assembly.local_blocks(sharding.storage_sharding, memory.ndim)
     stored = array_assembly.assemble_blocks(
         api,
         memory,
-        sharding.stored,
+        sharding.storage_sharding,
         {position: held[device][None] for position, device in placed.items()},
     )
     return Array(ArraySpec(aval, sharding, True), stored._live())

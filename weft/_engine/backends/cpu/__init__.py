@@ -62,7 +62,7 @@ class CpuBackend(Backend):
         return "TFRT_CPU"
 
     # ---- memory
-    def of_strings(self) -> Backend:
+    def string_backend(self) -> Backend:
         from weft._engine.backends.string_arrays import string_backend_for
 
         return string_backend_for(self)

@@ -101,7 +101,7 @@ class CpuProgram(LoadedLocalProgram):
         if not self.has_words:
             self._fill_words()
         if native.draft is not None:
-            native.draft.called()
+            native.draft.note_call()
         if self.has_effects and queue is not None:
             queue.wait_for_effects()
         for i in aliases.values():
@@ -150,7 +150,7 @@ class CpuProgram(LoadedLocalProgram):
                 return None
             outs.append(out)
         if native.draft is not None:
-            native.draft.called()
+            native.draft.note_call()
         blocks = [address(x) for x in (*held, *outs)]
         slots = self.slots_type(*blocks, *[c.ptr for c in self.consts], None)
         objects = [(ctypes.c_void_p * max(1, len(xs)))(*map(id, xs)) for xs in (held, outs)]
@@ -203,7 +203,7 @@ class CpuProgram(LoadedLocalProgram):
         least = config.async_dispatch_bytes
         return self.plan.work >= (_QUEUE_FROM_BYTES if least < 0 else least)
 
-    def keep(self, write: Write) -> None:
+    def store(self, write: Write) -> None:
         """Store the program on disk, unless it calls functions of this process."""
         if not self.native.host.calls:
             _keep(self.native, self.plan, write)
@@ -307,7 +307,7 @@ def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
     x = held[i]
     if type(x) is HostBuffer:
         return x.block() if is_held_at_most(x, 3) and x.owns_memory() else None
-    return x if queue.holders(id(x)) == 3 else None
+    return x if queue.count_references(id(x)) == 3 else None
 
 
 def _replace(loaded: CpuProgram | None, better: NativeProgram) -> None:
@@ -323,7 +323,7 @@ def _replace(loaded: CpuProgram | None, better: NativeProgram) -> None:
 
 def _keep(code: NativeProgram, plan: CallPlan, write: Write) -> None:
     """Store a program on disk; if it is a draft, store the optimized code too once it is ready."""
-    parts, draft = code.made, code.draft
+    parts, draft = code.build_record, code.draft
     distinct = code.kernel_count
     write(lambda: _serialize(parts, draft is not None, distinct, plan))
     if draft is not None:
@@ -352,7 +352,7 @@ def _serialize(parts: BuildRecord, is_draft: bool, distinct: int, plan: CallPlan
 
 
 def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuProgram:
-    """Return a program stored by `keep`; `lowered()` recomputes its stages."""
+    """Return a program stored by `store`; `lowered()` recomputes its stages."""
     image, is_draft, distinct, values, (aliases, *facts) = marshal.loads(code)
     plan = CallPlan([np.frombuffer(value, np.uint8) for value in values], dict(aliases), *facts)
 
@@ -376,4 +376,4 @@ def _build_record_of(program: ScheduledProgram) -> BuildRecord:
     """Compile a program and return the record of its build."""
     from weft._engine.codegen.program.program import compile_program
 
-    return compile_program(program).made
+    return compile_program(program).build_record

@@ -135,7 +135,7 @@ class _MatchProgram:
         self.objects.append(dtype)
         return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, how, x.ndim, *x.shape]
 
-    def same(self, x) -> None:
+    def match_identity(self, x) -> None:
         """Append a static argument, which matches only the identical object."""
         self.words += [_SAME, id(x)]
         self.objects.append(x)
@@ -270,9 +270,11 @@ def _words_of(call: DispatchCandidate) -> tuple[_MatchProgram, _MatchProgram]:
     ins, outs = _MatchProgram(call.array_type), _MatchProgram(call.array_type)
     for i, x in enumerate(args):
         is_static = i in call.static_nums or i - len(args) in call.static_nums
-        ins.same(x) if is_static else ins.tree(x, specs)
+        ins.match_identity(x) if is_static else ins.tree(x, specs)
     for name in sorted(kwargs):
-        ins.same(kwargs[name]) if name in call.static_names else ins.tree(kwargs[name], specs)
+        ins.match_identity(kwargs[name]) if name in call.static_names else ins.tree(
+            kwargs[name], specs
+        )
     outs.tree(tree.tree_unflatten(call.out_tree, [_ResultLeaf] * call.out_tree.num_leaves), None)
     if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
         raise _UnmatchableError  # a registered pytree node hides leaves

@@ -101,10 +101,10 @@ class FfiDeviceCall:
             self._copy(address, value.ctypes.data, value.nbytes, self._stream)
 
     def wait(self) -> None:
-        """Make the device wait for `go_on` after the handler returns."""
+        """Make the device wait for `resume` after the handler returns."""
         self._fields.future = self._future = _call(self._api, "Future_Create")[1].value
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """End `wait`; the device may run the rest of its program in this thread."""
         _call(self._api, "Future_SetAvailable", future=self._future)
 

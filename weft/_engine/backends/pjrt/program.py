@@ -191,7 +191,7 @@ class PjrtProgram(ReportedProgram):
         self._client.library.wait(event)
         return put_blocks(self._client, to_blocks(whole, spec), spec)
 
-    def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
+    def store(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Store the serialized program."""
         facts = self.facts
         if self._unsplit_results or self._host_calls:

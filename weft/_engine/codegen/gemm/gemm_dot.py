@@ -122,20 +122,20 @@ def _dots(recipe: GemmTypes, decls: Declarations, rows: int) -> str:
 
     def load(base: str, at: str, mask: str | None) -> str:
         value = f.load(
-            llvm_type(recipe.in_type), wide, f.at(base, f.mul(at, recipe.in_bytes)), mask
+            llvm_type(recipe.in_type), wide, f.byte_address(base, f.mul(at, recipe.in_bytes)), mask
         )
-        if recipe.joined:
+        if recipe.joined_type:
             return join(f, recipe, value, lanes)
         return f.convert(value, recipe.in_type, recipe.acc, lanes)
 
-    row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
+    row_of = ["%a", *(f.byte_address("%a", f.mul("%as", r)) for r in range(1, rows))]
     visit = f.mul("%as", rows)
     distance = f.mul(visit, f.ceil_div(GEMM_AHEAD, visit))
 
     def fetch(row: str, at: str) -> None:
         """Prefetch the same part of later rows: rows are too short for the hardware prefetcher."""
         for line in range(0, wide * recipe.in_bytes, MODEL.cache_line):
-            there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), distance))
+            there = f.byte_address(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), distance))
             f.prefetch(there)
 
     def stretch(count: int, masked: bool):
@@ -194,7 +194,7 @@ def _store_totals(
         reassoc = "reassoc " if recipe.is_float else ""
         one = f.let(f"call {reassoc}{acc} {name}({start}{vector} {total})")
         f.do(
-            f"store {acc} {one}, ptr {f.at('%sums', r * recipe.acc_bytes)}, align {recipe.acc_bytes}"
+            f"store {acc} {one}, ptr {f.byte_address('%sums', r * recipe.acc_bytes)}, align {recipe.acc_bytes}"
         )
 
 
@@ -202,41 +202,46 @@ def _task(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> st
     f = Task("dot_task", decls, recipe)
     offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_GEMM_VECTOR_SUMS} x i64]")
     ends = ResultStore(f, f.desc, wanted)
-    row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
+    row_tiles, tile_rows = f.descriptor_word(Word.ROW_TILES), f.descriptor_word(Word.TILE_ROWS)
     row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
     i0 = f.mul(row_tile, tile_rows)
-    end = f.min(f.add(i0, tile_rows), f.d(Word.M))
-    a, b, c = (f.at(p, offset) for p, offset in zip(f.operands(), locate(f, BATCH, batch, offsets)))
-    ms, ns, cms, cns, k = (f.d(w) for w in (Word.A_MS, Word.B_NS, Word.C_MS, Word.C_NS, Word.K))
+    end = f.min(f.add(i0, tile_rows), f.descriptor_word(Word.M))
+    a, b, c = (
+        f.byte_address(p, offset)
+        for p, offset in zip(f.operands(), locate(f, BATCH, batch, offsets))
+    )
+    ms, ns, cms, cns, k = (
+        f.descriptor_word(w) for w in (Word.A_MS, Word.B_NS, Word.C_MS, Word.C_NS, Word.K)
+    )
     ends.at(batch=batch, pitch="0")
 
     def stretch(i1: str) -> None:
         i2 = f.min(end, f.add(i1, _GEMM_VECTOR_SUMS))
 
         def column(j: str) -> None:
-            vector = f.at(b, f.mul(j, ns))
+            vector = f.byte_address(b, f.mul(j, ns))
 
             def rows(_: str, i: str) -> list[str]:
                 remaining = f.sub(i2, i)
                 r, index = "1", "0"
                 for number, count in enumerate(_ROW_COUNTS):
                     fits = f.let(f"icmp uge i64 {remaining}, {count}")
-                    r, index = f.pick(fits, count, r), f.pick(fits, number, index)
-                dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(index, 8))}")
-                row_sums = f.at(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
+                    r, index = f.select(fits, count, r), f.select(fits, number, index)
+                dots = f.let(f"load ptr, ptr {f.byte_address('@dots', f.mul(index, 8))}")
+                row_sums = f.byte_address(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
                 f.do(
-                    f"call void {dots}(ptr {row_sums}, ptr {f.at(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})"
+                    f"call void {dots}(ptr {row_sums}, ptr {f.byte_address(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})"
                 )
                 return [f.add(i, r)]
 
             count = f.sub(i2, i1)
             f.loop(0, row_block_count(f, count, _ROW_COUNTS[-1]), 1, rows, [("i64", i1)])
-            place = f.at(c, f.add(f.mul(i1, cms), f.mul(j, cns)))
+            place = f.byte_address(c, f.add(f.mul(i1, cms), f.mul(j, cns)))
             # If the operands were exchanged, part of a column of this problem is part of a row of
             # C.
             ends.take(sums, 0, place, "0", cms, row=j, rows="1", col=i1, cols=count)
 
-        f.loop(0, f.d(Word.N), 1, column)
+        f.loop(0, f.descriptor_word(Word.N), 1, column)
 
     f.loop(i0, end, _GEMM_VECTOR_SUMS, stretch)
     return f.end()
@@ -247,6 +252,6 @@ def _driver(recipe: GemmTypes, decls: Declarations, symbol: str) -> str:
     f = LLVMFunctionWriter(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
     ctx = f.slot("[8 x i64]")
     f.do(f"store ptr %desc, ptr {ctx}")
-    tasks = f.mul(f.word("%desc", Word.BATCH), f.word("%desc", Word.ROW_TILES))
+    tasks = f.mul(f.load_word("%desc", Word.BATCH), f.load_word("%desc", Word.ROW_TILES))
     f.do(f"call void @weft_parallel_for(ptr @dot_task, ptr {ctx}, i64 {tasks})")
     return f.end()

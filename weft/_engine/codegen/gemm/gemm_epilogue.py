@@ -26,36 +26,38 @@ def finish(recipe: GemmTypes, decls: Declarations) -> str:
         "noinline nounwind",
     )
     part = real_of(recipe.out_type)
-    part_bytes = recipe.out_bytes // recipe.parts
+    part_bytes = recipe.out_bytes // recipe.real_parts
     lanes, acc, out = recipe.lanes, llvm_type(recipe.acc), llvm_type(part)
 
     def row(i: str) -> None:
-        sums = f.at("%sums", f.mul(i, "%row_bytes"))
-        c = f.at("%c", f.mul(i, "%cms"))
+        sums = f.byte_address("%sums", f.mul(i, "%row_bytes"))
+        c = f.byte_address("%c", f.mul(i, "%cms"))
 
         def vectors(j: str) -> None:
-            total = f.mul("%cols", recipe.parts)
+            total = f.mul("%cols", recipe.real_parts)
             mask = f.mask_of_first_lanes(f.min(f.sub(total, j), lanes), lanes)
-            value = f.load(acc, lanes, f.at(sums, f.mul(j, recipe.acc_bytes)))
+            value = f.load(acc, lanes, f.byte_address(sums, f.mul(j, recipe.acc_bytes)))
             f.store(
                 out,
                 lanes,
                 f.convert(value, recipe.acc, part, lanes),
-                f.at(c, f.mul(j, part_bytes)),
+                f.byte_address(c, f.mul(j, part_bytes)),
                 mask,
             )
 
         def elements(j: str) -> None:
-            for p in range(recipe.parts):
-                at = f.add(f.mul(f.mul(j, recipe.parts), recipe.acc_bytes), p * recipe.acc_bytes)
-                value = f.read(acc, f.at(sums, at), recipe.acc_bytes)
-                place = f.at(f.at(c, f.mul(j, "%cns")), p * part_bytes)
+            for p in range(recipe.real_parts):
+                at = f.add(
+                    f.mul(f.mul(j, recipe.real_parts), recipe.acc_bytes), p * recipe.acc_bytes
+                )
+                value = f.read(acc, f.byte_address(sums, at), recipe.acc_bytes)
+                place = f.byte_address(f.byte_address(c, f.mul(j, "%cns")), p * part_bytes)
                 rounded = f.convert(value, recipe.acc, part, 0)
                 f.do(f"store {out} {rounded}, ptr {place}, align {bits_of(out) // 8}")
 
-        f.when(
+        f.branch_without_values(
             f.equal("%cns", recipe.out_bytes),
-            lambda: f.loop(0, f.mul("%cols", recipe.parts), lanes, vectors),
+            lambda: f.loop(0, f.mul("%cols", recipe.real_parts), lanes, vectors),
             lambda: f.loop(0, "%cols", 1, elements),
         )
 
@@ -73,10 +75,10 @@ def add(recipe: GemmTypes, decls: Declarations) -> str:
     vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
 
     def place(offset: str) -> None:
-        first = f.at("%sums", offset)
+        first = f.byte_address("%sums", offset)
 
         def part(_: str, before: str, sum: str) -> list[str]:
-            here = f.at(before, "%size")
+            here = f.byte_address(before, "%size")
             return [here, f.let(f"{plus} {vector} {sum}, {f.load(acc, lanes, here)}")]
 
         [_, sum] = f.loop(
@@ -117,7 +119,7 @@ class ResultStore:
             self.f.do(f"call void @finish(ptr {sums}, {shape}, ptr {c}, i64 {cms}, i64 {cns})")
 
         if self.epilogue and self.stores:
-            self.f.when(self.epilogue.exists, call, store)
+            self.f.branch_without_values(self.epilogue.exists, call, store)
         elif self.epilogue:
             call()
         elif self.stores:
@@ -133,35 +135,37 @@ class _EpilogueCall:
             f.slot(f"[{2 + MOST_EPILOGUE_ARGS} x ptr]"),
             f.slot(f"[{len(PLACE)} x i64]"),
         )
-        self.function = f.word(desc, Word.EPILOGUE, "ptr")
+        self.function = f.load_word(desc, Word.EPILOGUE, "ptr")
         self.exists = f.let(f"icmp ne ptr {self.function}, null")
-        f.do(f"store ptr {self.place}, ptr {f.at(self.context, 8)}, align 8")
-        arguments = f.at(desc, f.mul(f.word(desc, Word.EPILOGUE_AT), 8))
+        f.do(f"store ptr {self.place}, ptr {f.byte_address(self.context, 8)}, align 8")
+        arguments = f.byte_address(desc, f.mul(f.load_word(desc, Word.EPILOGUE_AT), 8))
 
         def hand_on(i: str) -> None:
             offset = f.mul(i, 8)
-            f.do(
-                f"store ptr {f.word(f.at(arguments, offset), 0, 'ptr')}, ptr {f.at(f.at(self.context, 16), offset)}, align 8"
-            )
+            argument = f.load_word(f.byte_address(arguments, offset), 0, "ptr")
+            target = f.byte_address(f.byte_address(self.context, 16), offset)
+            f.do(f"store ptr {argument}, ptr {target}, align 8")
 
-        f.loop(0, f.word(desc, Word.EPILOGUE_ARGS), 1, hand_on)
+        f.loop(0, f.load_word(desc, Word.EPILOGUE_ARGS), 1, hand_on)
         self.listed, self.nowhere = f.slot(f"[{STREAMS} x ptr]"), f.slot(f"[{STREAMS} x ptr]")
-        chosen = f.word(desc, Word.EPILOGUE_STREAMS)
+        chosen = f.load_word(desc, Word.EPILOGUE_STREAMS)
         self.some = f.let(f"icmp ne i64 {chosen}, 0")
 
         def choose(i: str) -> None:
             number = f.let(f"and i64 {f.let(f'lshr i64 {chosen}, {f.mul(i, 8)}')}, 255")
-            pointer = f.word(f.at(self.context, f.mul(number, 8)), 1, "ptr")
-            f.do(f"store ptr {pointer}, ptr {f.at(self.listed, f.mul(i, 8))}, align 8")
-            f.do(f"store ptr null, ptr {f.at(self.nowhere, f.mul(i, 8))}, align 8")
+            pointer = f.load_word(f.byte_address(self.context, f.mul(number, 8)), 1, "ptr")
+            f.do(f"store ptr {pointer}, ptr {f.byte_address(self.listed, f.mul(i, 8))}, align 8")
+            f.do(f"store ptr null, ptr {f.byte_address(self.nowhere, f.mul(i, 8))}, align 8")
 
         f.loop(0, STREAMS, 1, choose)
 
     def streams(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
         f = self.f
-        there = f.both(done, self.some)
-        place, pitch = f.pick(there, c, dst, "ptr"), f.pick(there, cms, ds)
-        return f", ptr {place}, i64 {pitch}, ptr {f.pick(there, self.listed, self.nowhere, 'ptr')}"
+        there = f.logical_and(done, self.some)
+        place, pitch = f.select(there, c, dst, "ptr"), f.select(there, cms, ds)
+        return (
+            f", ptr {place}, i64 {pitch}, ptr {f.select(there, self.listed, self.nowhere, 'ptr')}"
+        )
 
     def call(self, sums: str, **place: str) -> None:
         """Call the epilogue on the sums at a position; position words that are not passed keep
@@ -175,5 +179,5 @@ class _EpilogueCall:
         """Set words of the position."""
         for name, value in place.items():
             self.f.do(
-                f"store i64 {value}, ptr {self.f.at(self.place, 8 * PLACE.index(name))}, align 8"
+                f"store i64 {value}, ptr {self.f.byte_address(self.place, 8 * PLACE.index(name))}, align 8"
             )

@@ -70,7 +70,7 @@ class _TileKernel:
         self.lanes, self.vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
         self.vector = f"<{self.lanes} x {self.acc}>"
         self.adds, self.epilogue = "blocks" in wanted, "epilogue" in wanted
-        self.element_bytes = 4 if recipe.joined else recipe.acc_bytes
+        self.element_bytes = 4 if recipe.joined_type else recipe.acc_bytes
         self.unroll = k_steps_per_iteration(recipe, self.rows, self.vectors, edge)
         self.prefetches_rows = self.rows == recipe.rows and not recipe.multiplies_by_element
         self.prefetches = self.prefetches_rows and not edge and self.unroll == 1
@@ -85,7 +85,7 @@ class _TileKernel:
         mask = f.mask_of_first_lanes("%last", self.lanes) if edge else None
         self.masks = [*[None] * (self.vectors - 1), mask]  # masks of the vectors of a row of C
         # Without cheap masks, the planner packs and pads panels with edges.
-        reads_masked = recipe.machine.masks and not recipe.joined
+        reads_masked = recipe.machine.masks and not recipe.joined_type
         self.b_masks = self.masks if reads_masked else [None] * self.vectors
         self.row_offsets = ["0", *(f.mul("%as", r) for r in range(1, self.rows))]
 
@@ -127,44 +127,44 @@ class _TileKernel:
             f.prefetch(pointer)
         if self.prefetches_rows:
             # The next rows of A are far apart: prefetch one row per iteration.
-            f.prefetch(f.at(f.at(pa, "%next"), self.row_in_turn("%as", i)))
+            f.prefetch(f.byte_address(f.byte_address(pa, "%next"), self.row_in_turn("%as", i)))
         if prefetched:
             self.prefetch_results(i)
         sums = self.beat(pa, pb, 0, sums)
-        pb, pa = f.at(pb, "%bs"), f.at(pa, self.element_bytes)
-        return [pa, pb, *sums, *[f.at(p, 64 // GEMM_LINE_BEATS) for p in prefetched]]
+        pb, pa = f.byte_address(pb, "%bs"), f.byte_address(pa, self.element_bytes)
+        return [pa, pb, *sums, *[f.byte_address(p, 64 // GEMM_LINE_BEATS) for p in prefetched]]
 
     def emit_k_steps(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
         """Emit several beats, and prefetch the same elements of all next rows of A."""
         f, sums = self.f, list(state)
         if self.prefetches_rows:
-            next_rows = f.at(pa, "%next")
+            next_rows = f.byte_address(pa, "%next")
             for offset in self.row_offsets:
-                f.prefetch(f.at(next_rows, offset))
+                f.prefetch(f.byte_address(next_rows, offset))
         for u in range(self.unroll):
             sums = self.beat(pa, pb, u * self.element_bytes, sums)
-            pb = f.at(pb, "%bs")
-        return [f.at(pa, self.unroll * self.element_bytes), pb, *sums]
+            pb = f.byte_address(pb, "%bs")
+        return [f.byte_address(pa, self.unroll * self.element_bytes), pb, *sums]
 
     def emit_k_step_pair(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
         """Emit two beats that load the elements of a row of A together; the elements stay in a
         register for that row only."""
         f, acc, lanes = self.f, self.acc, self.lanes
-        sums, after, unmasked = list(state), f.at(pb, "%bs"), [None] * self.vectors
+        sums, after, unmasked = list(state), f.byte_address(pb, "%bs"), [None] * self.vectors
         rows_of_b = [self.load_row(row, acc, unmasked) for row in (pb, after)]
         for r in range(self.rows):
-            pair = f.load(acc, 2, f.at(pa, self.row_offsets[r]))
+            pair = f.load(acc, 2, f.byte_address(pa, self.row_offsets[r]))
             for half, row_of_b in enumerate(rows_of_b):
                 x = f.shuffle(pair, "poison", f"<2 x {acc}>", [half] * lanes)
                 self.multiply_row(sums, r, x, row_of_b)
-        return [f.at(pa, 2 * self.element_bytes), f.at(after, "%bs"), *sums]
+        return [f.byte_address(pa, 2 * self.element_bytes), f.byte_address(after, "%bs"), *sums]
 
     def beat(self, pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
         """Emit a multiply-add for every sum."""
         f, sums = self.f, list(sums)
-        row_of_b = self.load_row(pb, "i32" if self.recipe.joined else self.acc, self.b_masks)
+        row_of_b = self.load_row(pb, "i32" if self.recipe.joined_type else self.acc, self.b_masks)
         for r in range(self.rows):
-            pointer = f.at(f.at(pa, self.row_offsets[r]), offset)
+            pointer = f.byte_address(f.byte_address(pa, self.row_offsets[r]), offset)
             self.multiply_row(sums, r, broadcast(f, self.recipe, pointer, self.lanes), row_of_b)
         return sums
 
@@ -177,11 +177,13 @@ class _TileKernel:
         """Prefetch one line per iteration of the rows where the sums will be stored."""
         f, lines = self.f, self.recipe.panel_row_bytes // 64
         place, pitch = ("%place", "%pitch") if self.epilogue else ("%dst", "%ds")
-        row = f.at(place, self.row_in_turn(pitch, i))
-        line = f.at(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))
+        row = f.byte_address(place, self.row_in_turn(pitch, i))
+        line = f.byte_address(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))
         if self.epilogue:
             stream = f.let(f"and i64 {f.div(i, 8 * lines)}, {STREAMS - 1}")
-            line = f.at(line, f.word(f.at("%streams", f.mul(stream, 8)), 0))
+            line = f.byte_address(
+                line, f.load_word(f.byte_address("%streams", f.mul(stream, 8)), 0)
+            )
         f.prefetch(line)
 
     def row_in_turn(self, stride: str, i: str) -> str:
@@ -192,15 +194,16 @@ class _TileKernel:
         """Load the vectors of a row of B."""
         f, stride = self.f, self.recipe.machine.vector_bytes
         return [
-            f.load(element, self.lanes, f.at(row, v * stride), mask) for v, mask in enumerate(masks)
+            f.load(element, self.lanes, f.byte_address(row, v * stride), mask)
+            for v, mask in enumerate(masks)
         ]
 
     def tile_at(self, row: str, stride: str) -> list[tuple[str, str | None]]:
         """Return the addresses of the tile's vectors, with their masks."""
         f, width, vectors = self.f, self.recipe.machine.vector_bytes, []
         for r in range(self.rows):
-            row = f.at(row, stride) if r else row
-            vectors += [(f.at(row, v * width), mask) for v, mask in enumerate(self.masks)]
+            row = f.byte_address(row, stride) if r else row
+            vectors += [(f.byte_address(row, v * width), mask) for v, mask in enumerate(self.masks)]
         return vectors
 
     def with_source(self, sums: list[str]) -> list[str]:
@@ -217,8 +220,8 @@ def join(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> st
     """Join the elements of each step into one lane: `value` has `k_per_step * lanes` elements in
     their memory type."""
     wide = recipe.k_per_step * lanes
-    value = f.convert(value, recipe.in_type, recipe.joined, wide)
-    return f.let(f"bitcast <{wide} x {llvm_type(recipe.joined)}> {value} to <{lanes} x i32>")
+    value = f.convert(value, recipe.in_type, recipe.joined_type, wide)
+    return f.let(f"bitcast <{wide} x {llvm_type(recipe.joined_type)}> {value} to <{lanes} x i32>")
 
 
 def flip(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
@@ -235,8 +238,8 @@ def sign_bits(lanes: int) -> str:
 
 def broadcast(f: LLVMFunctionWriter, recipe: GemmTypes, pointer: str, lanes: int) -> str:
     """Return a step of A in every lane."""
-    kind = "i32" if recipe.joined else llvm_type(recipe.acc)
-    align = recipe.in_bytes if recipe.joined else recipe.acc_bytes
+    kind = "i32" if recipe.joined_type else llvm_type(recipe.acc)
+    align = recipe.in_bytes if recipe.joined_type else recipe.acc_bytes
     return f.splat(f.read(kind, pointer, align), kind, lanes)
 
 
@@ -246,7 +249,7 @@ def multiply_add(
     """Return `sum` plus the products of packed vectors of elements of A and B."""
     acc = llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
-    if recipe.joined:
+    if recipe.joined_type:
         return _multiply_add_joined(f, recipe, x, y, sum)
     if recipe.is_float:
         # fmuladd: one rounding on machines with fused multiply-add, and never a library call on
@@ -259,13 +262,13 @@ def multiply_add(
 
 def _multiply_add_joined(f: LLVMFunctionWriter, recipe: GemmTypes, x: str, y: str, sum: str) -> str:
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x {llvm_type(recipe.acc)}>"
-    joined = f"<{recipe.k_per_step * lanes} x {'bfloat' if recipe.is_float else llvm_type(recipe.joined)}>"
+    joined = f"<{recipe.k_per_step * lanes} x {'bfloat' if recipe.is_float else llvm_type(recipe.joined_type)}>"
     x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))
     if (
         recipe.flips_signs and recipe.in_type == "i8"
     ):  # the first operand is unsigned: for i8 it is the flipped operand
         x, y = y, x
-    name = _ADDS.get(recipe.joined) if recipe.is_float or recipe.machine.i8_dot else None
+    name = _ADDS.get(recipe.joined_type) if recipe.is_float or recipe.machine.i8_dot else None
     if name:
         f.decls.use(f"declare {vector} {name}({vector}, {joined}, {joined})")
         return f.let(f"call {vector} {name}({vector} {sum}, {joined} {y}, {joined} {x})")

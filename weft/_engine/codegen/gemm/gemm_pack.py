@@ -30,7 +30,7 @@ _Path = Callable[[], None]
 def _unit(recipe: GemmTypes) -> str:
     """Return the LLVM type of one step of A: i32 for joined elements, the bits of a complex number,
     else the accumulator's type."""
-    if recipe.joined:
+    if recipe.joined_type:
         return "i32"
     return f"i{8 * recipe.step_bytes}" if recipe.is_complex else llvm_type(recipe.acc)
 
@@ -38,7 +38,7 @@ def _unit(recipe: GemmTypes) -> str:
 def _convert(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
     return (
         value
-        if recipe.is_complex or recipe.joined
+        if recipe.is_complex or recipe.joined_type
         else f.convert(value, recipe.in_type, recipe.acc, lanes)
     )
 
@@ -51,7 +51,7 @@ def _mask_before_k(f: LLVMFunctionWriter, recipe: GemmTypes, lanes: int, step: s
     """Return the mask of the elements before `k` in `lanes` steps from `step` on."""
     per = recipe.k_per_step
     first = f.mul(step, per)
-    count = f.pick(f.less(first, k), f.sub(k, first), 0)
+    count = f.select(f.less(first, k), f.sub(k, first), 0)
     return f.mask_of_first_lanes(f.min(count, lanes * per), lanes * per)
 
 
@@ -61,14 +61,19 @@ def _load_k_steps(
     """Load `lanes` steps of one row or column with dense k; zero outside the mask."""
     per = recipe.k_per_step
     value = f.load(
-        _in_unit(recipe), lanes * per, f.at(src, f.mul(f.mul(step, per), recipe.in_bytes)), mask
+        _in_unit(recipe),
+        lanes * per,
+        f.byte_address(src, f.mul(f.mul(step, per), recipe.in_bytes)),
+        mask,
     )
     return to_unit(f, recipe, value, lanes)
 
 
 def to_unit(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
     """Convert elements from their memory type to `lanes` packed steps."""
-    return join(f, recipe, value, lanes) if recipe.joined else _convert(f, recipe, value, lanes)
+    return (
+        join(f, recipe, value, lanes) if recipe.joined_type else _convert(f, recipe, value, lanes)
+    )
 
 
 def _across_k(
@@ -89,7 +94,7 @@ def _across_k(
         inside = f.less(here, k)
         on = f.splat(inside, "i1", lanes)
         m = f.let(f"and <{lanes} x i1> {mask}, {on}") if mask else on
-        parts.append(f.load(unit, lanes, f.at(src, f.mul(here, ks)), m))
+        parts.append(f.load(unit, lanes, f.byte_address(src, f.mul(here, ks)), m))
     return to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes)
 
 
@@ -105,7 +110,7 @@ def interleave(f: LLVMFunctionWriter, recipe: GemmTypes, parts: list[str], lanes
 
 def _element(f: LLVMFunctionWriter, recipe: GemmTypes, src: str, at: str) -> str:
     unit = _in_unit(recipe)
-    value = f.read(unit, f.at(src, at), min(recipe.in_bytes, bits_of(unit) // 8, 8))
+    value = f.read(unit, f.byte_address(src, at), min(recipe.in_bytes, bits_of(unit) // 8, 8))
     return _convert(f, recipe, value, 0)
 
 
@@ -125,10 +130,10 @@ def _paths(
     only = {name.rpartition("_")[2] for name in made if name in wanted}
     if len(only) == 1:
         return take(only.pop())
-    f.when(
+    f.branch_without_values(
         along,
         lambda: take("copy"),
-        lambda: f.when(across, lambda: take("transpose"), lambda: take("scalar")),
+        lambda: f.branch_without_values(across, lambda: take("transpose"), lambda: take("scalar")),
     )
 
 
@@ -172,18 +177,20 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
     steps = f.ceil_div("%k", per)
 
     def place(i: str, s: str) -> str:
-        return f.at(f.at("%dst", f.mul(i, "%row_bytes")), f.mul(s, step_bytes))
+        return f.byte_address(f.byte_address("%dst", f.mul(i, "%row_bytes")), f.mul(s, step_bytes))
 
     def put(value: str, i: str, s: str) -> None:
         f.store(unit, lanes, flip(f, recipe, value, lanes), place(i, s))
 
     def copy() -> None:
         def row(i: str) -> None:
-            src = f.at("%src", f.mul(i, "%ms"))
+            src = f.byte_address("%src", f.mul(i, "%ms"))
 
             def whole(s: str) -> None:
                 value = f.load(
-                    _in_unit(recipe), lanes * per, f.at(src, f.mul(s, per * recipe.in_bytes))
+                    _in_unit(recipe),
+                    lanes * per,
+                    f.byte_address(src, f.mul(s, per * recipe.in_bytes)),
                 )
                 put(to_unit(f, recipe, value, lanes), i, s)
 
@@ -208,19 +215,21 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
         distance = f.mul("%ks", lanes * per)
 
         def rows(s: str) -> None:
-            here = f.at("%src", f.mul(f.mul(s, per), "%ks"))
+            here = f.byte_address("%src", f.mul(f.mul(s, per), "%ks"))
 
             def square(i: str) -> None:
                 mask = f.mask_of_first_lanes(f.min(f.sub("%rows", i), lanes), lanes)
-                src = f.at("%src", f.mul(i, recipe.in_bytes))
+                src = f.byte_address("%src", f.mul(i, recipe.in_bytes))
                 loads = [
                     _across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask)
                     for t in range(lanes)
                 ]
                 # Rows are too far apart for the hardware prefetcher.
-                next_square = f.at(f.at(here, f.mul(i, recipe.in_bytes)), distance)
+                next_square = f.byte_address(
+                    f.byte_address(here, f.mul(i, recipe.in_bytes)), distance
+                )
                 for t in range(lanes * per):
-                    f.prefetch(f.at(next_square, f.mul("%ks", t)))
+                    f.prefetch(f.byte_address(next_square, f.mul("%ks", t)))
                 for t, value in enumerate(f.transpose(loads, unit)):
                     put(value, f.add(i, t), s)
 
@@ -230,7 +239,7 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
 
     def scalar() -> None:
         def row(i: str) -> None:
-            src = f.at("%src", f.mul(i, "%ms"))
+            src = f.byte_address("%src", f.mul(i, "%ms"))
 
             def one(s: str) -> None:
                 if per == 1:
@@ -279,19 +288,19 @@ def _store_joined(
     place: str,
     flips: int,
 ) -> None:
-    first, kind = f.mul(step, recipe.k_per_step), llvm_type(recipe.joined)
+    first, kind = f.mul(step, recipe.k_per_step), llvm_type(recipe.joined_type)
     size = bits_of(kind) // 8
     for part in range(recipe.k_per_step):
         at = f.add(first, part)
         inside = f.less(at, k)
         # Missing elements at the end are loaded from a valid address and then cleared.
-        there = f.at(src, f.mul(f.pick(inside, at, first), ks))
+        there = f.byte_address(src, f.mul(f.select(inside, at, first), ks))
         value = f.read(_in_unit(recipe), there, recipe.in_bytes)
         value = f.let(
-            f"select i1 {inside}, {kind} {f.convert(value, recipe.in_type, recipe.joined, 0)}, {kind} 0"
+            f"select i1 {inside}, {kind} {f.convert(value, recipe.in_type, recipe.joined_type, 0)}, {kind} 0"
         )
         value = f.let(f"xor {kind} {value}, {flips}") if flips else value
-        f.do(f"store {kind} {value}, ptr {f.at(place, part * size)}, align {size}")
+        f.do(f"store {kind} {value}, ptr {f.byte_address(place, part * size)}, align {size}")
 
 
 def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
@@ -312,7 +321,9 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
     row_bytes, vector_bytes = recipe.panel_row_bytes, recipe.machine.vector_bytes
 
     def place(s: str, j: Operand) -> str:
-        return f.at(f.at("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes))
+        return f.byte_address(
+            f.byte_address("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes)
+        )
 
     def copy() -> None:
         distance = f.mul("%ks", GEMM_PACK_PREFETCH_ROWS)
@@ -321,13 +332,13 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
             for v in range(recipe.vectors):
                 parts = []
                 for h in range(per):
-                    src = f.at(
-                        f.at("%src", f.mul(f.add(f.mul(s, per), h), "%ks")),
+                    src = f.byte_address(
+                        f.byte_address("%src", f.mul(f.add(f.mul(s, per), h), "%ks")),
                         v * lanes * recipe.in_bytes,
                     )
                     parts.append(f.load(_in_unit(recipe), lanes, src))
                     if v * lanes * recipe.in_bytes % 64 == 0:
-                        f.prefetch(f.at(src, distance))
+                        f.prefetch(f.byte_address(src, distance))
                 f.store(
                     unit,
                     lanes,
@@ -338,7 +349,7 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
         def edge_row(s: str) -> None:
             def vector(j: str) -> None:
                 mask = f.mask_of_first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
-                src = f.at("%src", f.mul(j, recipe.in_bytes))
+                src = f.byte_address("%src", f.mul(j, recipe.in_bytes))
                 f.store(
                     unit,
                     lanes,
@@ -351,7 +362,7 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
 
         # Full panels use the fast path for all whole steps; an incomplete joined step uses the
         # careful path.
-        full = f.pick(f.equal("%cols", recipe.panel_cols), f.div("%k", per), 0)
+        full = f.select(f.equal("%cols", recipe.panel_cols), f.div("%k", per), 0)
         f.loop(0, full, 1, whole_row)
         f.loop(full, steps, 1, edge_row)
 
@@ -359,9 +370,11 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
         def columns(j: str) -> None:
             remaining = f.sub("%cols", j)
             mask, last = f.mask_of_first_lanes(f.min(remaining, lanes), lanes), f.sub(remaining, 1)
-            src = f.at("%src", f.mul(j, "%ns"))
+            src = f.byte_address("%src", f.mul(j, "%ns"))
             # (Values that are loaded for missing columns are not stored.)
-            there = [f.at(src, f.mul(f.min(t, last) if t else 0, "%ns")) for t in range(lanes)]
+            there = [
+                f.byte_address(src, f.mul(f.min(t, last) if t else 0, "%ns")) for t in range(lanes)
+            ]
 
             def square(s: str) -> None:
                 inside = _mask_before_k(f, recipe, lanes, s, "%k")
@@ -376,7 +389,7 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
     def scalar() -> None:
         def row(s: str) -> None:
             def one(j: str) -> None:
-                src = f.at("%src", f.mul(j, "%ns"))
+                src = f.byte_address("%src", f.mul(j, "%ns"))
                 if per == 1:
                     f.do(
                         f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(s, j)}, align 4"
@@ -412,9 +425,9 @@ def end_panel(recipe: GemmTypes, decls: Declarations) -> str:
     lanes, vector = recipe.lanes, f"<{recipe.lanes} x i32>"
 
     def step(s: str, *sums: str) -> list[str]:
-        row = f.at("%panel", f.mul(s, recipe.panel_row_bytes))
+        row = f.byte_address("%panel", f.mul(s, recipe.panel_row_bytes))
         parts = [
-            f.load("i32", lanes, f.at(row, v * recipe.machine.vector_bytes))
+            f.load("i32", lanes, f.byte_address(row, v * recipe.machine.vector_bytes))
             for v in range(recipe.vectors)
         ]
         return [
@@ -423,10 +436,10 @@ def end_panel(recipe: GemmTypes, decls: Declarations) -> str:
         ]
 
     sums = f.loop(0, "%steps", 1, step, [(vector, "zeroinitializer")] * recipe.vectors)
-    end = f.at("%panel", f.mul("%steps", recipe.panel_row_bytes))
+    end = f.byte_address("%panel", f.mul("%steps", recipe.panel_row_bytes))
     for v, sum in enumerate(sums):
         negated = f.let(f"sub {vector} zeroinitializer, {sum}")
-        f.store("i32", lanes, negated, f.at(end, v * recipe.machine.vector_bytes))
+        f.store("i32", lanes, negated, f.byte_address(end, v * recipe.machine.vector_bytes))
     return f.end()
 
 
@@ -438,22 +451,32 @@ def _pack_quads(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection[str
         mask = f.mask_of_first_lanes("%cols", width)
 
         def step(s: str) -> None:
-            rows = [f.at("%src", f.mul(f.add(f.mul(s, 4), h), "%ks")) for h in range(4)]
+            rows = [f.byte_address("%src", f.mul(f.add(f.mul(s, 4), h), "%ks")) for h in range(4)]
             interleaved = interleave(
                 f, recipe, [f.load(acc, width, row, mask) for row in rows], width
             )
-            f.store(acc, 4 * width, interleaved, f.at("%dst", f.mul(s, recipe.panel_row_bytes)))
+            f.store(
+                acc,
+                4 * width,
+                interleaved,
+                f.byte_address("%dst", f.mul(s, recipe.panel_row_bytes)),
+            )
 
         f.loop(0, f.div("%k", 4), 1, step)
 
     def scalar() -> None:
         def column(j: str) -> None:
-            src, dst = f.at("%src", f.mul(j, "%ns")), f.at("%dst", f.mul(j, recipe.step_bytes))
+            src, dst = (
+                f.byte_address("%src", f.mul(j, "%ns")),
+                f.byte_address("%dst", f.mul(j, recipe.step_bytes)),
+            )
 
             def step(s: str) -> None:
                 for h in range(4):
                     value = _element(f, recipe, src, f.mul(f.add(f.mul(s, 4), h), "%ks"))
-                    place = f.at(dst, f.add(f.mul(s, recipe.panel_row_bytes), h * recipe.acc_bytes))
+                    place = f.byte_address(
+                        dst, f.add(f.mul(s, recipe.panel_row_bytes), h * recipe.acc_bytes)
+                    )
                     f.do(f"store {acc} {value}, ptr {place}, align {recipe.acc_bytes}")
 
             f.loop(0, f.div("%k", 4), 1, step)
@@ -480,7 +503,9 @@ def _pack_complex_b(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection
 
     def place(s: str, beat: int, j: str) -> str:
         row = f.add(f.mul(s, 2), beat)
-        return f.at(f.at("%dst", f.mul(row, recipe.panel_row_bytes)), f.mul(j, 2 * half))
+        return f.byte_address(
+            f.byte_address("%dst", f.mul(row, recipe.panel_row_bytes)), f.mul(j, 2 * half)
+        )
 
     def both_beats(s: str, j: str, value: str, mask: str) -> None:
         f.store(real, lanes, value, place(s, 0, j), mask)
@@ -491,7 +516,9 @@ def _pack_complex_b(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection
         def row(s: str) -> None:
             def columns(j: str) -> None:
                 mask = f.mask_of_first_lanes(f.min(f.mul(f.sub("%cols", j), 2), lanes), lanes)
-                src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(j, recipe.in_bytes))
+                src = f.byte_address(
+                    f.byte_address("%src", f.mul(s, "%ks")), f.mul(j, recipe.in_bytes)
+                )
                 both_beats(s, j, f.load(real, lanes, src, mask), mask)
 
             f.loop(0, "%cols", max(lanes // 2, 1), columns)
@@ -501,13 +528,13 @@ def _pack_complex_b(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection
     def scalar() -> None:
         def row(s: str) -> None:
             def column(col: str) -> None:
-                src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(col, "%ns"))
+                src = f.byte_address(f.byte_address("%src", f.mul(s, "%ks")), f.mul(col, "%ns"))
                 re = f.read(real, src, half)
-                im = f.read(real, f.at(src, half), half)
+                im = f.read(real, f.byte_address(src, half), half)
                 for beat, pair in enumerate([(re, im), (f.let(f"fneg {real} {im}"), re)]):
                     for p, value in enumerate(pair):
                         f.do(
-                            f"store {real} {value}, ptr {f.at(place(s, beat, col), p * half)}, align {half}"
+                            f"store {real} {value}, ptr {f.byte_address(place(s, beat, col), p * half)}, align {half}"
                         )
 
             f.loop(0, "%cols", 1, column)

@@ -33,8 +33,12 @@ class Tile:
 
     def sums_of(self, f: Task, recipe: GemmTypes, sums: str, panel: str) -> str:
         """Return the address of a panel's sums in the sums of the tile."""
-        return f.at(
-            sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.SUMS_ROWS)), recipe.panel_row_bytes)
+        return f.byte_address(
+            sums,
+            f.mul(
+                f.mul(f.sub(panel, self.p0), f.descriptor_word(Word.SUMS_ROWS)),
+                recipe.panel_row_bytes,
+            ),
         )
 
 
@@ -49,31 +53,50 @@ def multiply_along_b_rows(
     function = (
         f"@{names[0]}"
         if len(names) == 1
-        else f.pick(f.equal(f.d(Word.M), 1), "@along_row", "@along", "ptr")
+        else f.select(f.equal(f.descriptor_word(Word.M), 1), "@along_row", "@along", "ptr")
     )
     f.decls.use("declare ptr @memcpy(ptr, ptr, i64)")
     col = f.mul(f.add(f.first_panel, t.p0), recipe.panel_cols)
-    cols = f.min(f.sub(f.d(Word.N), col), f.mul(f.sub(t.p1, t.p0), recipe.panel_cols))
-    cms, cns, stride = f.d(Word.C_MS), f.d(Word.C_NS), f.d(Word.SUMS_STRIDE)
-    b, c = f.at(t.b, f.mul(col, f.d(Word.B_NS))), f.at(t.c, f.mul(col, cns))
-    simple, in_c = f.some(f.d(Word.SIMPLE)), f.some(f.d(Word.SUMS_IN_C))
-    to, size = f.pick(in_c, c, sums, "ptr"), f.mul(cols, recipe.acc_bytes)
+    cols = f.min(f.sub(f.descriptor_word(Word.N), col), f.mul(f.sub(t.p1, t.p0), recipe.panel_cols))
+    cms, cns, stride = (
+        f.descriptor_word(Word.C_MS),
+        f.descriptor_word(Word.C_NS),
+        f.descriptor_word(Word.SUMS_STRIDE),
+    )
+    b, c = (
+        f.byte_address(t.b, f.mul(col, f.descriptor_word(Word.B_NS))),
+        f.byte_address(t.c, f.mul(col, cns)),
+    )
+    simple, in_c = (
+        f.is_nonzero(f.descriptor_word(Word.SIMPLE)),
+        f.is_nonzero(f.descriptor_word(Word.SUMS_IN_C)),
+    )
+    to, size = f.select(in_c, c, sums, "ptr"), f.mul(cols, recipe.acc_bytes)
     f.decls.use("declare ptr @memset(ptr, i32, i64)")
     f.loop(
         0,
         t.rows,
         1,
-        lambda r: f.do(f"call ptr @memset(ptr {f.at(to, f.mul(r, stride))}, i32 0, i64 {size})"),
+        lambda r: f.do(
+            f"call ptr @memset(ptr {f.byte_address(to, f.mul(r, stride))}, i32 0, i64 {size})"
+        ),
     )
-    f.do(f"call void {function}(ptr {a}, i64 {a_stride}, i64 {t.rows}, ptr {b}, i64 {f.d(Word.B_KS)}, i64 {f.d(Word.STEPS)}, i64 {cols}, "
-         f"ptr {to}, i64 {stride})")  # fmt: skip
+    b_stride, steps = f.descriptor_word(Word.B_KS), f.descriptor_word(Word.STEPS)
+    f.do(
+        f"call void {function}(ptr {a}, i64 {a_stride}, i64 {t.rows}, ptr {b}, i64 {b_stride}, "
+        f"i64 {steps}, i64 {cols}, ptr {to}, i64 {stride})"
+    )
 
     def copy(r: str) -> None:
-        target, source = f.at(c, f.mul(r, cms)), f.at(sums, f.mul(r, stride))
+        target, source = f.byte_address(c, f.mul(r, cms)), f.byte_address(sums, f.mul(r, stride))
         f.do(f"call ptr @memcpy(ptr {target}, ptr {source}, i64 {size})")
 
     end = lambda: t.ends.take(sums, stride, c, cms, cns, row=t.i0, rows=t.rows, col=col, cols=cols)
-    f.when(simple, lambda: f.when(in_c, lambda: None, lambda: f.loop(0, t.rows, 1, copy)), end)
+    f.branch_without_values(
+        simple,
+        lambda: f.branch_without_values(in_c, lambda: None, lambda: f.loop(0, t.rows, 1, copy)),
+        end,
+    )
 
 
 @record
@@ -96,30 +119,32 @@ class Panel:
 
 def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collection[str]) -> None:
     lanes, row_bytes = recipe.lanes, recipe.panel_row_bytes
-    cols = f.min(f.sub(f.d(Word.N), p.col), recipe.panel_cols)
-    width = f.mul(cols, recipe.parts)
+    cols = f.min(f.sub(f.descriptor_word(Word.N), p.col), recipe.panel_cols)
+    width = f.mul(cols, recipe.real_parts)
     if any(name.endswith("edge") for name in wanted):
         vectors = f.div(f.add(width, lanes - 1), lanes)
         last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
         whole = f.equal(width, recipe.panel_lanes)
-        kind = f.pick(
-            whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0)
+        kind = f.select(
+            whole, recipe.vectors + 1, f.select(f.less(recipe.half_lanes, width), vectors, 0)
         )
     else:  # no panel has an edge
         kind, last_lanes = str(recipe.vectors + 1), str(lanes)
-    simple = f.some(f.d(Word.SIMPLE))
-    sums_in_c = f.some(f.d(Word.SUMS_IN_C))
-    cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
-    c_panel = f.at(t.c, f.mul(p.col, cns))
+    simple = f.is_nonzero(f.descriptor_word(Word.SIMPLE))
+    sums_in_c = f.is_nonzero(f.descriptor_word(Word.SUMS_IN_C))
+    cms, cns = f.descriptor_word(Word.C_MS), f.descriptor_word(Word.C_NS)
+    c_panel = f.byte_address(t.c, f.mul(p.col, cns))
     sums = t.sums_of(f, recipe, p.sums, p.panel)
-    to_c = f.both(p.is_last, simple)
-    to_finish = f.both(p.is_last, f.logical_not(simple))
+    to_c = f.logical_and(p.is_last, simple)
+    to_finish = f.logical_and(p.is_last, f.logical_not(simple))
     # Each register tile prefetches a slice of the next panel into the L2 cache.
-    is_shared = f.equal(f.d(Word.B_MODE), SHARED)
-    prefetched = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
+    is_shared = f.equal(f.descriptor_word(Word.B_MODE), SHARED)
+    prefetched = f.select(
+        is_shared, f.byte_address(p.b, f.descriptor_word(Word.PANEL_BYTES)), p.b, "ptr"
+    )
     # The first panel of a tile prefetches the next rows of A; the other panels find them in cache.
-    next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
-    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, GEMM_LINE_BEATS), 64), 0)
+    next_rows = f.select(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
+    slice_ = f.select(is_shared, f.mul(f.div(p.beats, GEMM_LINE_BEATS), 64), 0)
 
     row_blocks = _RowBlocks(f, recipe, t.rows, wanted)
     [only] = kernel_names(wanted) if len(kernel_names(wanted)) == 1 else [""]
@@ -127,38 +152,40 @@ def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collec
         f.decls.use(f"declare void @{only}()")
 
     in_runs = (
-        f.pick(f.equal(f.d(Word.A_DIRECT), IN_RUNS), len(row_counts(recipe)), 0)
+        f.select(f.equal(f.descriptor_word(Word.A_DIRECT), IN_RUNS), len(row_counts(recipe)), 0)
         if has_runs(wanted) and not only
         else "0"
     )
     at_once = (p.is_first, to_c) == ("true", "true")  # the whole sum, stored to C
 
     def rows(_: str, i: str) -> list[str]:
-        row_block = row_blocks.at(i)
+        row_block = row_blocks.row_block_at(i)
         index = f.add(f.mul(f.add(row_block.kind, in_runs), len(shapes(recipe))), kind)
         kernel = (
-            f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}") if not only else f"@{only}"
+            f.let(f"load ptr, ptr {f.byte_address('@kernels', f.mul(index, 8))}")
+            if not only
+            else f"@{only}"
         )
-        c = f.at(c_panel, f.mul(row_block.first, cms))
+        c = f.byte_address(c_panel, f.mul(row_block.first, cms))
         # A row block that reaches back recomputes the same sums of previous rows, which must not be
         # added to C again.
         reaches = row_blocks.reach_back and not at_once
-        in_c = f.both(sums_in_c, f.equal(row_block.first, i)) if reaches else sums_in_c
+        in_c = f.logical_and(sums_in_c, f.equal(row_block.first, i)) if reaches else sums_in_c
         block_sums = (
             c
             if at_once
-            else f.pick(
+            else f.select(
                 in_c,
                 c,
-                f.at(sums, f.mul(f.pick(sums_in_c, 0, i) if reaches else i, row_bytes)),
+                f.byte_address(sums, f.mul(f.select(sums_in_c, 0, i) if reaches else i, row_bytes)),
                 "ptr",
             )
         )
-        sums_stride = f.pick(in_c, cms, row_bytes)
-        dst, ds = f.pick(to_c, c, block_sums, "ptr"), f.pick(to_c, cms, sums_stride)
-        src = f.pick(p.is_first, "null", block_sums, "ptr")
-        a = f.at(p.a, f.mul(row_block.first, p.a_stride))
-        pf = f.at(prefetched, f.mul(f.div(i, recipe.rows), slice_))
+        sums_stride = f.select(in_c, cms, row_bytes)
+        dst, ds = f.select(to_c, c, block_sums, "ptr"), f.select(to_c, cms, sums_stride)
+        src = f.select(p.is_first, "null", block_sums, "ptr")
+        a = f.byte_address(p.a, f.mul(row_block.first, p.a_stride))
+        pf = f.byte_address(prefetched, f.mul(f.div(i, recipe.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
         f.do(
             f"call void {kernel}(ptr {a}, i64 {p.a_given}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {sums_stride}, "
@@ -167,15 +194,15 @@ def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collec
 
         if not at_once:
             new_sums = (
-                f.at(block_sums, f.mul(f.sub(i, row_block.first), row_bytes))
+                f.byte_address(block_sums, f.mul(f.sub(i, row_block.first), row_bytes))
                 if row_blocks.reach_back
                 else block_sums
             )
             place = {"row": f.add(t.i0, i), "rows": row_block.new, "col": p.col, "cols": cols}
-            f.when(
+            f.branch_without_values(
                 to_finish,
                 lambda: t.ends.take(
-                    new_sums, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place
+                    new_sums, row_bytes, f.byte_address(c_panel, f.mul(i, cms)), cms, cns, **place
                 ),
             )
         return [f.add(i, row_block.new)]
@@ -194,11 +221,11 @@ def _find_needed_row_blocks(
     """Return the range of row blocks with elements of a panel that are read (see
     `Word.BAND_FROM`)."""
     here = f.add(t.i0, BAND_ZERO)
-    first = f.min(f.sub(f.max(f.add(col, f.d(Word.BAND_FROM)), here), here), t.rows)
-    end = f.sub(f.max(f.add(f.add(col, cols), f.d(Word.BAND_TO)), here), here)
+    first = f.min(f.sub(f.max(f.add(col, f.descriptor_word(Word.BAND_FROM)), here), here), t.rows)
+    end = f.sub(f.max(f.add(f.add(col, cols), f.descriptor_word(Word.BAND_TO)), here), here)
     # (Wanted rows at the end of the tile are in the smaller row blocks, so all of these are
     # included.)
-    return f.div(first, most), f.pick(f.less(end, t.rows), f.ceil_div(end, most), count)
+    return f.div(first, most), f.select(f.less(end, t.rows), f.ceil_div(end, most), count)
 
 
 @record
@@ -227,27 +254,27 @@ class _RowBlocks:
             for name in wanted
         )
         self.back = (
-            f.let(f"icmp ne i64 {f.d(Word.BACK)}, 0")
+            f.let(f"icmp ne i64 {f.descriptor_word(Word.BACK)}, 0")
             if self.reach_back and self.fewer
             else str(self.reach_back).lower()
         )
         whole = f.ceil_div(rows, self.most) if self.reach_back or not self.fewer else ""
         self.count = whole if not self.fewer else row_block_count(f, rows, self.most)
         if self.reach_back and self.fewer:
-            self.count = f.pick(self.back, whole, self.count)
+            self.count = f.select(self.back, whole, self.count)
 
-    def at(self, i: str) -> _RowBlock:
+    def row_block_at(self, i: str) -> _RowBlock:
         """Return the row block that begins at row `i`, or that reaches back from row `i`."""
         f, most = self.f, self.counts.index(self.most)
         remaining = f.sub(self.rows, i)
         r, kind = (str(self.most), str(most)) if not self.fewer else ("1", "0")
         for number, count in enumerate(self.counts if self.fewer else ()):
             fits = f.let(f"icmp uge i64 {remaining}, {count}")
-            r, kind = f.pick(fits, count, r), f.pick(fits, number, kind)
+            r, kind = f.select(fits, count, r), f.select(fits, number, kind)
         if not self.reach_back:
             return _RowBlock(i, r, kind)
-        short = f.both(self.back, f.less(remaining, self.most))
-        kind = f.pick(short, most, kind) if self.fewer else kind
+        short = f.logical_and(self.back, f.less(remaining, self.most))
+        kind = f.select(short, most, kind) if self.fewer else kind
         return _RowBlock(
-            f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, remaining, r), kind
+            f.select(short, f.sub(self.rows, self.most), i), f.select(short, remaining, r), kind
         )

@@ -391,7 +391,7 @@ def _reads_a_by_lists(p: Problem, recipe: GemmTypes) -> bool:
     uneven, power_of_two = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
     if p.a[1] == recipe.in_bytes and _whole_steps(p, recipe):
         return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, _GEMM_LONG_RUN_BYTES)
-    if recipe.joined:
+    if recipe.joined_type:
         return False
     if uneven:
         return p.n <= 2 * recipe.panel_cols and power_of_two <= _GEMM_STRIDE_BYTES
@@ -507,7 +507,7 @@ class _SplitProblem:
         self.panel_bytes = (
             (self.block_steps + recipe.lanes) * recipe.beats_per_step * recipe.panel_row_bytes
         )
-        self.vectors = _ceil(p.n * recipe.parts, recipe.lanes)  # per row of C
+        self.vectors = _ceil(p.n * recipe.real_parts, recipe.lanes)  # per row of C
         # Estimated cycles per vector.
         self.pack_a = 0 if self.a_direct else _pack_cost(p.a[1], p.a[0], recipe)
         self.pack_b = _pack_cost(p.b[1], p.b[0], recipe)

@@ -68,7 +68,7 @@ class Problem:
         shared_dims = itertools.takewhile(lambda dim: dim[2] == 0, reversed(self.batch))
         return max(math.prod(extent for extent, *_ in shared_dims), 1)
 
-    def exchanged(self) -> "Problem":
+    def transpose_problem(self) -> "Problem":
         """Return the transposed problem, C' = B' A'."""
         return replace(
             self,
@@ -212,13 +212,13 @@ def orient(p: Problem, recipe: GemmTypes) -> Problem:
     if p.grouped:
         return p
     if p.epilogue_args is not None:
-        exchanged = p.exchanged()
+        exchanged = p.transpose_problem()
         return (
             exchanged if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(exchanged, recipe) else p
         )
     if p.m == 1 and p.n == 1:
         p = replace(p, c=(recipe.out_bytes, recipe.out_bytes))
-    return p.exchanged() if _is_better_transposed(p, recipe) else p
+    return p.transpose_problem() if _is_better_transposed(p, recipe) else p
 
 
 def _is_better_transposed(p: Problem, recipe: GemmTypes) -> bool:

@@ -222,8 +222,8 @@ def _pack_panel(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]
     f = addressing.DescriptorWriter("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
     col = f.mul("%panel", recipe.panel_cols)
-    cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
-    ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
+    cols = f.min(f.sub(f.descriptor_word(Word.N), col), recipe.panel_cols)
+    ns, ks = f.descriptor_word(Word.B_NS), f.descriptor_word(Word.B_KS)
 
     def clear() -> None:
         """Clear the panel if it has missing columns: kernels multiply them, too, and leftover
@@ -236,23 +236,23 @@ def _pack_panel(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]
                     "i8",
                     width,
                     "zeroinitializer",
-                    f.at("%dst", f.add(f.mul(i, recipe.panel_row_bytes), v * width)),
+                    f.byte_address("%dst", f.add(f.mul(i, recipe.panel_row_bytes), v * width)),
                 )
 
         f.loop(0, f.mul(f.sub("%last", "%first"), recipe.beats_per_step), 1, row)
 
     if recipe.is_float and not recipe.machine.masks:
-        f.when(f.less(cols, recipe.panel_cols), clear)
+        f.branch_without_values(f.less(cols, recipe.panel_cols), clear)
 
     def columns(done_cols: str, col_offset: str, count_cols: str) -> None:
-        place = f.at("%dst", f.mul(done_cols, recipe.parts * recipe.acc_bytes))
-        src = f.at("%base", col_offset)
+        place = f.byte_address("%dst", f.mul(done_cols, recipe.real_parts * recipe.acc_bytes))
+        src = f.byte_address("%base", col_offset)
 
         def pack(done: str, offset: str, count: str) -> None:
-            to = f.at(place, f.mul(done, recipe.beats_per_step * recipe.panel_row_bytes))
+            to = f.byte_address(place, f.mul(done, recipe.beats_per_step * recipe.panel_row_bytes))
             f.decls.use("declare void @pack_b(ptr, ptr, i64, i64, i64, i64)")
             f.do(
-                f"call void @pack_b(ptr {to}, ptr {f.at(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})"
+                f"call void @pack_b(ptr {to}, ptr {f.byte_address(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})"
             )
 
         addressing.segments(f, recipe, "%first", "%last", 1, ks, pack)
@@ -268,15 +268,22 @@ def _pack_rows(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str])
     """Return `@pack_rows`, which packs steps [first, last) of rows [i0, i1) of the A at `base`."""
     f = addressing.DescriptorWriter("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
-    ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
+    ms, ks, row_bytes = (
+        f.descriptor_word(Word.A_MS),
+        f.descriptor_word(Word.A_KS),
+        f.descriptor_word(Word.A_ROW_BYTES),
+    )
 
     def rows(done_rows: str, row_offset: str, count_rows: str) -> None:
-        place, src = f.at("%dst", f.mul(done_rows, row_bytes)), f.at("%base", row_offset)
+        place, src = (
+            f.byte_address("%dst", f.mul(done_rows, row_bytes)),
+            f.byte_address("%base", row_offset),
+        )
 
         def pack(done: str, offset: str, count: str) -> None:
-            to = f.at(place, f.mul(done, recipe.step_bytes))
+            to = f.byte_address(place, f.mul(done, recipe.step_bytes))
             f.decls.use("declare void @pack_a(ptr, i64, ptr, i64, i64, i64, i64)")
-            f.do(f"call void @pack_a(ptr {to}, i64 {row_bytes}, ptr {f.at(src, offset)}, i64 {ms}, i64 {ks}, "
+            f.do(f"call void @pack_a(ptr {to}, i64 {row_bytes}, ptr {f.byte_address(src, offset)}, i64 {ms}, i64 {ks}, "
                  f"i64 {count_rows}, i64 {count})")  # fmt: skip
 
         addressing.segments(f, recipe, "%first", "%last", 0, ks, pack)
@@ -290,12 +297,14 @@ def _pack_task(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str])
     offsets = f.slot("[3 x i64]")
     panel = f.rem("%task", f.panels)
     block_number = f.div("%task", f.panels)
-    blocks = f.d(Word.BLOCKS)
+    blocks = f.descriptor_word(Word.BLOCKS)
     block, batch = f.rem(block_number, blocks), f.div(block_number, blocks)
     # (Of batch elements with the same B, only the first one's B is packed.)
-    element = f.add(f.first_batch, f.mul(batch, f.d(Word.B_SHARE)))
-    base = f.at(f.operands()[1], addressing.locate(f, addressing.BATCH, element, offsets)[1])
-    width = f.d(Word.TILE_PANELS)
+    element = f.add(f.first_batch, f.mul(batch, f.descriptor_word(Word.B_SHARE)))
+    base = f.byte_address(
+        f.operands()[1], addressing.locate(f, addressing.BATCH, element, offsets)[1]
+    )
+    width = f.descriptor_word(Word.TILE_PANELS)
     p0 = f.mul(f.div(panel, width), width)
     dst = _address_shared_panel(f, batch, block, panel, p0, f.min(f.sub(f.panels, p0), width))
     first, last = addressing.block_of(f, block)
@@ -311,26 +320,32 @@ def _address_shared_panel(
 ) -> str:
     """Return the address of a block of a shared packed panel, stored in the order of use by the
     tile of `width` panels from `p0` on."""
-    first = f.mul(f.add(f.mul(of_b, f.panels), p0), f.d(Word.BLOCKS))
+    first = f.mul(f.add(f.mul(of_b, f.panels), p0), f.descriptor_word(Word.BLOCKS))
     slot = f.add(f.add(first, f.mul(block, width)), f.sub(panel, p0))
-    return f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
+    return f.byte_address(
+        f.load_word("%ctx", 1, "ptr"), f.mul(slot, f.descriptor_word(Word.PANEL_BYTES))
+    )
 
 
 def _tile_task(
     recipe: GemmTypes, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
 ) -> str:
     f = addressing.Task("tile_task", decls, recipe, known)
-    worker_scratch = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
+    worker_scratch = f.byte_address(
+        f.load_word("%ctx", 2, "ptr"), f.mul("%wid", f.descriptor_word(Word.WORKER_BYTES))
+    )
     sums, task, first, last = (
-        f.at(worker_scratch, f.d(Word.SUMS_OFFSET)),
+        f.byte_address(worker_scratch, f.descriptor_word(Word.SUMS_OFFSET)),
         "%task",
         "0",
-        f.d(Word.BLOCKS),
+        f.descriptor_word(Word.BLOCKS),
     )
     if "add" in wanted:
-        parts, blocks = f.d(Word.PARTS), f.d(Word.PART_BLOCKS)
-        part_sums = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PART_BYTES)))
-        sums = f.pick(f.equal(parts, 1), sums, part_sums, "ptr")
+        parts, blocks = f.descriptor_word(Word.PARTS), f.descriptor_word(Word.PART_BLOCKS)
+        part_sums = f.byte_address(
+            f.load_word("%ctx", 1, "ptr"), f.mul("%task", f.descriptor_word(Word.PART_BYTES))
+        )
+        sums = f.select(f.equal(parts, 1), sums, part_sums, "ptr")
         task, first = f.div("%task", parts), f.mul(f.rem("%task", parts), blocks)
         last = f.min(f.add(first, blocks), last)
     _tiles(
@@ -349,20 +364,20 @@ def _add_task(
     """Return `@add_task`, which adds the parts of a tile's sums and finishes them."""
     decls.use("declare void @add(ptr, i64, i64)")
     f = addressing.Task("add_task", decls, recipe, known)
-    parts, size = f.d(Word.PARTS), f.d(Word.PART_BYTES)
-    sums = f.at(f.word("%ctx", 1, "ptr"), f.mul(f.mul("%task", parts), size))
+    parts, size = f.descriptor_word(Word.PARTS), f.descriptor_word(Word.PART_BYTES)
+    sums = f.byte_address(f.load_word("%ctx", 1, "ptr"), f.mul(f.mul("%task", parts), size))
     f.do(f"call void @add(ptr {sums}, i64 {parts}, i64 {size})")
 
     def tile(t: Tile) -> None:
         def panel(p: str) -> None:
             col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
-            cols = f.min(f.sub(f.d(Word.N), col), recipe.panel_cols)
-            cms, cns = f.d(Word.C_MS), f.d(Word.C_NS)
+            cols = f.min(f.sub(f.descriptor_word(Word.N), col), recipe.panel_cols)
+            cms, cns = f.descriptor_word(Word.C_MS), f.descriptor_word(Word.C_NS)
             here = t.sums_of(f, recipe, sums, p)
             t.ends.take(
                 here,
                 recipe.panel_row_bytes,
-                f.at(t.c, f.mul(col, cns)),
+                f.byte_address(t.c, f.mul(col, cns)),
                 cms,
                 cns,
                 row=t.i0,
@@ -388,9 +403,9 @@ def _tiles(
     offsets = f.slot("[3 x i64]")
     ends = ResultStore(f, f.desc, wanted)
     row_tiles, tile_rows, tile_panels = (
-        f.d(Word.ROW_TILES),
-        f.d(Word.TILE_ROWS),
-        f.d(Word.TILE_PANELS),
+        f.descriptor_word(Word.ROW_TILES),
+        f.descriptor_word(Word.TILE_ROWS),
+        f.descriptor_word(Word.TILE_PANELS),
     )
     row_tile = f.rem(task, row_tiles)
     rest = f.div(task, row_tiles)
@@ -398,23 +413,26 @@ def _tiles(
         (rest, "0") if f.batch == "1" else (f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles))
     )
     i0 = f.mul(row_tile, tile_rows)
-    rows = f.min(f.sub(f.d(Word.M), i0), tile_rows)
+    rows = f.min(f.sub(f.descriptor_word(Word.M), i0), tile_rows)
     p0 = f.mul(col_tile, tile_panels)
     p1 = f.min(f.add(p0, tile_panels), f.panels)
-    per_task = f.d(Word.TASK_BATCH)
+    per_task = f.descriptor_word(Word.TASK_BATCH)
     b0 = f.mul(task_batch, per_task)
     b1 = "1" if f.batch == "1" else f.min(f.add(b0, per_task), f.batch)
 
     def element(b: str) -> None:
         element = f.add(f.first_batch, b)
         a, bb, c = (
-            f.at(p, offset)
+            f.byte_address(p, offset)
             for p, offset in zip(
                 f.operands(), addressing.locate(f, addressing.BATCH, element, offsets)
             )
         )
-        c = f.at(c, f.mul(i0, f.d(Word.C_MS)))
-        ends.at(batch=element, pitch=f.div(f.d(Word.SUMS_STRIDE), recipe.acc_bytes * recipe.parts))
+        c = f.byte_address(c, f.mul(i0, f.descriptor_word(Word.C_MS)))
+        ends.at(
+            batch=element,
+            pitch=f.div(f.descriptor_word(Word.SUMS_STRIDE), recipe.acc_bytes * recipe.real_parts),
+        )
         each(Tile(b, a, bb, c, i0, rows, p0, p1, ends))
 
     f.loop(b0, b1, 1, element)
@@ -433,66 +451,84 @@ class _ContractionPart:
 def _tile(
     f: addressing.Task, recipe: GemmTypes, t: Tile, part: _ContractionPart, wanted: Collection[str]
 ) -> None:
-    panel_buffer = f.at(part.mine, f.d(Word.PANEL_OFFSET))
-    whole_sum = f.equal(f.d(Word.PARTS), 1) if "add" in wanted else "true"
-    ms = f.d(Word.A_MS)
+    panel_buffer = f.byte_address(part.mine, f.descriptor_word(Word.PANEL_OFFSET))
+    whole_sum = f.equal(f.descriptor_word(Word.PARTS), 1) if "add" in wanted else "true"
+    ms = f.descriptor_word(Word.A_MS)
     direct, in_runs = (
-        f.some(f.d(Word.A_DIRECT)),
-        f.equal(f.d(Word.A_DIRECT), IN_RUNS) if required.has_runs(wanted) else "false",
+        f.is_nonzero(f.descriptor_word(Word.A_DIRECT)),
+        f.equal(f.descriptor_word(Word.A_DIRECT), IN_RUNS)
+        if required.has_runs(wanted)
+        else "false",
     )
     packs_a, packs_b = required.packs(wanted, "a"), required.packs(wanted, "b")
     as_ = (
-        f.pick(f.equal(f.d(Word.A_DIRECT), 1), ms, f.d(Word.A_ROW_BYTES))
+        f.select(
+            f.equal(f.descriptor_word(Word.A_DIRECT), 1), ms, f.descriptor_word(Word.A_ROW_BYTES)
+        )
         if packs_a or in_runs != "false"
         else ms
     )
-    steps = f.at(part.mine, f.mul(f.add(f.d(Word.TILE_ROWS), SPARE_ROWS), 8))
-    f.when(in_runs, lambda: _list_rows(f, t, part.mine))
-    walk = (
-        as_ if in_runs == "false" else f.pick(in_runs, f.let(f"ptrtoint ptr {steps} to i64"), as_)
+    steps = f.byte_address(
+        part.mine, f.mul(f.add(f.descriptor_word(Word.TILE_ROWS), SPARE_ROWS), 8)
     )
-    b_mode, of_b, i0 = f.d(Word.B_MODE), f.div(t.batch, f.d(Word.B_SHARE)), t.i0
+    f.branch_without_values(in_runs, lambda: _list_rows(f, t, part.mine))
+    walk = (
+        as_ if in_runs == "false" else f.select(in_runs, f.let(f"ptrtoint ptr {steps} to i64"), as_)
+    )
+    b_mode, of_b, i0 = (
+        f.descriptor_word(Word.B_MODE),
+        f.div(t.batch, f.descriptor_word(Word.B_SHARE)),
+        t.i0,
+    )
 
     def block(kb: str) -> None:
         first, last = addressing.block_of(f, kb)
         beats = f.mul(f.sub(last, first), recipe.beats_per_step)
         is_first, is_last = (
             f.equal(kb, part.first),
-            f.both(whole_sum, f.equal(f.add(kb, 1), part.last)),
+            f.logical_and(whole_sum, f.equal(f.add(kb, 1), part.last)),
         )
-        private = lambda p: f.at(panel_buffer, f.mul(f.sub(p, t.p0), f.d(Word.PANEL_BYTES)))
+        private = lambda p: f.byte_address(
+            panel_buffer, f.mul(f.sub(p, t.p0), f.descriptor_word(Word.PANEL_BYTES))
+        )
 
         def pack(p: str) -> None:
             packing = f"ptr {f.desc}, ptr {t.b}, ptr {private(p)}, i64 {f.add(f.first_panel, p)}, i64 {first}, i64 {last}"
             f.do(f"call void @pack_panel({packing})")
 
-        f.when(in_runs, lambda: _list_steps(f, recipe, steps, first, last))
+        f.branch_without_values(in_runs, lambda: _list_steps(f, recipe, steps, first, last))
         offset = f.mul(first, recipe.step_bytes)
-        if f.d(Word.SEGMENTS) != "1":  # a block of A that is read in place is in one segment
-            segment = f.div(first, f.d(Word.SEGMENT_STEPS))
-            inside = f.mul(f.rem(first, f.d(Word.SEGMENT_STEPS)), recipe.step_bytes)
+        if (
+            f.descriptor_word(Word.SEGMENTS) != "1"
+        ):  # a block of A that is read in place is in one segment
+            segment = f.div(first, f.descriptor_word(Word.SEGMENT_STEPS))
+            inside = f.mul(f.rem(first, f.descriptor_word(Word.SEGMENT_STEPS)), recipe.step_bytes)
             offset = f.add(
                 addressing.locate(f, addressing.OUTER, segment, f.slot("[2 x i64]"))[0], inside
             )
 
         def strip(t: Tile, sums: str) -> None:
-            a = f.at(f.at(t.a, f.mul(t.i0, ms)), offset)
+            a = f.byte_address(f.byte_address(t.a, f.mul(t.i0, ms)), offset)
             if packs_a:
                 packing = f"ptr {f.desc}, ptr {t.a}, ptr {part.mine}, i64 {t.i0}, i64 {f.add(t.i0, t.rows)}, i64 {first}, i64 {last}"
-                f.when(direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})"))
-                a = f.pick(direct, a, part.mine, "ptr")
-            a = f.pick(in_runs, f.at(part.mine, f.mul(f.sub(t.i0, i0), 8)), a, "ptr")
+                f.branch_without_values(
+                    direct, lambda: None, lambda: f.do(f"call void @pack_rows({packing})")
+                )
+                a = f.select(direct, a, part.mine, "ptr")
+            a = f.select(in_runs, f.byte_address(part.mine, f.mul(f.sub(t.i0, i0), 8)), a, "ptr")
 
             def panel(p: str) -> None:
                 col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
-                bs = f.d(Word.B_KS)
-                b = f.at(t.b, f.add(f.mul(first, bs), f.mul(col, f.d(Word.B_NS))))
+                bs = f.descriptor_word(Word.B_KS)
+                b = f.byte_address(
+                    t.b, f.add(f.mul(first, bs), f.mul(col, f.descriptor_word(Word.B_NS)))
+                )
                 if packs_b:
                     shared = _address_shared_panel(f, of_b, kb, p, t.p0, f.sub(t.p1, t.p0))
-                    packed = f.pick(f.equal(b_mode, SHARED), shared, private(p), "ptr")
+                    packed = f.select(f.equal(b_mode, SHARED), shared, private(p), "ptr")
                     in_place = f.equal(b_mode, DIRECT)
-                    b = f.pick(in_place, b, packed, "ptr")
-                    bs = f.pick(in_place, bs, recipe.panel_row_bytes)
+                    b = f.select(in_place, b, packed, "ptr")
+                    bs = f.select(in_place, bs, recipe.panel_row_bytes)
                 multiply_panel(
                     f,
                     recipe,
@@ -508,10 +544,10 @@ def _tile(
             elif not required.kernel_names(wanted):
                 rows()
             else:
-                f.when(f.equal(b_mode, ALONG), rows, panels)
+                f.branch_without_values(f.equal(b_mode, ALONG), rows, panels)
 
         if packs_b:
-            f.when(f.equal(b_mode, PRIVATE), lambda: f.loop(t.p0, t.p1, 1, pack))
+            f.branch_without_values(f.equal(b_mode, PRIVATE), lambda: f.loop(t.p0, t.p1, 1, pack))
             _strips(f, recipe, t, part.sums, wanted, strip)
         else:
             strip(t, part.sums)
@@ -521,7 +557,7 @@ def _tile(
 
 def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
     """Write the address list of a tile's rows of A, which are in runs."""
-    ms = f.d(Word.A_MS)
+    ms = f.descriptor_word(Word.A_MS)
     kind = "<8 x i64>"
     steps = f.let(
         f"mul {kind} {f.splat(ms, 'i64', 8)}, <{', '.join(f'i64 {i}' for i in range(8))}>"
@@ -531,12 +567,12 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
         def some(
             i: str,
         ) -> None:  # (surplus addresses are overwritten by the next run, or not used)
-            first = f.let(f"ptrtoint ptr {f.at(t.a, f.add(offset, f.mul(i, ms)))} to i64")
+            first = f.let(f"ptrtoint ptr {f.byte_address(t.a, f.add(offset, f.mul(i, ms)))} to i64")
             f.store(
                 "i64",
                 8,
                 f.let(f"add {kind} {f.splat(first, 'i64', 8)}, {steps}"),
-                f.at(list_, f.mul(f.add(done, i), 8)),
+                f.byte_address(list_, f.mul(f.add(done, i), 8)),
             )
 
         f.loop(0, count, 8, some)
@@ -547,19 +583,19 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
 def _list_steps(f: addressing.Task, recipe: GemmTypes, list_: str, first: str, last: str) -> None:
     """Write the list of the positions of steps [first, last) in the rows of A (see
     `indirect_operand`)."""
-    per, ks, end = recipe.k_per_step, f.d(Word.A_KS), f.slot("ptr")
+    per, ks, end = recipe.k_per_step, f.descriptor_word(Word.A_KS), f.slot("ptr")
     put = lambda value, at: f.do(f"store i64 {value}, ptr {at}, align 8")
     put(f.mul(ks, per), list_)
-    f.do(f"store ptr {f.at(list_, 8)}, ptr {end}, align 8")
+    f.do(f"store ptr {f.byte_address(list_, 8)}, ptr {end}, align 8")
 
     def run(_: str, offset: str, count: str) -> None:
-        at = f.word(end, 0, "ptr")
+        at = f.load_word(end, 0, "ptr")
         put(f.ceil_div(count, per), at)
-        put(offset, f.at(at, 8))
-        f.do(f"store ptr {f.at(at, 16)}, ptr {end}, align 8")
+        put(offset, f.byte_address(at, 8))
+        f.do(f"store ptr {f.byte_address(at, 16)}, ptr {end}, align 8")
 
     addressing.segments(f, recipe, first, last, 0, ks, run)
-    put("0", f.word(end, 0, "ptr"))
+    put("0", f.load_word(end, 0, "ptr"))
 
 
 def _strips(
@@ -572,14 +608,20 @@ def _strips(
 ) -> None:
     """Process a tile by strips of rows; a strip's block of A stays in cache while panels of B
     stream through."""
-    strip_rows, in_c = f.d(Word.STRIP_ROWS), f.some(f.d(Word.SUMS_IN_C))
+    strip_rows, in_c = (
+        f.descriptor_word(Word.STRIP_ROWS),
+        f.is_nonzero(f.descriptor_word(Word.SUMS_IN_C)),
+    )
 
     def strip(i: str) -> None:
-        rows, c = f.min(f.sub(t.rows, i), strip_rows), f.at(t.c, f.mul(i, f.d(Word.C_MS)))
-        sums_row = f.pick(in_c, 0, i) if "back" in wanted else i
+        rows, c = (
+            f.min(f.sub(t.rows, i), strip_rows),
+            f.byte_address(t.c, f.mul(i, f.descriptor_word(Word.C_MS))),
+        )
+        sums_row = f.select(in_c, 0, i) if "back" in wanted else i
         each(
             replace(t, i0=f.add(t.i0, i), rows=rows, c=c),
-            f.at(sums, f.mul(sums_row, recipe.panel_row_bytes)),
+            f.byte_address(sums, f.mul(sums_row, recipe.panel_row_bytes)),
         )
 
     f.loop(0, t.rows, strip_rows, strip)
@@ -596,21 +638,21 @@ def _driver(
     decls.use("declare ptr @weft_scratch_take(i64)")
     decls.use("declare void @weft_scratch_give(ptr)")
     f = addressing.DescriptorWriter(f"void @{symbol}(ptr %desc)", decls, recipe, known)
-    d = f.d
+    d = f.descriptor_word
     ctx = f.slot("[8 x i64]")
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
     total = f.add(shared, workers)
-    some = f.some(total)
+    some = f.is_nonzero(total)
     [scratch] = f.branch_with_values(
         some, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr"
     )
 
     def put(i: int, value: str, type: str = "i64") -> None:
-        f.do(f"store {type} {value}, ptr {f.at(ctx, 8 * i)}")
+        f.do(f"store {type} {value}, ptr {f.byte_address(ctx, 8 * i)}")
 
     put(0, "%desc", "ptr")
     put(1, scratch, "ptr")
-    put(2, f.at(scratch, shared), "ptr")
+    put(2, f.byte_address(scratch, shared), "ptr")
     panels = f.div(f.add(d(Word.N), recipe.panel_cols - 1), recipe.panel_cols)
 
     def group(b: str) -> None:
@@ -629,7 +671,7 @@ def _driver(
                 pack = lambda: f.do(
                     f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {parts})"
                 )
-                f.when(f.equal(d(Word.B_MODE), SHARED), pack)
+                f.branch_without_values(f.equal(d(Word.B_MODE), SHARED), pack)
             tasks = f.mul(
                 f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles
             )
@@ -641,10 +683,10 @@ def _driver(
                 add = lambda: f.do(
                     f"call void @weft_parallel_for(ptr @add_task, ptr {ctx}, i64 {tasks})"
                 )
-                f.when(f.less(1, parts), add)
+                f.branch_without_values(f.less(1, parts), add)
 
         f.loop(0, panels, d(Word.CHUNK_PANELS), chunk)
 
     f.loop(0, d(Word.BATCH), d(Word.GROUP), group)
-    f.when(some, lambda: f.do(f"call void @weft_scratch_give(ptr {scratch})"))
+    f.branch_without_values(some, lambda: f.do(f"call void @weft_scratch_give(ptr {scratch})"))
     return f.end()

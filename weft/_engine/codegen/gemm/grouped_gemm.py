@@ -25,18 +25,18 @@ def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str)
         machine(),
         "nounwind",
     )
-    operands = [f.word("%desc", word, "ptr") for word in (Word.A, Word.B, Word.C)]
+    operands = [f.load_word("%desc", word, "ptr") for word in (Word.A, Word.B, Word.C)]
     recipe = GemmTypes(step.in_type, step.acc_type, step.out_type, machine())
     sizes = nbytes(step.in_type), nbytes(step.in_type), nbytes(step.out_type)
 
     def put(word: int, value: object, kind: str = "i64") -> None:
-        f.do(f"store {kind} {value}, ptr {f.at('%desc', 8 * word)}, align 8")
+        f.do(f"store {kind} {value}, ptr {f.byte_address('%desc', 8 * word)}, align 8")
 
     def read(base: str, at: str) -> str:
-        return f.let(f"zext i32 {f.read('i32', f.at(base, f.mul(at, 4)), 4)} to i64")
+        return f.let(f"zext i32 {f.read('i32', f.byte_address(base, f.mul(at, 4)), 4)} to i64")
 
     def moved(places: Sequence[str], at: str, strides: Sequence[int]) -> list[str]:
-        return [f.at(place, f.mul(at, stride)) for place, stride in zip(places, strides)]
+        return [f.byte_address(place, f.mul(at, stride)) for place, stride in zip(places, strides)]
 
     def call(places: Sequence[str]) -> None:
         for word, place in zip((Word.A, Word.B, Word.C), places):
@@ -54,10 +54,10 @@ def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str)
     def clear(c: str, first: str, last: str) -> None:
         """Emit zeros for rows that belong to no group."""
         place, size = (
-            f.at(c, f.mul(first, words[Word.C_MS])),
+            f.byte_address(c, f.mul(first, words[Word.C_MS])),
             f.mul(f.sub(last, first), words[Word.C_MS]),
         )
-        f.when(
+        f.branch_without_values(
             f.less(first, last),
             lambda: f.do(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)"),
         )
@@ -68,14 +68,14 @@ def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str)
         put(Word.M, count)
         put(Word.ROW_RUN, f.max(count, 1))
         put(Word.ROW_TILES, f.ceil_div(count, words[Word.TILE_ROWS]))
-        some = f.some(count)
+        some = f.is_nonzero(count)
 
         def group() -> None:
             clear(places[2], done, first)
             call(moved(places, first, (words[Word.A_MS], 0, words[Word.C_MS])))
 
-        f.when(some, group)
-        return [f.pick(some, f.add(first, count), done)]
+        f.branch_without_values(some, group)
+        return [f.select(some, f.add(first, count), done)]
 
     def dim(d: int, places: Sequence[str], number: str) -> None:
         """Emit the products of dims from `d` on; `number` is the flat index over earlier dims."""

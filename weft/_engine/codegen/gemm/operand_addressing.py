@@ -30,7 +30,7 @@ class DescriptorWriter(LLVMFunctionWriter):
         super().__init__(signature, decls, recipe.machine)
         self._words = dict(known)
 
-    def d(self, word: int, type: str = "i64") -> str:
+    def descriptor_word(self, word: int, type: str = "i64") -> str:
         """Return a word of the descriptor, loaded at the beginning of the function."""
         value = self._words.get(word)
         if value is None:
@@ -62,9 +62,9 @@ class Task(DescriptorWriter):
 
     def operands(self) -> tuple[str, str, str]:
         """Return the pointers of A, B and C; A and B are exchanged if the plan exchanged them."""
-        a, b, c = (self.d(w, "ptr") for w in (Word.A, Word.B, Word.C))
-        swapped = self.some(self.d(Word.SWAPPED))
-        return self.pick(swapped, b, a, "ptr"), self.pick(swapped, a, b, "ptr"), c
+        a, b, c = (self.descriptor_word(w, "ptr") for w in (Word.A, Word.B, Word.C))
+        swapped = self.is_nonzero(self.descriptor_word(Word.SWAPPED))
+        return self.select(swapped, b, a, "ptr"), self.select(swapped, a, b, "ptr"), c
 
 
 @record
@@ -92,16 +92,16 @@ def offsets_function(decls: Declarations, recipe: GemmTypes) -> str:
     width = f.add("%strides", 1)
 
     def put(j: str, value: str) -> None:
-        f.do(f"store i64 {value}, ptr {f.at('%out', f.mul(j, 8))}, align 8")
+        f.do(f"store i64 {value}, ptr {f.byte_address('%out', f.mul(j, 8))}, align 8")
 
     def dim(i: str, index: str) -> list[str]:
-        at = f.at("%list", f.mul(f.mul(f.sub(f.sub("%dims", 1), i), width), 8))
-        extent = f.word(at, 0)
+        at = f.byte_address("%list", f.mul(f.mul(f.sub(f.sub("%dims", 1), i), width), 8))
+        extent = f.load_word(at, 0)
         here = f.rem(index, extent)
 
         def add(j: str) -> None:
-            step = f.mul(here, f.word(f.at(at, f.mul(j, 8)), 1))
-            put(j, f.add(f.word(f.at("%out", f.mul(j, 8)), 0), step))
+            step = f.mul(here, f.load_word(f.byte_address(at, f.mul(j, 8)), 1))
+            put(j, f.add(f.load_word(f.byte_address("%out", f.mul(j, 8)), 0), step))
 
         f.loop(0, "%strides", 1, add)
         return [f.div(index, extent)]
@@ -113,13 +113,13 @@ def offsets_function(decls: Declarations, recipe: GemmTypes) -> str:
 
 def locate(f: "DescriptorWriter", dims: Dims, index: str, out: str) -> list[str]:
     """Return the byte offsets, one per stride, of a flat index over some dims; `out` is scratch."""
-    if f.d(dims.count) == "0":
+    if f.descriptor_word(dims.count) == "0":
         return ["0"] * dims.strides
-    first = f.at(f.desc, f.mul(f.d(dims.at), 8))
+    first = f.byte_address(f.desc, f.mul(f.descriptor_word(dims.at), 8))
     f.do(
-        f"call void @offsets(ptr {first}, i64 {f.d(dims.count)}, i64 {dims.strides}, i64 {index}, ptr {out})"
+        f"call void @offsets(ptr {first}, i64 {f.descriptor_word(dims.count)}, i64 {dims.strides}, i64 {index}, ptr {out})"
     )
-    return [f.word(out, j) for j in range(dims.strides)]
+    return [f.load_word(out, j) for j in range(dims.strides)]
 
 
 def segments(
@@ -133,8 +133,12 @@ def segments(
 ) -> None:
     """Call `pack(steps done, byte offset in the operand, k elements)` for each part of steps
     [first, last) in one segment."""
-    per, segment_steps, k = recipe.k_per_step, f.d(Word.SEGMENT_STEPS), f.d(Word.K)
-    if f.d(Word.SEGMENTS) == "1":
+    per, segment_steps, k = (
+        recipe.k_per_step,
+        f.descriptor_word(Word.SEGMENT_STEPS),
+        f.descriptor_word(Word.K),
+    )
+    if f.descriptor_word(Word.SEGMENTS) == "1":
         return pack(
             "0",
             f.mul(f.mul(first, per), stride),
@@ -159,9 +163,9 @@ def visit_runs(
 ) -> None:
     """Call `pack(done, byte offset in the operand, count)` for each part of rows or columns [first,
     last) in one run."""
-    if f.d(dims.count) == "0":
+    if f.descriptor_word(dims.count) == "0":
         return pack("0", f.mul(first, stride), f.sub(last, first))
-    length = f.d(run)
+    length = f.descriptor_word(run)
     offset = f.slot("[1 x i64]")
 
     def block(q: str) -> None:
@@ -176,9 +180,9 @@ def visit_runs(
 
 def block_of(f: DescriptorWriter, block: str) -> tuple[str, str]:
     """Return the first step of a block of k, and the step after its last one."""
-    size = f.d(Word.BLOCK_STEPS)
+    size = f.descriptor_word(Word.BLOCK_STEPS)
     first = f.mul(block, size)
-    return first, f.min(f.add(first, size), f.d(Word.STEPS))
+    return first, f.min(f.add(first, size), f.descriptor_word(Word.STEPS))
 
 
 def row_block_count(f: LLVMFunctionWriter, rows: str, most: int) -> str:

@@ -92,7 +92,7 @@ def _kernels(recipe: GemmTypes, words: Sequence[int]) -> list[str]:
     rows = [r for r in few if words[Word.ANY_ROWS] or r & last_rows]
     if words[Word.ANY_ROWS] or m >= full:
         rows.append(full)
-    width = words[Word.N] * recipe.parts
+    width = words[Word.N] * recipe.real_parts
     over = width % recipe.panel_lanes
     used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
     if over:

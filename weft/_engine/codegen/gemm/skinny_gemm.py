@@ -66,9 +66,12 @@ class _AlongWriter:
     def steps(self, step: str, count: int) -> None:
         """Emit `count` steps of all columns."""
         f, wide, per = self.f, self.wide, self.recipe.k_per_step
-        rows = [f.at("%b", f.mul(f.add(f.mul(step, per), i), "%bs")) for i in range(count * per)]
+        rows = [
+            f.byte_address("%b", f.mul(f.add(f.mul(step, per), i), "%bs"))
+            for i in range(count * per)
+        ]
         steps = _Steps(
-            f.at("%a", f.mul(step, self.recipe.step_bytes)),
+            f.byte_address("%a", f.mul(step, self.recipe.step_bytes)),
             [rows[s * per : (s + 1) * per] for s in range(count)],
         )
         per_line = max(MODEL.cache_line // (wide * self.recipe.in_bytes), 1)
@@ -85,7 +88,9 @@ class _AlongWriter:
             f.loop(lines, self.whole, wide, lambda j: self.stretch(steps, j, prefetches=count > 1))
         if self.recipe.machine.masks:  # without masks, the planner admits no incomplete stretches
             remaining = f.sub("%cols", self.whole)
-            f.when(f.less(0, remaining), lambda: self.stretch(steps, self.whole, remaining))
+            f.branch_without_values(
+                f.less(0, remaining), lambda: self.stretch(steps, self.whole, remaining)
+            )
 
     def stretch(
         self, steps: _Steps, j: str, left: str | None = None, prefetches: bool = False
@@ -104,20 +109,21 @@ class _AlongWriter:
 
         def row(_: str, a: str, row_of_sums: str) -> list[str]:
             places = [
-                f.at(row_of_sums, v * self.lanes * recipe.acc_bytes) for v in range(self.vectors)
+                f.byte_address(row_of_sums, v * self.lanes * recipe.acc_bytes)
+                for v in range(self.vectors)
             ]
             sums = [f.load(self.acc, self.lanes, p, mask) for p, mask in zip(places, masks)]
             if recipe.flips_signs:
                 vector = f"<{self.lanes} x {self.acc}>"
                 sums = [f.let(f"sub {vector} {sum}, {x}") for sum, x in zip(sums, corrections)]
             for s, step_of_b in enumerate(of_b):
-                x = broadcast(f, recipe, f.at(a, s * recipe.step_bytes), self.lanes)
+                x = broadcast(f, recipe, f.byte_address(a, s * recipe.step_bytes), self.lanes)
                 sums = self.multiply(x, step_of_b, sums)
             for place, sum, mask in zip(places, sums, masks):
                 f.store(self.acc, self.lanes, sum, place, mask)
-            return [f.at(a, "%as"), f.at(row_of_sums, "%ss")]
+            return [f.byte_address(a, "%as"), f.byte_address(row_of_sums, "%ss")]
 
-        sums = f.at("%sums", at)
+        sums = f.byte_address("%sums", at)
         if self.single:
             row("0", steps.a, sums)
         else:
@@ -128,7 +134,7 @@ class _AlongWriter:
         f = self.f
         for row in itertools.chain.from_iterable(steps.rows):
             for line in range(0, self.wide * self.recipe.in_bytes, MODEL.cache_line):
-                f.prefetch(f.at(f.at(row, f.add(offset, self.distance)), line))
+                f.prefetch(f.byte_address(f.byte_address(row, f.add(offset, self.distance)), line))
 
     def load_step(self, rows: list[str], offset: str, left: str | None) -> list[str]:
         """Load the vectors of one step; each row of B holds a part of the step."""
@@ -136,7 +142,9 @@ class _AlongWriter:
         for v in range(self.vectors):
             at = f.add(offset, v * lanes * recipe.in_bytes)
             parts = [
-                f.load(llvm_type(recipe.in_type), lanes, f.at(row, at), self.mask(v, left))
+                f.load(
+                    llvm_type(recipe.in_type), lanes, f.byte_address(row, at), self.mask(v, left)
+                )
                 for row in rows
             ]
             vectors.append(to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes))
@@ -147,7 +155,9 @@ class _AlongWriter:
         if left is None:
             return None
         f, start = self.f, v * self.lanes
-        return f.mask_of_first_lanes(f.pick(f.less(start, left), f.sub(left, start), 0), self.lanes)
+        return f.mask_of_first_lanes(
+            f.select(f.less(start, left), f.sub(left, start), 0), self.lanes
+        )
 
     def multiply(self, x: str, of_b: list[str], sums: list[str]) -> list[str]:
         """Return the sums plus x times the vectors of a step of B."""

@@ -155,7 +155,7 @@ class GemmTypes:
         return 2 if self.machine.bf16_dot and self.in_type == "bf16" and self.acc == "f32" else 1
 
     @property
-    def joined(self) -> str:
+    def joined_type(self) -> str:
         """Type of the elements that a step joins in 32 bits; empty if each has its own lane."""
         joined = {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: ""}
         return "" if self.quads else joined[self.k_per_step]
@@ -175,7 +175,7 @@ class GemmTypes:
         return 2 if self.is_complex else 1
 
     @property
-    def parts(self) -> int:
+    def real_parts(self) -> int:
         """Number of real columns per column of C."""
         return 2 if self.is_complex else 1
 
@@ -190,7 +190,7 @@ class GemmTypes:
         as two halves."""
         return (
             self.lanes // 2
-            if self.machine.vector_bytes == 64 and not self.joined and not self.quads
+            if self.machine.vector_bytes == 64 and not self.joined_type and not self.quads
             else 0
         )
 
@@ -205,13 +205,15 @@ class GemmTypes:
     @property
     def step_bytes(self) -> int:
         """Bytes of packed A per row and step."""
-        return 4 if self.joined else self.acc_bytes * self.parts * (4 if self.quads else 1)
+        return (
+            4 if self.joined_type else self.acc_bytes * self.real_parts * (4 if self.quads else 1)
+        )
 
     @property
     def can_read_a_in_place(self) -> bool:
         """True if the kernel may read A in place: its bits equal the packed form."""
         return (
-            self.joined == self.in_type and not self.flips_signs
+            self.joined_type == self.in_type and not self.flips_signs
         ) or self.in_type == self.acc_type == self.packed_type
 
     @property
@@ -234,7 +236,7 @@ class GemmTypes:
         registers allow."""
         return (
             self.k_per_step
-            if self.joined
+            if self.joined_type
             else 2
             if self.machine.registers == 32 and not self.multiplies_by_element
             else 1
@@ -261,7 +263,7 @@ class GemmTypes:
     @property
     def panel_cols(self) -> int:
         """Number of columns of C that one panel of B covers."""
-        return self.panel_lanes // self.parts
+        return self.panel_lanes // self.real_parts
 
     @property
     def panel_row_bytes(self) -> int:

@@ -96,7 +96,7 @@ class LLVMFunctionWriter(LLVMBodyWriter):
             else self.let(f"icmp eq i64 {a}, {b}")
         )
 
-    def some(self, a: Operand) -> str:
+    def is_nonzero(self, a: Operand) -> str:
         """Return the condition that a number is not 0."""
         return _bool_literal(int(a) != 0) if are_numbers(a) else self.let(f"icmp ne i64 {a}, 0")
 
@@ -105,31 +105,31 @@ class LLVMFunctionWriter(LLVMBodyWriter):
             _bool_literal(cond == "false") if cond in _TRUTHS else self.let(f"xor i1 {cond}, true")
         )
 
-    def both(self, a: str, b: str) -> str:
+    def logical_and(self, a: str, b: str) -> str:
         if "false" in (a, b):
             return "false"
         return b if a == "true" else a if b == "true" else self.let(f"and i1 {a}, {b}")
 
-    def pick(self, cond: str, a: Operand, b: Operand, type: str = "i64") -> str:
+    def select(self, cond: str, a: Operand, b: Operand, type: str = "i64") -> str:
         if cond in _TRUTHS or str(a) == str(b):
             return str(b if cond == "false" else a)
         return self.let(f"select i1 {cond}, {type} {a}, {type} {b}")
 
     def min(self, a: Operand, b: Operand) -> str:
-        return self.pick(self.less(a, b), a, b)
+        return self.select(self.less(a, b), a, b)
 
     def max(self, a: Operand, b: Operand) -> str:
-        return self.pick(self.less(a, b), b, a)
+        return self.select(self.less(a, b), b, a)
 
-    def at(self, base: str, offset: Operand) -> str:
+    def byte_address(self, base: str, offset: Operand) -> str:
         return base if str(offset) == "0" else self.element("i8", base, offset)
 
-    def word(self, base: str, index: int, type: str = "i64") -> str:
-        return self.read(type, self.at(base, 8 * index))
+    def load_word(self, base: str, index: int, type: str = "i64") -> str:
+        return self.read(type, self.byte_address(base, 8 * index))
 
     # -- control
 
-    def when(
+    def branch_without_values(
         self,
         cond: str,
         then: Callable[[], Sequence[str] | None],

@@ -21,12 +21,12 @@ def load(
 ) -> EmittedValue:
     """Load consecutive complex elements: load vectors of pairs and separate their parts."""
     lanes, type_ = e.lanes, REAL_OF[buf.type]
-    index = index if guard is None else e.inside(guard, index, buf.size)
+    index = index if guard is None else e.clamp_index(guard, index, buf.size)
     memory, wide = (
         vector(MEMORY[type_], 2 * lanes.w),
         Affine(e.multiply_by_constant(index.base, 2), 2),
     )
-    conds = None if guard is None else e.spread(guard)
+    conds = None if guard is None else e.registers_of(guard)
     halves: tuple[list[str], list[str]] = [], []
     for part in range(e.parts):
         pointer = e.vector_address(buf.name, type_, wide, part * lanes.w)
@@ -53,9 +53,9 @@ def store(
     lanes, b, type_ = emitter.lanes, emitter.b, REAL_OF[buf.type]
     half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)
     wide = Affine(emitter.multiply_by_constant(index.base, 2), 2)
-    conds = None if guard is None else emitter.spread(guard)
+    conds = None if guard is None else emitter.registers_of(guard)
     order = [lane // 2 + lane % 2 * lanes.w for lane in range(2 * lanes.w)]
-    for part, (x, y) in enumerate(zip(*map(emitter.spread, leaves(value)))):
+    for part, (x, y) in enumerate(zip(*map(emitter.registers_of, leaves(value)))):
         pairs = b.shuffle(half, x, y, order)
         pointer, mask = (
             emitter.vector_address(buf.name, type_, wide, part * lanes.w),

@@ -26,7 +26,7 @@ def pack(emitter: Emission, stmt: Pack) -> None:
         return
     one = Uniform("i64", emitter.scalar.convert("zext", "i1", guard.parts[0], "i64"))
     emitter.store_real(
-        stmt.stored(),
+        stmt.store_statement(),
         emitter.buffers[stmt.buf].type,
         emitter.buffers[stmt.buf].size,
         value,
@@ -39,8 +39,10 @@ def pack(emitter: Emission, stmt: Pack) -> None:
 def _pack_lanes(emitter: Emission, stmt: Pack, value: EmittedValue, guard: EmittedValue) -> None:
     b, lanes, type_ = emitter.b, emitter.lanes, emitter.buffers[stmt.buf].type
     bits = f"i{lanes.w}"
-    for x, selected_lanes, mask in zip(emitter.spread(value), emitter.spread(guard), emitter.masks):
-        selected_lanes = selected_lanes if mask is None else lanes.both(selected_lanes, mask)
+    for x, selected_lanes, mask in zip(
+        emitter.registers_of(value), emitter.registers_of(guard), emitter.masks
+    ):
+        selected_lanes = selected_lanes if mask is None else lanes.logical_and(selected_lanes, mask)
         memory, x = lanes.to_memory(x, type_)
         selected = lanes.convert("bitcast", lanes.i1, selected_lanes, bits)
         if lanes.target.level == "avx2" and memory == "<8 x i32>":

@@ -131,13 +131,13 @@ class Emission:
 
     def sum(self, x: EmittedValue, y: EmittedValue) -> EmittedValue:
         """Return the sum of uniform i64 values; constants are added last."""
-        (first, a), (second, b) = self.apart(x), self.apart(y)
+        (first, a), (second, b) = self.split_constant(x), self.split_constant(y)
         if first is not None and second is not None:
             total = self.scalar.binary("add", "i64", first.parts[0], second.parts[0])
             first = Uniform("i64", total)
         return self._add_constant(second if first is None else first, a + b)
 
-    def apart(self, x: EmittedValue) -> tuple[EmittedValue | None, int]:
+    def split_constant(self, x: EmittedValue) -> tuple[EmittedValue | None, int]:
         """Split a uniform i64 value into a variable part (None if constant) and a constant."""
         return (None, x.const) if x.const is not None else x.sum_of or (x, 0)
 
@@ -161,7 +161,7 @@ class Emission:
             return GatherOffset(
                 self.multiply_by_constant(x.base, factor), x.stride * factor, x.parts
             )
-        variable, more = self.apart(x)
+        variable, more = self.split_constant(x)
         if variable is not None:
             variable = Uniform(
                 "i64", self.scalar.binary("mul", "i64", variable.parts[0], str(factor))
@@ -170,7 +170,7 @@ class Emission:
 
     # --- lanes
 
-    def spread(self, x: EmittedValue) -> tuple[str, ...]:
+    def registers_of(self, x: EmittedValue) -> tuple[str, ...]:
         """Return the registers of a value, one per part of the vector loop."""
         if isinstance(x, Varying):
             return x.parts
@@ -208,18 +208,18 @@ class Emission:
             vectors.append(self.lanes.binary("add", self.lanes.type(type_), splat, ramp))
         return tuple(vectors)
 
-    def widened(self, value: EmittedValue) -> EmittedValue:
+    def replicate_parts(self, value: EmittedValue) -> EmittedValue:
         """Return the same value with a register per part."""
-        return map_parts(lambda x: Varying(x.type, self.spread(x)), value)
+        return map_parts(lambda x: Varying(x.type, self.registers_of(x)), value)
 
     def _any(self, guard: EmittedValue) -> EmittedValue:
         """Return the condition that a mask is set in any lane of any part."""
-        lanes, (total, *others) = self.lanes, self.spread(guard)
+        lanes, (total, *others) = self.lanes, self.registers_of(guard)
         for part in others:
             total = lanes.binary("or", lanes.i1, total, part)
         return Uniform("bool", lanes.any(total))
 
-    def reversed(self, x: str, type_: str) -> str:
+    def reverse_lanes(self, x: str, type_: str) -> str:
         """Return the lanes of a vector in reverse order."""
         return self.b.shuffle(type_, x, "poison", range(self.lanes.w - 1, -1, -1))
 
@@ -232,7 +232,9 @@ class Emission:
         """Return the active lanes of a part, restricted to `cond` if it is not None; None if all
         lanes are active."""
         mask = self.masks[part]
-        return mask if cond is None else cond if mask is None else self.lanes.both(cond, mask)
+        return (
+            mask if cond is None else cond if mask is None else self.lanes.logical_and(cond, mask)
+        )
 
     def flatten(self, names: list[str]) -> list[tuple[str, str]]:
         """Return (LLVM type, register) for every register of the accumulators."""
@@ -265,10 +267,10 @@ class Emission:
         return self.operate("select", [guard, index, constant(other)], "i64")
 
     @overload
-    def inside(self, guard: EmittedValue, index: Affine, size: int) -> Affine: ...
+    def clamp_index(self, guard: EmittedValue, index: Affine, size: int) -> Affine: ...
     @overload
-    def inside(self, guard: EmittedValue, index: EmittedValue, size: int) -> EmittedValue: ...
-    def inside(self, guard: EmittedValue, index: EmittedValue, size: int) -> EmittedValue:
+    def clamp_index(self, guard: EmittedValue, index: EmittedValue, size: int) -> EmittedValue: ...
+    def clamp_index(self, guard: EmittedValue, index: EmittedValue, size: int) -> EmittedValue:
         """Move the index into the buffer if a uniform guard is false.
 
         A masked load from an unmapped page is correct, but costs hundreds of cycles on some CPUs.
@@ -281,7 +283,7 @@ class Emission:
 
     def address(self, name: str, type_: str, index: EmittedValue) -> str:
         """Return a pointer to the element at a uniform index."""
-        pointer, (variable, more) = self.tags[name], self.apart(index)
+        pointer, (variable, more) = self.tags[name], self.split_constant(index)
         if variable is not None:
             at = variable.parts[0]
             pointer = self.b.pure(
@@ -298,9 +300,11 @@ class Emission:
 
     def vector_address(self, name: str, type_: str, index: Affine, offset: int) -> str:
         """Return a pointer to element `index` of `offset` iterations later, for stride 1 or -1."""
-        start, more = self.apart(index.base)
+        start, more = self.split_constant(index.base)
         pointer = self.tags[name] if start is None else self.address(name, type_, start)
-        steps, further = self.apart(self.multiply_by_constant(self.induction, index.stride))
+        steps, further = self.split_constant(
+            self.multiply_by_constant(self.induction, index.stride)
+        )
         if steps is not None:
             at = steps.parts[0]
             pointer = self.b.pure(
@@ -312,7 +316,7 @@ class Emission:
         """Return a vector of element addresses."""
         memory, lanes = MEMORY[type_], self.lanes
         if not isinstance(index, (Affine, GatherOffset)) or self.buffers[name].size >= _SHORT_SIZE:
-            where, base = self.spread(index)[part], self.tags[name]
+            where, base = self.registers_of(index)[part], self.tags[name]
             return self.b.pure(
                 f"getelementptr {memory}, ptr {base}, {lanes.i64} {where}", base, where
             )

@@ -129,7 +129,7 @@ class Expressions(Emission):
         self, op: str, args: list[EmittedValue], type_: str, demand: str
     ) -> EmittedValue:
         """Apply an operation to the registers of each part."""
-        columns = [self.spread(arg) for arg in args]
+        columns = [self.registers_of(arg) for arg in args]
         lanes = self.lanes
         if op in self.outlined:
             rows = [list(row) for row in zip(*columns)]
@@ -229,7 +229,7 @@ class Expressions(Emission):
         if type_ == "i64" and x.type in _SHORT:
             return self._offset(self._cast(x, "i32"))
         return Varying(
-            type_, tuple([self.lanes.cast(part, x.type, type_) for part in self.spread(x)])
+            type_, tuple([self.lanes.cast(part, x.type, type_) for part in self.registers_of(x)])
         )
 
     # --- index arithmetic
@@ -272,7 +272,7 @@ class Expressions(Emission):
 
     def _is_near(self, x: EmittedValue) -> bool:
         """Return whether the constant term of an index is too small for a difference to wrap."""
-        return abs(self.apart(x.base if isinstance(x, Affine) else x)[1]) <= _FARTHEST
+        return abs(self.split_constant(x.base if isinstance(x, Affine) else x)[1]) <= _FARTHEST
 
     def _compare_places(self, op: str, x: Affine, y: Uniform) -> EmittedValue:
         """Compare an affine index with a uniform one: the lane steps with the clamped difference of
@@ -347,7 +347,7 @@ class Expressions(Emission):
             cond = guard if isinstance(guard, Uniform) else self._any(guard)
             loaded = self._load_scalar(name, type_, self._select_index(cond, index))
             return self.operate("select", [guard, Uniform(type_, loaded), other], type_)
-        return self._load_guarded(name, type_, self.inside(guard, index, size), guard, other)
+        return self._load_guarded(name, type_, self.clamp_index(guard, index, size), guard, other)
 
     def _load_guarded(
         self, name: str, type_: str, index: EmittedValue, guard: EmittedValue, other: EmittedValue
@@ -355,10 +355,10 @@ class Expressions(Emission):
         """Load the lanes selected by a guard; the others take the value `other`."""
         if self.lanes.w == 1:
             raise AssertionError("a scalar value is uniform")
-        conds = self.spread(guard)
+        conds = self.registers_of(guard)
         # Lanes that are not loaded become zero.
         is_zero = other.parts[0] == literal(0, type_)
-        fallbacks = (None,) * self.parts if is_zero else self.spread(other)
+        fallbacks = (None,) * self.parts if is_zero else self.registers_of(other)
         masks = [self.mask_of(part, cond) for part, cond in enumerate(conds)]
 
         def emit() -> list[str]:
@@ -409,10 +409,14 @@ class Expressions(Emission):
                 raw = self.read(name, f"load {memory}, ptr {pointer}, align {size}{tag}", pointer)
             else:
                 raw = self.masked_load(
-                    name, memory, pointer, self.reversed(mask, lanes.i1) if reverse else mask, size
+                    name,
+                    memory,
+                    pointer,
+                    self.reverse_lanes(mask, lanes.i1) if reverse else mask,
+                    size,
                 )
             if reverse:
-                raw = self.reversed(raw, memory)
+                raw = self.reverse_lanes(raw, memory)
         elif (
             isinstance(index, Affine)
             and mask is self.masks[part]

@@ -23,10 +23,10 @@ def neutral(emitter: Emission, op: str, type_: str) -> EmittedValue:
         real = emitter.constant(1.0 if op == "mul" else -0.0, part)
         return ComplexPair(
             type_,
-            emitter.widened(real),
-            emitter.widened(emitter.constant(-0.0 if op == "add" else 0.0, part)),
+            emitter.replicate_parts(real),
+            emitter.replicate_parts(emitter.constant(-0.0 if op == "add" else 0.0, part)),
         )
-    return emitter.widened(emitter.constant(identity(op, type_), type_))
+    return emitter.replicate_parts(emitter.constant(identity(op, type_), type_))
 
 
 def fold_accumulator(

@@ -197,25 +197,25 @@ class KernelEmitter(Expressions):
     def init(self, stmt: loops.Init) -> None:
         """Declare an accumulator; inside a vector loop it has one value per lane."""
         value = self.evaluate(stmt.value)
-        self.env[stmt.name] = self.widened(value) if self.vectorized else value
+        self.env[stmt.name] = self.replicate_parts(value) if self.vectorized else value
 
     def accum(self, stmt: loops.Accum) -> None:
         """Update an accumulator."""
         name = stmt.name
         old, value = self.env[name], self.evaluate(stmt.value)
         if self.vectorized:
-            value = self.widened(value)
+            value = self.replicate_parts(value)
         operands = (
             [value, old] if stmt.op in ("min", "max") else [old, value]
         )  # min and max test their first operand for NaN: pass the new value first
         new = value if stmt.op == "set" else self.operate(stmt.op, operands, old.type)
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
-        new = self.chosen(guard, new, old)
+        new = self.select_guarded(guard, new, old)
         if name in self.reducing and any(self.masks):
             new = map_parts(self._masked_choice, new, old)
         self.env[name] = new
 
-    def chosen(
+    def select_guarded(
         self, guard: EmittedValue | None, new: EmittedValue, old: EmittedValue
     ) -> EmittedValue:
         """Return `new` where the guard holds, else `old`."""
@@ -313,7 +313,7 @@ class KernelEmitter(Expressions):
             type_,
             value,
             index,
-            [None] * self.parts if guard is None else list(self.spread(guard)),
+            [None] * self.parts if guard is None else list(self.registers_of(guard)),
         )
 
     def _store_parts(
@@ -326,9 +326,9 @@ class KernelEmitter(Expressions):
     ) -> None:
         """Store the registers of a value, each under its condition (None: unconditionally)."""
         registers = (
-            self.spread(value)
+            self.registers_of(value)
             if stmt.accumulate
-            else self.lanes.all_to_memory(self.spread(value), type_)[1]
+            else self.lanes.all_to_memory(self.registers_of(value), type_)[1]
         )
         for part in range(self.parts):
             self._store_part(
@@ -374,10 +374,10 @@ class KernelEmitter(Expressions):
             pointer = self.vector_address(
                 stmt.buf, type_, index, part * lanes.w + (lanes.w - 1 if reverse else 0)
             )
-            x = self.reversed(x, memory) if reverse else x
-            mask = self.reversed(mask, lanes.i1) if reverse and mask is not None else mask
+            x = self.reverse_lanes(x, memory) if reverse else x
+            mask = self.reverse_lanes(mask, lanes.i1) if reverse and mask is not None else mask
             if mask is not None and self.masks[part] is None and memory.endswith(("i8>", "i16>")):
-                mask = lanes.both(mask, lanes.opaque_mask(lanes.w))
+                mask = lanes.logical_and(mask, lanes.opaque_mask(lanes.w))
             self.write(memory, x, pointer, (size, tag), mask)
             return
         pointers, several = self.pointers(stmt.buf, type_, index, part), f"<{lanes.w} x ptr>"

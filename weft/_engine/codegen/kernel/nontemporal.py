@@ -46,10 +46,10 @@ def store(
     stores."""
     b, lanes, memory = emitter.b, emitter.lanes, vector(MEMORY[type_], emitter.lanes.w)
     nbytes, tag = ITEMSIZE[type_] * lanes.w, emitter.alias_tag(stmt.buf)
-    _, registers = lanes.all_to_memory(emitter.spread(value), type_)
+    _, registers = lanes.all_to_memory(emitter.registers_of(value), type_)
     offset = 0
     if index.stride < 0:
-        registers, offset = [emitter.reversed(x, memory) for x in registers], lanes.w - 1
+        registers, offset = [emitter.reverse_lanes(x, memory) for x in registers], lanes.w - 1
     base = emitter.address(stmt.buf, type_, emitter.sum(index.base, constant(-offset)))
     places = [
         emitter.vector_address(stmt.buf, type_, index, part * lanes.w + offset)

@@ -99,9 +99,9 @@ class _Demands:
         """Record the sources of names and scratch buffers, and the expressions that leave the
         kernel or control it."""
         if isinstance(stmt, Let | Init):
-            self.made(stmt.name, stmt.value)
+            self.note_source(stmt.name, stmt.value)
         elif isinstance(stmt, Accum) and stmt.op in _PRESERVES_WHEN_ITERATED and stmt.guard is None:
-            self.made(stmt.name, stmt.value, stmt.op)
+            self.note_source(stmt.name, stmt.value, stmt.op)
         elif (
             isinstance(stmt, StoreElement)
             and stmt.buf in self.scratch
@@ -109,7 +109,7 @@ class _Demands:
             and (stmt.accumulate is None or stmt.accumulate in _PRESERVES_WHEN_ITERATED)
         ):
             self.roots.append(stmt.index)
-            self.made(stmt.buf, stmt.value, stmt.accumulate)
+            self.note_source(stmt.buf, stmt.value, stmt.accumulate)
         else:
             self.roots += expressions(stmt)
             if isinstance(stmt, PrefixCombine):
@@ -152,7 +152,7 @@ class _Demands:
                 stack.append((expr.other, multiplied))
         return False
 
-    def made(self, name: str, value: Expr, how: str | None = None) -> None:
+    def note_source(self, name: str, value: Expr, how: str | None = None) -> None:
         """Record a source of a name."""
         self.sources.setdefault(name, []).append(value)
         if how == "add":

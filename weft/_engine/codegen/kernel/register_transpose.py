@@ -33,7 +33,7 @@ def interleave(emitter: Emission, stmt: Interleave) -> None:
     ):
         _one_by_one(emitter, stmt, index, values)
         return
-    columns = [emitter.spread(value) for value in values]
+    columns = [emitter.registers_of(value) for value in values]
     for part in range(emitter.parts):
         rows = _Rows(emitter, stmt, index, part, [column[part] for column in columns])
         if index.stride == count:

@@ -18,7 +18,7 @@ from weft._engine.ir.loops import ITEMSIZE
 
 def load(e: Emission, name: str, type_: str, index: Affine, part: int) -> str:
     """Return vector `part` of the elements at `index`."""
-    (variable, at), stride, width = e.apart(index.base), index.stride, e.lanes.w
+    (variable, at), stride, width = e.split_constant(index.base), index.stride, e.lanes.w
     ends = part + 1 == e.parts or any(e.masks[part : part + 2])
     seen = (
         e.strided.setdefault(

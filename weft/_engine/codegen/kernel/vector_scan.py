@@ -22,7 +22,7 @@ def scan(emitter: Emission, stmt: PrefixCombine) -> None:
     values = [emitter.evaluate(value) for value in stmt.values]
     before = [emitter.env[acc] for acc in stmt.accs]
     if emitter.vectorized:
-        values = [emitter.widened(value) for value in values]
+        values = [emitter.replicate_parts(value) for value in values]
     if stmt.accs[0] in emitter.scanned:
         after, results = _across(emitter, stmt, before, values)
     else:
@@ -60,7 +60,7 @@ def _combine(
     results = [emitter.evaluate(expr) for expr in stmt.combine]
     emitter.memo.clear()
     wide = any(not isinstance(value, Uniform) for value in (*earlier, *later))
-    return [emitter.widened(value) for value in results] if wide else results
+    return [emitter.replicate_parts(value) for value in results] if wide else results
 
 
 def _across(

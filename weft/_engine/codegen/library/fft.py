@@ -186,22 +186,22 @@ class _Transform:
             self._callee("ptr", "weft_scratch_take", "i64"),
             self._callee("void", "weft_scratch_give", "ptr"),
         )
-        source, out, tables = (f.word("%words", i, "ptr") for i in range(3))
+        source, out, tables = (f.load_word("%words", i, "ptr") for i in range(3))
         convolved = self.whose == "convolution"
-        products = f.word("%words", 3, "ptr") if convolved else ""
+        products = f.load_word("%words", 3, "ptr") if convolved else ""
         rows, inner, share, blocks, crossed, *sides = (
-            f.word("%words", 3 + convolved + i) for i in range(5 + 12 * convolved)
+            f.load_word("%words", 3 + convolved + i) for i in range(5 + 12 * convolved)
         )
         buffer_bytes = 2 * register * max(self.n + 1, self.plan.length, lanes)
         one = f.let(f"call ptr {take}(i64 {2 * buffer_bytes})")
-        other = f.at(one, buffer_bytes)
+        other = f.byte_address(one, buffer_bytes)
         size = nbytes(self.type)
 
         def row_block(block: str) -> None:
             begin = f.mul(block, lanes)
             last = f.sub(f.sub(rows, begin), 1)
             side = lambda base, numbers: (
-                f.at(base, f.mul(begin, numbers * size)),
+                f.byte_address(base, f.mul(begin, numbers * size)),
                 numbers * size,
                 last,
                 0,
@@ -214,7 +214,7 @@ class _Transform:
             self._call(moves[0], self.taken, "1.0", *side(source, self.taken), *there, *extra[0])
             transformed = self._passes(one, other, tables)
             if self.to_real and not self.plan.halves:  # imaginary parts are where real parts belong
-                back = f.at(transformed, register), 2 * register, lanes, 0, 2 * register
+                back = f.byte_address(transformed, register), 2 * register, lanes, 0, 2 * register
             else:
                 back = transformed, register, lanes, self.swapped or int(self.to_real), register
             self._call(moves[1], self.given, self.scale, *back, *side(out, self.given), *extra[1])
@@ -225,15 +225,17 @@ class _Transform:
             pitch = f.mul(inner, 2 * size)
             begin = f.add(f.mul(f.mul(row, self.n), pitch), f.mul(column, 2 * size))
             here = pitch, f.min(f.sub(inner, column), lanes), self.swapped
-            bring = lambda: self._call("columns", f.at(source, begin), *here, one, self.n)
+            bring = lambda: self._call("columns", f.byte_address(source, begin), *here, one, self.n)
             if self.crossed:
-                f.when(f.some(crossed), lambda: swapped_rows(row, column), bring)
+                f.branch_without_values(
+                    f.is_nonzero(crossed), lambda: swapped_rows(row, column), bring
+                )
             else:
                 bring()
             self._call(
                 "uncolumns",
                 self._passes(one, other, tables),
-                f.at(out, begin),
+                f.byte_address(out, begin),
                 *here,
                 self.n,
                 self.scale,
@@ -241,7 +243,7 @@ class _Transform:
 
         def swapped_rows(row: str, column: str) -> None:
             pitch = self.taken * size
-            begin = f.at(source, f.mul(f.add(f.mul(row, inner), column), pitch))
+            begin = f.byte_address(source, f.mul(f.add(f.mul(row, inner), column), pitch))
             self._call(
                 "transpose",
                 self.taken,
@@ -257,8 +259,9 @@ class _Transform:
                 self.swapped,
                 register,
             )
-            factors = f.at(
-                f.at(tables, fft.offsets(self.kind, self.n)[-1] * size), f.mul(column, size)
+            factors = f.byte_address(
+                f.byte_address(tables, fft.offsets(self.kind, self.n)[-1] * size),
+                f.mul(column, size),
             )
             self._call("twist", one, factors, inner, self.n)
 
@@ -266,31 +269,41 @@ class _Transform:
             across = f.ceil_div(inner, lanes)
             row, column = f.div(block, across), f.mul(f.rem(block, across), lanes)
             pitch, count = f.mul(inner, 2 * size), f.min(f.sub(inner, column), lanes)
-            factors = f.at(products, f.mul(column, size))
+            factors = f.byte_address(products, f.mul(column, size))
             ends = []
             for base, (row_bytes, full, some, extra_columns, swap, times) in (
                 (source, sides[:6]),
                 (out, sides[6:]),
             ):
-                at = f.at(base, f.add(f.mul(row, row_bytes), f.mul(column, 2 * size)))
+                at = f.byte_address(base, f.add(f.mul(row, row_bytes), f.mul(column, 2 * size)))
                 last = f.min(
                     f.sub(f.max(extra_columns, column), column), lanes
                 )  # columns with one number more than the others
-                ends.append((at, f.at(at, f.mul(full, pitch)), last, full, some, swap, times))
+                ends.append(
+                    (at, f.byte_address(at, f.mul(full, pitch)), last, full, some, swap, times)
+                )
 
             def bring() -> None:
                 at, more, last, full, some, swap, times = ends[0]
-                there = f.at(one, f.mul(full, 2 * register))
+                there = f.byte_address(one, f.mul(full, 2 * register))
                 self._call("columns", at, pitch, count, swap, one, full)
                 self._call("columns", more, pitch, last, swap, there, some)
                 zeros = f.sub(self.n, f.add(full, some))
                 self._call(
-                    "columns", source, 0, 0, 0, f.at(there, f.mul(some, 2 * register)), zeros
+                    "columns",
+                    source,
+                    0,
+                    0,
+                    0,
+                    f.byte_address(there, f.mul(some, 2 * register)),
+                    zeros,
                 )
                 self._call("twist", one, factors, inner, times)
 
             if self.crossed:
-                f.when(f.some(crossed), lambda: swapped_rows(row, column), bring)
+                f.branch_without_values(
+                    f.is_nonzero(crossed), lambda: swapped_rows(row, column), bring
+                )
             else:
                 bring()
             transformed = self._passes(one, other, tables)
@@ -299,7 +312,7 @@ class _Transform:
             self._call("uncolumns", transformed, at, pitch, count, swap, full, "1.0")
             self._call(
                 "uncolumns",
-                f.at(transformed, f.mul(full, 2 * register)),
+                f.byte_address(transformed, f.mul(full, 2 * register)),
                 more,
                 pitch,
                 last,
@@ -335,7 +348,8 @@ class _Transform:
         """Transform the elements at `here`; return the address of the result, `here` or `there`."""
         f, n, plan, lanes = self.f, self.n, self.plan, _lanes(self.type)
         *starts, halves = [
-            f.at(tables, offset * nbytes(self.type)) for offset in fft.offsets(self.kind, n)
+            f.byte_address(tables, offset * nbytes(self.type))
+            for offset in fft.offsets(self.kind, n)
         ]
         arguments = {"join": (plan.points, halves), "part": (plan.points, halves)}
 
@@ -366,7 +380,7 @@ class _Transform:
                     llvm_type(self.type),
                     lanes,
                     "zeroinitializer",
-                    f.at(here, machine().vector_bytes),
+                    f.byte_address(here, machine().vector_bytes),
                 )
         for end in self.after:
             if end == "gather":

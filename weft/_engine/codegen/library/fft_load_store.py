@@ -92,9 +92,9 @@ def _transpose(v: Vectors, short: bool = False) -> None:
     ]
 
     def rows(side: str, start: str) -> Callable[[str], str]:
-        base = f.at(f"%{side}", f.mul(start, f"%{side}_move"))
+        base = f.byte_address(f"%{side}", f.mul(start, f"%{side}_move"))
         row = lambda i: f.min(f.let(f"xor i64 {i}, %{side}_swap"), f"%{side}_last")
-        return lambda i: f.at(base, f.mul(row(i), f"%{side}_step"))
+        return lambda i: f.byte_address(base, f.mul(row(i), f"%{side}_step"))
 
     def reader(start: str) -> Callable[[str], str]:
         at = rows("from", start)
@@ -132,9 +132,9 @@ def _transpose(v: Vectors, short: bool = False) -> None:
 
         def half(step: Callable[[str, str, str], None]) -> None:
             def one(_: str, i: str, c: str) -> list[str]:
-                step(place(f.add(first, c)), f.at(between, f.mul(c, lanes * v.bytes)), i)
+                step(place(f.add(first, c)), f.byte_address(between, f.mul(c, lanes * v.bytes)), i)
                 over = f.equal(f.add(c, 1), count)
-                return [f.pick(over, f.add(i, 1), i), f.pick(over, 0, f.add(c, 1))]
+                return [f.select(over, f.add(i, 1), i), f.select(over, 0, f.add(c, 1))]
 
             f.loop(0, f.mul(count, lanes // 4), 1, one, [("i64", "0"), ("i64", "0")])
 
@@ -152,7 +152,7 @@ def _loop_with_masks(v: Vectors, loop: Callable[[Sequence[str | None]], None]) -
         f.mask_of_first_lanes(parts, v.lanes),
         f.mask_of_first_lanes(f.sub(f.max(parts, v.lanes), v.lanes), v.lanes),
     ]
-    f.when(
+    f.branch_without_values(
         f.equal("%count", v.lanes) if f.optimized else "false",
         lambda: loop((None, None)),
         lambda: loop(short()),
@@ -166,9 +166,10 @@ def _columns(v: Vectors) -> None:
 
     def loop(masks: Sequence[str | None]) -> None:
         def element(j: str) -> None:
-            at = f.at("%from", f.mul(j, "%pitch"))
+            at = f.byte_address("%from", f.mul(j, "%pitch"))
             low, high = (
-                f.load(v.part, v.lanes, f.at(at, i * v.bytes), mask) for i, mask in enumerate(masks)
+                f.load(v.part, v.lanes, f.byte_address(at, i * v.bytes), mask)
+                for i, mask in enumerate(masks)
             )
             for part in (0, 1):
                 picked = f.shuffle(low, high, v.vector, range(part, 2 * v.lanes, 2))
@@ -186,7 +187,7 @@ def _uncolumns(v: Vectors) -> None:
 
     def loop(masks: Sequence[str | None]) -> None:
         def element(j: str) -> None:
-            at = f.at("%to", f.mul(j, "%pitch"))
+            at = f.byte_address("%to", f.mul(j, "%pitch"))
             parts = [
                 v.mul(v.load("%from", f.add(f.mul(j, 2), f.let(f"xor i64 %swap, {part}"))), scale)
                 for part in (0, 1)
@@ -195,7 +196,7 @@ def _uncolumns(v: Vectors) -> None:
                 vector = f.shuffle(
                     parts[0], parts[1], v.vector, picks[i * v.lanes : (i + 1) * v.lanes]
                 )
-                f.store(v.part, v.lanes, vector, f.at(at, i * v.bytes), mask)
+                f.store(v.part, v.lanes, vector, f.byte_address(at, i * v.bytes), mask)
 
         f.loop(0, "%n", 1, element)
 
@@ -207,8 +208,8 @@ def _twist(v: Vectors) -> None:
     f = v.f
 
     def element(j: str) -> None:
-        at = f.at("%factors", f.mul(f.mul(j, "%rows"), 2 * v.size))
-        cos, sin = v.load(at, 0), v.load(f.at(at, f.mul("%rows", v.size)), 0)
+        at = f.byte_address("%factors", f.mul(f.mul(j, "%rows"), 2 * v.size))
+        cos, sin = v.load(at, 0), v.load(f.byte_address(at, f.mul("%rows", v.size)), 0)
         _put(v, *v.times(_get(v, "%at", j), cos, sin), "%at", j)
 
     f.loop(0, "%n", 1, element)
@@ -221,13 +222,13 @@ _Parts: TypeAlias = tuple[str, str]
 
 
 def _put(v: Vectors, re: str, im: str, base: str, element: Operand) -> None:
-    at = v.f.at(base, v.f.mul(element, 2 * v.bytes))
+    at = v.f.byte_address(base, v.f.mul(element, 2 * v.bytes))
     v.store(re, at, 0)
     v.store(im, at, 1)
 
 
 def _get(v: Vectors, base: str, element: Operand) -> _Parts:
-    at = v.f.at(base, v.f.mul(element, 2 * v.bytes))
+    at = v.f.byte_address(base, v.f.mul(element, 2 * v.bytes))
     return v.load(at, 0), v.load(at, 1)
 
 
@@ -303,15 +304,15 @@ def _gather(v: Vectors) -> None:
         # Frequency k*r + q is the conjugate of frequency n - k*r - q = (n/r - 1 - k)*r + r - q.
         there = f.less(q, wide)
         group, number = (
-            f.pick(there, k, f.sub(f.sub(groups, 1), k)),
-            f.pick(there, q, f.sub("%r", q)),
+            f.select(there, k, f.sub(f.sub(groups, 1), k)),
+            f.select(there, q, f.sub("%r", q)),
         )
         re, im = _get(v, "%from", f.add(f.mul(group, wide), number))
-        sign = f.splat(f.pick(there, "1.0", "-1.0", v.part), v.part, v.lanes)
+        sign = f.splat(f.select(there, "1.0", "-1.0", v.part), v.part, v.lanes)
         _put(v, re, v.mul(im, sign), "%to", i)
         next_ = f.add(q, 1)
         over = f.equal(next_, "%r")
-        return [f.pick(over, f.add(k, 1), k), f.pick(over, 0, next_)]
+        return [f.select(over, f.add(k, 1), k), f.select(over, 0, next_)]
 
     f.loop(0, f.add(f.div("%n", 2), 1), 1, one, [("i64", "0"), ("i64", "0")])
 
@@ -346,7 +347,7 @@ def _product(v: Vectors, real: bool = False) -> None:
     own, other = (f.let(f"xor i64 %swap, {part}") for part in (0, 1))
 
     def put(j: str, re: str, im: str) -> None:
-        at = f.at("%to", f.mul(j, 2 * v.bytes))
+        at = f.byte_address("%to", f.mul(j, 2 * v.bytes))
         v.store(re, at, own)
         v.store(im, at, other)
 

@@ -60,14 +60,20 @@ class Vectors:
         self.vector = f"<{self.lanes} x {self.part}>"
 
     def load(self, base: str, vectors: Operand) -> str:
-        return self.f.load(self.part, self.lanes, self.f.at(base, self.f.mul(vectors, self.bytes)))
+        return self.f.load(
+            self.part, self.lanes, self.f.byte_address(base, self.f.mul(vectors, self.bytes))
+        )
 
     def store(self, value: str, base: str, vectors: Operand) -> None:
-        self.f.store(self.part, self.lanes, value, self.f.at(base, self.f.mul(vectors, self.bytes)))
+        self.f.store(
+            self.part, self.lanes, value, self.f.byte_address(base, self.f.mul(vectors, self.bytes))
+        )
 
     def factor(self, base: str, index: Operand) -> str:
         """Load a number of a table into all lanes."""
-        one = self.f.read(self.part, self.f.at(base, self.f.mul(index, self.size)), self.size)
+        one = self.f.read(
+            self.part, self.f.byte_address(base, self.f.mul(index, self.size)), self.size
+        )
         return self.f.splat(one, self.part, self.lanes)
 
     def number(self, value: float) -> str:
@@ -234,14 +240,18 @@ class _ElementAddresses:
     def enter(self, p: str) -> None:
         """Set the current group."""
         f, self.p = self.v.f, p
-        self.first = f.at("%source", f.mul(f.mul(p, "%s"), self.bytes))
-        self.first_result = f.at("%target", f.mul(f.mul(p, self.wide), self.result_apart))
-        self.factors = f.at("%factors", f.mul(f.mul(p, f.sub(self.radix, 1)), 2 * self.v.size))
+        self.first = f.byte_address("%source", f.mul(f.mul(p, "%s"), self.bytes))
+        self.first_result = f.byte_address("%target", f.mul(f.mul(p, self.wide), self.result_apart))
+        self.factors = f.byte_address(
+            "%factors", f.mul(f.mul(p, f.sub(self.radix, 1)), 2 * self.v.size)
+        )
 
     def at(self, q: str) -> _ElementAddresses:
         """Set the current element of the group and return self."""
-        self.element = self.v.f.at(self.first, self.v.f.mul(q, self.bytes))
-        self.element_result = self.v.f.at(self.first_result, self.v.f.mul(q, 2 * self.v.bytes))
+        self.element = self.v.f.byte_address(self.first, self.v.f.mul(q, self.bytes))
+        self.element_result = self.v.f.byte_address(
+            self.first_result, self.v.f.mul(q, 2 * self.v.bytes)
+        )
         self.steps = {self.apart: [self.element], self.result_apart: [self.element_result]}
         return self
 
@@ -251,9 +261,9 @@ class _ElementAddresses:
         if isinstance(number, int):
             addresses = self.steps[apart]
             while len(addresses) <= number:
-                addresses.append(self.v.f.at(addresses[-1], apart))
+                addresses.append(self.v.f.byte_address(addresses[-1], apart))
             return addresses[number]
-        return self.v.f.at(base, self.v.f.mul(number, apart))
+        return self.v.f.byte_address(base, self.v.f.mul(number, apart))
 
     def read(self, j: Operand) -> Number:
         """Load element j."""
@@ -292,7 +302,7 @@ def _emit_small_radix(v: Vectors, place: _ElementAddresses, radix: int) -> None:
         ]
 
     flat = v.f.branch_with_values(
-        v.f.some(place.p), apply_twiddles, flat, v.vector
+        v.f.is_nonzero(place.p), apply_twiddles, flat, v.vector
     )  # the factors of group 0 are 1
     for k, value in enumerate(zip(flat[::2], flat[1::2]), 1):
         place.write(value, k)
@@ -318,7 +328,7 @@ def _emit_odd_radix(v: Vectors, place: _ElementAddresses, radix: int) -> None:
     def pair(j: str, *total: str) -> list[str]:
         x, y = place.read(j), place.read(f.sub("%radix", j))
         both, difference = v.plus(x, y), v.minus(x, y)
-        at = f.at(pairs, f.mul(f.sub(j, 1), 2 * parts * v.bytes))
+        at = f.byte_address(pairs, f.mul(f.sub(j, 1), 2 * parts * v.bytes))
         for i, part in enumerate([*both[:parts], *difference[:parts]]):
             v.store(str(part), at, i)
         return [v.add(a, str(b)) for a, b in zip(total, both)]
@@ -330,9 +340,9 @@ def _emit_odd_radix(v: Vectors, place: _ElementAddresses, radix: int) -> None:
         begin = f.min(begin, f.sub(half, block))
 
         def more(j: str, *sums: str) -> list[str]:
-            at = f.at(pairs, f.mul(j, 2 * parts * v.bytes))
+            at = f.byte_address(pairs, f.mul(j, 2 * parts * v.bytes))
             loaded = [v.load(at, i) for i in range(2 * parts)]
-            row = f.at("%factors", f.mul(f.add(f.mul(j, half), begin), 2 * v.size))
+            row = f.byte_address("%factors", f.mul(f.add(f.mul(j, half), begin), 2 * v.size))
             renewed = []
             for k in range(block):
                 both = v.factor(row, 2 * k), v.factor(row, 2 * k + 1)
@@ -360,6 +370,7 @@ def _emit_odd_radix(v: Vectors, place: _ElementAddresses, radix: int) -> None:
         for i, part in enumerate(value):
             v.store(str(part), at, i)
 
-    f.when(
-        f.some(place.p), lambda: f.loop(1, f.add(half, 1) if real else "%radix", 1, apply_twiddles)
+    f.branch_without_values(
+        f.is_nonzero(place.p),
+        lambda: f.loop(1, f.add(half, 1) if real else "%radix", 1, apply_twiddles),
     )

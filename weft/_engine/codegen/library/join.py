@@ -79,25 +79,28 @@ def _copy_runs(f: LLVMFunctionWriter, step: JoinStep, table: str) -> None:
 
     def run(i: str) -> None:
         row, part = f.div(i, count), f.rem(i, count)
-        part_entry = f.at(table, f.mul(part, 16))
+        part_entry = f.byte_address(table, f.mul(part, 16))
         width, place, source = (
-            f.word(part_entry, 0),
-            f.word(part_entry, 1),
-            f.word(f.at("%places", f.mul(part, 8)), 1, "ptr"),
+            f.load_word(part_entry, 0),
+            f.load_word(part_entry, 1),
+            f.load_word(f.byte_address("%places", f.mul(part, 8)), 1, "ptr"),
         )
         line = MODEL.cache_line
         size = width if pieces == 1 else f.mul(f.ceil_div(f.ceil_div(width, pieces), line), line)
         start = f.mul(piece, size)
-        to = f.at(target, f.add(f.add(f.mul(row, step.pitch), place), start))
-        of, nbytes = f.at(source, f.add(f.mul(row, width), start)), f.min(f.sub(width, start), size)
-        f.when(
+        to = f.byte_address(target, f.add(f.add(f.mul(row, step.pitch), place), start))
+        of, nbytes = (
+            f.byte_address(source, f.add(f.mul(row, width), start)),
+            f.min(f.sub(width, start), size),
+        )
+        f.branch_without_values(
             f.less(start, width),
             lambda: f.do(
                 f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {of}, i64 {nbytes}, i1 false)"
             ),
         )
 
-    target = f.word("%places", 0, "ptr")
+    target = f.load_word("%places", 0, "ptr")
     f.loop(first, f.min(f.add(first, share), step.rows * count), 1, run)
 
 
@@ -110,26 +113,32 @@ def _narrow_share(step: JoinStep) -> tuple[int, int]:
 def _blocks(f: LLVMFunctionWriter, step: JoinStep) -> None:
     width, (block_rows, share), some = step.parts[0][1], _narrow_share(step), _JOIN_UNROLLED
     kind = f"i{8 * width}" if width <= 8 else f"<{width // 8} x i64>"
-    target, first = f.word("%places", 0, "ptr"), f.mul("%task", share)
+    target, first = f.load_word("%places", 0, "ptr"), f.mul("%task", share)
 
     def move(count: int):
         def rows(_: str, source: str, to: str) -> Sequence[str]:
-            values = [f.read(kind, f.at(source, i * width), 1) for i in range(count)]
+            values = [f.read(kind, f.byte_address(source, i * width), 1) for i in range(count)]
             for i, value in enumerate(values):
-                f.do(f"store {kind} {value}, ptr {f.at(to, i * step.pitch)}, align 1")
-            return [f.at(source, count * width), f.at(to, count * step.pitch)]
+                f.do(f"store {kind} {value}, ptr {f.byte_address(to, i * step.pitch)}, align 1")
+            return [f.byte_address(source, count * width), f.byte_address(to, count * step.pitch)]
 
         return rows
 
     def block(row: str) -> None:
         count = f.min(f.sub(last, row), block_rows)
         whole = f.mul(f.div(count, some), some)
-        start, before = f.at(target, f.mul(row, step.pitch)), f.mul(row, width)
+        start, before = f.byte_address(target, f.mul(row, step.pitch)), f.mul(row, width)
 
         def part(p: str) -> None:
-            source = f.at(f.word(f.at("%places", f.mul(p, 8)), 1, "ptr"), before)
+            source = f.byte_address(
+                f.load_word(f.byte_address("%places", f.mul(p, 8)), 1, "ptr"), before
+            )
             places = f.loop(
-                0, whole, some, move(some), [("ptr", source), ("ptr", f.at(start, f.mul(p, width)))]
+                0,
+                whole,
+                some,
+                move(some),
+                [("ptr", source), ("ptr", f.byte_address(start, f.mul(p, width)))],
             )
             f.loop(whole, count, 1, move(1), [("ptr", place) for place in places])
 

@@ -109,7 +109,9 @@ class _TaskWriter:
         self.scratch = "null"
         if self.workspace.nbytes:
             self.scratch = f.let(f"call ptr @weft_scratch_take(i64 {self.workspace.nbytes})")
-        self.bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
+        self.bases = {
+            array[0]: f.load_word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)
+        }
         self.first = f.mul("%task", _problems_per_task(step))
         self.constants = [
             _constant(f, value, step.routine[0]) if _is_constant(value) else None
@@ -130,7 +132,7 @@ class _TaskWriter:
         places = _places(f, step, self.bases, number)
         passed = dict(places)
         for array, _, size, _ in self.workspace.integers:
-            passed[array] = f.at(self.scratch, self.workspace.offsets[array])
+            passed[array] = f.byte_address(self.scratch, self.workspace.offsets[array])
             f.loop(0, size, 1, functools.partial(_before, f, array, places[array], passed[array]))
         arguments = [
             constant or self.address(position, value, passed)
@@ -150,12 +152,12 @@ class _TaskWriter:
         if isinstance(value, str):
             return passed[value]
         if len(value) == 3:
-            return self.f.at(self.scratch, self.workspace.offsets[position])
+            return self.f.byte_address(self.scratch, self.workspace.offsets[position])
         array, element = value
         width = next(
             np.dtype(dtype).itemsize for name, *_, dtype in self.step.arrays if name == array
         )
-        return self.f.at(passed[array], element * width)
+        return self.f.byte_address(passed[array], element * width)
 
 
 def _is_constant(value: object) -> TypeGuard[str | float]:
@@ -168,14 +170,14 @@ def _places(
 ) -> dict[str, str]:
     """Return the addresses of one problem's arrays."""
     return {
-        array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
+        array: f.byte_address(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
         for array, _, size, kind in step.arrays
     }
 
 
 def _write_tiny(f: LLVMFunctionWriter, step: LibraryCall) -> None:
     """Emit the problems of a task without calls of the library."""
-    bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
+    bases = {array[0]: f.load_word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
     first = f.mul("%task", _problems_per_task(step))
 
     def one(problem: str) -> None:
@@ -226,14 +228,14 @@ def _before(f: LLVMFunctionWriter, array: str, place: str, wide: str, i: str) ->
     kind = f"i{8 * lapack.integer_bytes()}"
     value = "0"
     if array.startswith("x"):
-        value = f.read("i32", f.at(place, f.mul(i, 4)), 4)
+        value = f.read("i32", f.byte_address(place, f.mul(i, 4)), 4)
         value = value if kind == "i32" else f.let(f"sext i32 {value} to {kind}")
-    f.do(f"store {kind} {value}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
+    f.do(f"store {kind} {value}, ptr {f.byte_address(wide, f.mul(i, lapack.integer_bytes()))}")
 
 
 def _after(f: LLVMFunctionWriter, place: str, wide: str, i: str) -> None:
     """Convert integer i from the library's width."""
     kind = f"i{8 * lapack.integer_bytes()}"
-    value = f.let(f"load {kind}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
+    value = f.let(f"load {kind}, ptr {f.byte_address(wide, f.mul(i, lapack.integer_bytes()))}")
     value = value if kind == "i32" else f.let(f"trunc {kind} {value} to i32")
-    f.do(f"store i32 {value}, ptr {f.at(place, f.mul(i, 4))}, align 4")
+    f.do(f"store i32 {value}, ptr {f.byte_address(place, f.mul(i, 4))}, align 4")

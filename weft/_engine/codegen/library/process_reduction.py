@@ -126,7 +126,7 @@ class _CombineFunctions:
             f.do("fence seq_cst")
 
         aligned = f.equal(f.let(f"and i64 {f.let('ptrtoint ptr %out to i64')}, 63"), 0)
-        f.when(
+        f.branch_without_values(
             aligned,
             past_the_caches,
             lambda: f.do(f"call void @{self.name}(ptr %out, ptr %list, i64 %n, i64 %elements)"),
@@ -138,7 +138,7 @@ class _CombineFunctions:
         f = self._function(decls, f"{self.name}_mpi", "ptr %in, ptr %inout, ptr %length, ptr %type")
         both = f.slot("[2 x ptr]")
         f.do(f"store ptr %in, ptr {both}, align 8")
-        f.do(f"store ptr %inout, ptr {f.at(both, 8)}, align 8")
+        f.do(f"store ptr %inout, ptr {f.byte_address(both, 8)}, align 8")
         count = f.let(f"sext i32 {f.read('i32', '%length', 4)} to i64")
         f.do(f"call void @{self.name}(ptr %inout, ptr {both}, i64 2, i64 {count})")
         return f.end()
@@ -165,15 +165,15 @@ class _CombineFunctions:
         )
 
         def load(k: str) -> str:
-            array = f.read("ptr", f.at("%list", f.mul(k, 8)))
-            return self._widen_loaded(f, f.load(memory, lanes, f.at(array, place)), lanes)
+            array = f.read("ptr", f.byte_address("%list", f.mul(k, 8)))
+            return self._widen_loaded(f, f.load(memory, lanes, f.byte_address(array, place)), lanes)
 
         step: Callable[[str, str], list[str]] = lambda k, total: [
             self._combine(f, total, load(k), f"<{lanes} x {register}>", lanes)
         ]
         (total,) = f.loop(1, "%n", 1, step, [(f"<{lanes} x {register}>", load("0"))])
         f.do(
-            f"store <{lanes} x {memory}> {self._narrow_result(f, total, lanes)}, ptr {f.at('%out', place)}, {store}"
+            f"store <{lanes} x {memory}> {self._narrow_result(f, total, lanes)}, ptr {f.byte_address('%out', place)}, {store}"
         )
 
     def _widen_loaded(self, f: LLVMFunctionWriter, value: str, lanes: int) -> str:

@@ -144,7 +144,7 @@ class _Keys:
         key = f.let(f"xor {word} {plain}, {flips}")
         return f.let(f"select {flag} {nan}, {word} {c((1 << self.bits) - 1)}, {word} {key}")
 
-    def back(self, f: LLVMFunctionWriter, key: str) -> str:
+    def element_of_key(self, f: LLVMFunctionWriter, key: str) -> str:
         """Return the bits of the element with a key; 0 for both zeros, a quiet NaN for all NaNs."""
         word = self.word
         if self.type in ("bool", "u8", "u16", "u32", "u64"):
@@ -162,11 +162,11 @@ class _Keys:
         )
 
     def element(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
-        return f.read(self.word, f.at(base, f.mul(index, self.bits // 8)), self.bits // 8)
+        return f.read(self.word, f.byte_address(base, f.mul(index, self.bits // 8)), self.bits // 8)
 
     def put(self, f: LLVMFunctionWriter, base: str, index: str, value: str) -> None:
         f.do(
-            f"store {self.word} {value}, ptr {f.at(base, f.mul(index, self.bits // 8))}, align {self.bits // 8}"
+            f"store {self.word} {value}, ptr {f.byte_address(base, f.mul(index, self.bits // 8))}, align {self.bits // 8}"
         )
 
 
@@ -174,8 +174,8 @@ def _words(f: LLVMFunctionWriter) -> dict[str, str]:
     """Load the arguments of the function; `Sort` documents them."""
     names = ("source", "previous", "out", "places")
     return {
-        **{name: f.word("%words", i, "ptr") for i, name in enumerate(names)},
-        **{name: f.word("%words", 4 + i) for i, name in enumerate(("n", "k", "descending"))},
+        **{name: f.load_word("%words", i, "ptr") for i, name in enumerate(names)},
+        **{name: f.load_word("%words", 4 + i) for i, name in enumerate(("n", "k", "descending"))},
     }
 
 
@@ -194,14 +194,16 @@ class _Radix:
         )  # the part that digits and comparisons read
 
     def _at(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
-        return f.at(base, f.mul(index, self.bytes))
+        return f.byte_address(base, f.mul(index, self.bytes))
 
     def _load(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
         return f.read(self.item, self._at(f, base, index), min(self.bytes, 8))
 
     def _head(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
         """Load the key of an item; it is in the upper half."""
-        return f.read(self.head, f.at(self._at(f, base, index), self.half // 8), min(self.bytes, 8))
+        return f.read(
+            self.head, f.byte_address(self._at(f, base, index), self.half // 8), min(self.bytes, 8)
+        )
 
     def _put(self, f: LLVMFunctionWriter, base: str, index: str, item: str) -> None:
         f.do(
@@ -229,7 +231,7 @@ class _Radix:
             has_previous = f.let("icmp ne ptr %previous, null")
 
             def placed() -> list[str]:
-                here = f.read("i32", f.at("%previous", f.mul(j, 4)), 4)
+                here = f.read("i32", f.byte_address("%previous", f.mul(j, 4)), 4)
                 return [f.let(f"zext i32 {here} to i64")]
 
             (at,) = f.branch_with_values(has_previous, placed, [j], "i64")
@@ -257,7 +259,7 @@ class _Radix:
                 self._put(f, "%items", at, self._load(f, "%items", one_before))
                 return [one_before]
 
-            [at] = f.loop_while([f.some, greater], move, [("i64", j)])
+            [at] = f.loop_while([f.is_nonzero, greater], move, [("i64", j)])
             self._put(f, "%items", at, item)
 
         f.loop(1, "%n", 1, one)
@@ -281,7 +283,7 @@ class _Radix:
             def counter(index: str) -> str:
                 head = self._head(f, source, index)
                 wide = head if self.head == "i64" else f.let(f"zext {self.head} {head} to i64")
-                return f.at(
+                return f.byte_address(
                     "%counts",
                     f.mul(f.let(f"and i64 {f.let(f'lshr i64 {wide}, {shift}')}, {mask}"), 8),
                 )
@@ -292,7 +294,7 @@ class _Radix:
                 f.do(f"store i64 {f.add(before, 1)}, ptr {at}")
 
             def start(value: str, sum_: str) -> list[str]:
-                at = f.at("%counts", f.mul(value, 8))
+                at = f.byte_address("%counts", f.mul(value, 8))
                 here = f.let(f"load i64, ptr {at}")
                 f.do(f"store i64 {sum_}, ptr {at}")
                 return [f.add(sum_, here)]
@@ -314,7 +316,7 @@ class _Radix:
             same = f.equal(
                 f.let(f"load i64, ptr {counter('0')}"), "%n"
             )  # if all items have the same digit, the pass moves nothing
-            f.when(f.let(f"xor i1 {same}, true"), spread)
+            f.branch_without_values(f.let(f"xor i1 {same}, true"), spread)
 
         f.loop(0, self.keys.bits, "%bits", one_pass)
         return f.end()
@@ -329,7 +331,7 @@ class _Radix:
 
             def place(j: str) -> None:
                 at = f.let(f"trunc {self.item} {self._load(f, '%items', j)} to i32")
-                f.do(f"store i32 {at}, ptr {f.at('%out', f.mul(j, 4))}, align 4")
+                f.do(f"store i32 {at}, ptr {f.byte_address('%out', f.mul(j, 4))}, align 4")
 
             f.loop(0, "%n", 1, place)
             return f.end()
@@ -341,7 +343,9 @@ class _Radix:
                 f,
                 "%out",
                 j,
-                keys.back(f, f.let(f"xor {keys.word} {self._load(f, '%items', j)}, {flips}")),
+                keys.element_of_key(
+                    f, f.let(f"xor {keys.word} {self._load(f, '%items', j)}, {flips}")
+                ),
             )
 
         f.loop(0, "%n", 1, value)
@@ -358,7 +362,7 @@ class _Radix:
             minus = f.let(f"icmp eq {keys.word} {raw}, {-keys.sign}")
             zero = f.let(f"icmp eq {keys.word} {sorted_value}, 0")
             earliest = f.let(f"and i1 {zero}, {f.let(f'icmp ugt i64 {first}, {j}')}")
-            return [f.let(f"or i1 {has_minus_zero}, {minus}"), f.pick(earliest, j, first)]
+            return [f.let(f"or i1 {has_minus_zero}, {minus}"), f.select(earliest, j, first)]
 
         has_minus_zero, first = f.loop(0, "%n", 1, search, [("i1", "false"), ("i64", "-1")])
 
@@ -368,12 +372,12 @@ class _Radix:
                 is_zero = f.let(
                     f"icmp eq {keys.word} {f.let(f'and {keys.word} {raw}, {keys.sign - 1}')}, 0"
                 )
-                f.when(is_zero, lambda: keys.put(f, "%out", at, raw))
+                f.branch_without_values(is_zero, lambda: keys.put(f, "%out", at, raw))
                 return [f.add(at, f.let(f"zext i1 {is_zero} to i64"))]
 
             f.loop(0, "%n", 1, zero, [("i64", first)])
 
-        f.when(has_minus_zero, again)
+        f.branch_without_values(has_minus_zero, again)
 
     def row(self, name: str) -> str:
         """The function itself."""
@@ -389,17 +393,20 @@ class _Radix:
         w = _words(f)
         n, descending = w["n"], w["descending"]
         begin = f.mul("%row", n)
-        source = f.at(w["source"], f.mul(begin, keys.bits // 8))
+        source = f.byte_address(w["source"], f.mul(begin, keys.bits // 8))
         size = 4 if self.ordering else keys.bits // 8
-        out = f.at(w["out"], f.mul(begin, size))
+        out = f.byte_address(w["out"], f.mul(begin, size))
         none = f.let(f"icmp eq ptr {w['previous']}, null")
-        previous = f.pick(none, "null", f.at(w["previous"], f.mul(begin, 4)), "ptr")
+        previous = f.select(none, "null", f.byte_address(w["previous"], f.mul(begin, 4)), "ptr")
         counters = 8 << _SORT_WIDE_DIGIT
         items_bytes = f.let(f"and i64 {f.add(f.mul(n, self.bytes), 63)}, -64")
         scratch = f.let(
             f"call ptr @weft_scratch_take(i64 {f.add(f.mul(items_bytes, 2), counters)})"
         )
-        items, spare = f.at(scratch, counters), f.at(scratch, f.add(items_bytes, counters))
+        items, spare = (
+            f.byte_address(scratch, counters),
+            f.byte_address(scratch, f.add(items_bytes, counters)),
+        )
         f.do(
             f"call void @fill(ptr {items}, ptr {source}, ptr {previous}, i64 {n}, i64 {descending})"
         )
@@ -408,12 +415,12 @@ class _Radix:
 
         def by_digits() -> None:
             short = "true" if keys.bits <= 2 * _SORT_NARROW_DIGIT else f.less(n, SORT_LONG)
-            bits = f.pick(short, _SORT_NARROW_DIGIT, _SORT_WIDE_DIGIT)
+            bits = f.select(short, _SORT_NARROW_DIGIT, _SORT_WIDE_DIGIT)
             f.do(
                 f"call void @radix(ptr {items}, ptr {spare}, ptr {scratch}, i64 {n}, i64 {bits}, ptr {result})"
             )
 
-        f.when(
+        f.branch_without_values(
             f.less(n, SORT_INSERTION + 1),
             lambda: f.do(f"call void @insertion(ptr {items}, i64 {n})"),
             by_digits,
@@ -443,7 +450,7 @@ class _Top:
         return [self._insert(), self._row(name)]
 
     def _at(self, f: LLVMFunctionWriter, index: str) -> str:
-        return f.at("%kept", f.mul(index, self.bytes))
+        return f.byte_address("%kept", f.mul(index, self.bytes))
 
     def _insert(self) -> str:
         """Emit the function that inserts an element into the sorted items `%kept`; the item at `%last`
@@ -468,7 +475,7 @@ class _Top:
             f.do(f"store {item} {there}, ptr {self._at(f, at)}, align 8")
             return [f.sub(at, 1)]
 
-        [at] = f.loop_while([f.some, less], move, [("i64", "%last")])
+        [at] = f.loop_while([f.is_nonzero, less], move, [("i64", "%last")])
         f.do(f"store {item} {new}, ptr {self._at(f, at)}, align 8")
         return f.end()
 
@@ -477,11 +484,11 @@ class _Top:
         f = keys.function(f"void @{name}(ptr %words, i64 %row, i64 %worker)")
         w = _words(f)
         n, k = w["n"], w["k"]
-        source = f.at(w["source"], f.mul(f.mul("%row", n), keys.bits // 8))
+        source = f.byte_address(w["source"], f.mul(f.mul("%row", n), keys.bits // 8))
         begin = f.mul("%row", k)
         out, places = (
-            f.at(w["out"], f.mul(begin, keys.bits // 8)),
-            f.at(w["places"], f.mul(begin, 4)),
+            f.byte_address(w["out"], f.mul(begin, keys.bits // 8)),
+            f.byte_address(w["places"], f.mul(begin, 4)),
         )
         items = f.let(f"call ptr @weft_scratch_take(i64 {f.mul(k, self.bytes)})")
         least = f.slot(keys.word)
@@ -491,7 +498,7 @@ class _Top:
             f.do(f"call void @insert(ptr {items}, {keys.word} {key}, i64 {position}, i64 {at})")
 
         def refresh() -> None:
-            end = f.at(items, f.add(f.mul(last, self.bytes), self.half // 8))
+            end = f.byte_address(items, f.add(f.mul(last, self.bytes), self.half // 8))
             top = f.let(f"load i{self.half}, ptr {end}, align 4")
             f.do(
                 f"store {keys.word} {top if keys.bits == self.half else f.let(f'trunc i{self.half} {top} to {keys.word}')}, ptr {least}"
@@ -507,20 +514,20 @@ class _Top:
                 insert(position, key, last)
                 refresh()
 
-            f.when(
+            f.branch_without_values(
                 f.let(f"icmp ugt {keys.word} {key}, {f.let(f'load {keys.word}, ptr {least}')}"),
                 take,
             )
 
         def block(j: str) -> None:
-            raw = f.load(keys.word, lanes, f.at(source, f.mul(j, keys.bits // 8)))
+            raw = f.load(keys.word, lanes, f.byte_address(source, f.mul(j, keys.bits // 8)))
             vector = f"<{lanes} x {keys.word}>"
             bound = f.splat(f.let(f"load {keys.word}, ptr {least}"), keys.word, lanes)
             greater = f.let(f"icmp ugt {vector} {keys.of(f, raw, lanes)}, {bound}")
             some = f.let(
                 f"icmp ne i{lanes} {f.let(f'bitcast <{lanes} x i1> {greater} to i{lanes}')}, 0"
             )
-            f.when(
+            f.branch_without_values(
                 some,
                 lambda: (
                     f.loop(
@@ -537,9 +544,9 @@ class _Top:
         f.loop(whole, n, 1, lambda i: offer(i, keys.of(f, keys.element(f, source, i))))
 
         def write(j: str) -> None:
-            item = f.read(self.item, f.at(items, f.mul(j, self.bytes)))
+            item = f.read(self.item, f.byte_address(items, f.mul(j, self.bytes)))
             position = f.let(f"xor i32 {f.let(f'trunc {self.item} {item} to i32')}, -1")
-            f.do(f"store i32 {position}, ptr {f.at(places, f.mul(j, 4))}, align 4")
+            f.do(f"store i32 {position}, ptr {f.byte_address(places, f.mul(j, 4))}, align 4")
             keys.put(f, out, j, keys.element(f, source, f.let(f"zext i32 {position} to i64")))
 
         f.loop(0, k, 1, write)

@@ -74,16 +74,16 @@ class _TinyWriter:
 
     def load(self, place: str, rows: int, columns: int) -> Matrix:
         f, size = self.f, self.nbytes
-        at = lambda i, j: f.at(place, (j * rows + i) * size)
+        at = lambda i, j: f.byte_address(place, (j * rows + i) * size)
         return [[f.read(self.type, at(i, j), size) for j in range(columns)] for i in range(rows)]
 
     def store(self, value: str, place: str, index: int) -> None:
         self.f.do(
-            f"store {self.type} {value}, ptr {self.f.at(place, index * self.nbytes)}, align {self.nbytes}"
+            f"store {self.type} {value}, ptr {self.f.byte_address(place, index * self.nbytes)}, align {self.nbytes}"
         )
 
     def store_int(self, value: str, place: str, index: int = 0) -> None:
-        self.f.do(f"store i32 {value}, ptr {self.f.at(place, 4 * index)}, align 4")
+        self.f.do(f"store i32 {value}, ptr {self.f.byte_address(place, 4 * index)}, align 4")
 
     def op(self, name: str, a: str, b: str) -> str:
         return self.f.let(f"{name} {self.type} {a}, {b}")
@@ -170,7 +170,7 @@ class _TinyWriter:
         """Apply row exchanges to one column in place, one after another."""
         column = self.load(place, size, 1)
         for k in range(count):
-            pivot = self.f.read("i32", self.f.at(pivots, 4 * k), 4)
+            pivot = self.f.read("i32", self.f.byte_address(pivots, 4 * k), 4)
             self._exchange_rows(column, k, pivot, [i for i in range(size) if i != k])
         for i, (value,) in enumerate(column):
             self.store(value, place, i)

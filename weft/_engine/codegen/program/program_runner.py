@@ -140,7 +140,7 @@ class NativeProgram:
         self._made = made
 
     @property
-    def made(self) -> BuildRecord:
+    def build_record(self) -> BuildRecord:
         """The record of the program's build."""
         return self._made()
 
@@ -152,7 +152,7 @@ class NativeProgram:
 
     def text(self) -> str:
         """Return the LLVM IR of the kernels and the entry, for dumps."""
-        return self.made.ir_text()
+        return self.build_record.ir_text()
 
 
 def load(image: loader.Image, kernel_count: int, made: Callable[[], BuildRecord]) -> NativeProgram:

@@ -1,7 +1,7 @@
 """Tiered compilation: first calls run unoptimized drafts.
 
 In:   a program that `compile_draft` compiles for its first call, with some kernels unoptimized.
-Out:  `Draft.called()`, called by Python before each run: the second call schedules the
+Out:  `Draft.note_call()`, called by Python before each run: the second call schedules the
       optimization, after which all callbacks in `Draft.then` receive the optimized program.
 Laws: a draft computes the same bits as its replacement. One thread optimizes, one module at a time,
       while no caller waits for a compilation, or after `_MAX_DELAY_S` at the latest. It stops after
@@ -57,7 +57,7 @@ class Draft:
         self._program = program
         self._after = after
 
-    def called(self) -> None:
+    def note_call(self) -> None:
         """Note a run of the program; schedule its optimization at the second run."""
         if self.was_called and not self.due:
             _schedule_optimization(self, self._after)

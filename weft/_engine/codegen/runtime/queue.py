@@ -146,7 +146,7 @@ class Queue:
             why.throw()
 
     @staticmethod
-    def holders(block: int) -> int:
+    def count_references(block: int) -> int:
         """Return the number of references to the block at this address, except references from
         queued programs."""
         return count_at(block) - ctypes.c_int32.from_address(block + 48).value

@@ -30,7 +30,7 @@ def divide(lanes: Registers, op: str, type_: ScalarType, x: str, y: str) -> str:
     safe = lanes.select(zero, t, lanes.const(1, type_), y)
     if signed:
         lowest = lanes.compare("eq", type_, x, lanes.const(INTEGER_RANGE[type_][0], type_))
-        overflow = lanes.both(lowest, lanes.compare("eq", type_, y, lanes.const(-1, type_)))
+        overflow = lanes.logical_and(lowest, lanes.compare("eq", type_, y, lanes.const(-1, type_)))
         safe = lanes.select(overflow, t, lanes.const(1, type_), safe)
     result = lanes.binary(instruction, t, x, safe)
     return lanes.select(zero, t, lanes.const(-1, type_) if op == "div" else x, result)
@@ -68,7 +68,7 @@ def _divide_by_constant(lanes: Registers, op: str, x: str, divisor: int) -> str:
     q = lanes.binary("add", i64, q, step)
     remainder = lanes.binary("sub", i64, remainder, lanes.binary("mul", i64, step, d))
     # From floor to truncation: add one if negative and inexact.
-    up = lanes.both(
+    up = lanes.logical_and(
         lanes.compare("lt", "i64", x, zero), lanes.compare("ne", "i64", remainder, zero)
     )
     if op == "div":

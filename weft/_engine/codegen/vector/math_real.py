@@ -321,7 +321,9 @@ class RealFormulas(Formulas):
             self.to_float(k) if not self.wide else self.from_bits(k + self.magic_bits) - self.magic
         )
 
-    def at(self, y: RegisterValue, x: RegisterValue, **known: float) -> RegisterValue:
+    def at_special_arguments(
+        self, y: RegisterValue, x: RegisterValue, **known: float
+    ) -> RegisterValue:
         if self.zmm:
             table = _NAN_STAYS + sum(
                 [
@@ -339,7 +341,7 @@ class RealFormulas(Formulas):
                 ),
                 0,
             )
-        return super().at(y, x, **known)
+        return super().at_special_arguments(y, x, **known)
 
     def in_double(self) -> RealFormulas:
         """Return the f64 formulas over the same lanes."""
@@ -381,7 +383,7 @@ class RealFormulas(Formulas):
             number, *values = [self.v(name) for name in names[:-1]]
             return [
                 value.name
-                for value in self.advance(
+                for value in self.advance_iteration(
                     step, number, values, RegisterValue(self, RegisterKind.MASK, names[-1])
                 )
             ]
@@ -467,7 +469,7 @@ class RealFormulas(Formulas):
 
     # --- rare lanes
 
-    def cold(
+    def with_rare_case(
         self,
         y: RegisterValue,
         where: RegisterValue,

@@ -127,7 +127,7 @@ class Registers:
             return x
         return self.b.pure(f"{instruction} {source} {x} to {target}", x)
 
-    def both(self, x: str, y: str) -> str:
+    def logical_and(self, x: str, y: str) -> str:
         """Return the logical and of two masks."""
         return self.binary("and", self.i1, x, y)
 

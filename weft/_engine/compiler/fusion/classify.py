@@ -195,7 +195,7 @@ class View:
     strides: tuple[int, ...]
     maps: tuple[tuple[int, tuple[tuple[int, int], ...]] | None, ...]
 
-    def over(self, inner: "View") -> "View | None":
+    def compose(self, inner: "View") -> "View | None":
         """Return the composition of this view with the view `inner` of another array; None if it is not affine."""
         offset, strides = inner.offset, [0] * len(self.strides)
         for step, index_map in zip(inner.strides, self.maps):

@@ -453,7 +453,7 @@ class FusionGraph:
         joined = (
             view.after_dense(inner.offset)
             if is_dense(inner, source.aval.shape)
-            else view.over(inner)
+            else view.compose(inner)
         )
         return (source, view) if joined is None else (base, joined)
 

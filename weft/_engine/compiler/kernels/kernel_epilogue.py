@@ -75,7 +75,7 @@ class EpilogueLowering(GroupLowering):
                 else self._position(root.aval.shape)
             )
             values.append(
-                self.b.stored(
+                self.b.storage_form(
                     self.value(root, tuple(index), None, True), type_name(root.aval.dtype)
                 )
             )

@@ -46,7 +46,7 @@ def update_kernel(eqn: Eqn) -> tuple[LoopsKernel, list[int]]:
             if size != n:
                 bufs.append(Buf(f"x{len(bufs)}", type_, 1))
                 reads.append(2 + d)
-            at = b.place(b.load(bufs[-1].name, 0, type_)) if size != n else b.const(0, "i64")
+            at = b.to_index(b.load(bufs[-1].name, 0, type_)) if size != n else b.const(0, "i64")
         at = b.imax(b.imin(at, n - size), 0)
         i = b.index(f"i{d}", size, d) if size > 1 else b.const(0, "i64")
         if size > 1:

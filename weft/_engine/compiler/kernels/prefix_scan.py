@@ -245,7 +245,7 @@ class _PrefixScanWriter:
     def row(self, row: Expr) -> tuple[Stmt, ...]:
         """Return the code of one strip of a scan without blocks."""
         strip = self.b.irem(row, self.run.strips)
-        return self.over(strip, self.b.idiv(row, self.run.strips), self.b.const(0, "i64"))
+        return self.scan_block(strip, self.b.idiv(row, self.run.strips), self.b.const(0, "i64"))
 
     def segment(self, row: Expr) -> tuple[Stmt, ...]:
         """Return the code of one block of a segment, and of the total of the corresponding block of the next segment."""
@@ -257,14 +257,14 @@ class _PrefixScanWriter:
         next_block = b.iadd(number, run.segment_blocks)
         here = b.op("and", b.icmp("ge", number, 0), b.icmp("lt", number, run.blocks))
         return (
-            If(here, self.over(strip, outer, number, begin)),
+            If(here, self.scan_block(strip, outer, number, begin)),
             If(
                 b.icmp("lt", next_block, run.blocks),
-                self.over(strip, outer, next_block, stores=False),
+                self.scan_block(strip, outer, next_block, stores=False),
             ),
         )
 
-    def over(
+    def scan_block(
         self,
         strip: Expr,
         outer: Expr,
@@ -349,7 +349,7 @@ class _PrefixScanWriter:
             for i, type_ in enumerate(self.run.wide)
         ]
 
-    def joined(self, before: Sequence[Expr]) -> Sequence[Expr]:
+    def initial_values(self, before: Sequence[Expr]) -> Sequence[Expr]:
         """Return the initial values of the block: `before`, combined with the first elements if there are no neutral values."""
         b, first = self.b, self.first()
         if self.run.neutral is not None:
@@ -359,17 +359,19 @@ class _PrefixScanWriter:
             for x, y in zip(self.run.combine(b, before, first), first)
         ]
 
-    def stored(self, at: Expr, values: Sequence[Expr]) -> list[Stmt]:
+    def store_prefixes(self, at: Expr, values: Sequence[Expr]) -> list[Stmt]:
         types = self.run.types
         return [
-            StoreElement(f"y{i}", at, self.b.stored(value, types[i]), streaming=self.streaming[i])
+            StoreElement(
+                f"y{i}", at, self.b.storage_form(value, types[i]), streaming=self.streaming[i]
+            )
             for i, value in enumerate(values)
         ]
 
     def store_first(self, values: Sequence[Expr]) -> list[Stmt]:
         """Return the stores of the first prefixes if these are the first elements; otherwise none."""
         return (
-            self.stored(self.at(self.b.const(0, "i64")), values)
+            self.store_prefixes(self.at(self.b.const(0, "i64")), values)
             if self.stores and self.run.neutral is None
             else []
         )
@@ -421,7 +423,7 @@ class _PrefixScanWriter:
                     ),
                 )
             )
-            initial = self.joined(priors)
+            initial = self.initial_values(priors)
         body += [Init(acc.name, value) for acc, value in zip(accs, initial)]
         body += self.store_first(accs)
         prefetched = self.at(b.iadd(k, run.segment_blocks * run.block))  # of the next segment
@@ -434,7 +436,7 @@ class _PrefixScanWriter:
             For(
                 "k",
                 steps,
-                (step, *(self.stored(self.at(k), names) if self.stores else ()), *coming),
+                (step, *(self.store_prefixes(self.at(k), names) if self.stores else ()), *coming),
                 LoopKind.SERIAL if run.inner > 1 else LoopKind.VECTOR,
             )
         )
@@ -465,7 +467,7 @@ class _PrefixScanWriter:
         )
         step = keep(
             run.combine(b, running, self.values(k)),
-            [*coming, *(self.stored(self.at(k), names) if self.stores else ())],
+            [*coming, *(self.store_prefixes(self.at(k), names) if self.stores else ())],
         )
         if self.begin is None:
             body = [keep(self.first(), self.store_first(names))]
@@ -475,7 +477,7 @@ class _PrefixScanWriter:
             body += (
                 []
                 if run.neutral is not None
-                else [keep(self.joined(running), self.store_first(names))]
+                else [keep(self.initial_values(running), self.store_first(names))]
             )
         body.append(For("k", steps, (step,)))
         if run.blocks > 1:

@@ -132,9 +132,9 @@ class Scatter:
         if (stored in HALVES or stored in ("c64", "c128")) and self.combine is not None:
             old = b.load("y0", target, stored, inside)
             return StoreElement(
-                "y0", target, b.stored(b.op(self.combine, old, value), stored), inside
+                "y0", target, b.storage_form(b.op(self.combine, old, value), stored), inside
             ), False
-        return StoreElement("y0", target, b.stored(value, stored), inside, self.combine), True
+        return StoreElement("y0", target, b.storage_form(value, stored), inside, self.combine), True
 
 
 def sequential_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
@@ -494,7 +494,7 @@ class _RowByRow:
         next_update = [Prefetch(later.buf, later.index)] if isinstance(later, Load) else []
         along = lambda *stmts: For("j", self.extent, stmts, LoopKind.VECTOR)
         written = lambda x: StoreElement(
-            "y0", here, b.stored(x, stored), streaming=s.operand.nbytes >= MODEL.stream_bytes
+            "y0", here, b.storage_form(x, stored), streaming=s.operand.nbytes >= MODEL.stream_bytes
         )
         once = (*self.numbers(first), along(next_row, *next_update, written(updated(old))))
         often = (

@@ -57,7 +57,7 @@ def in_bounds_condition(
     """Return the condition that the loads stay in their arrays while the vector loop runs from `start` to `stop`."""
     b, low, holds = nest.b, nest.low, None
     first, last = [
-        Substitution(low.builder, b, nest.mapping({**where, id(nest.vector): at}))
+        Substitution(low.builder, b, nest.map_dims({**where, id(nest.vector): at}))
         for at in (start, b.isub(stop, 1))
     ]
     # The keys are unordered because ids differ from run to run; terms keep the order of the code.

@@ -227,7 +227,7 @@ class LoopNest:
         """Return the stride of an access along the vector dim; 0 if there is no such dim."""
         return 0 if self.vector is None else self.step(access, self.vector)
 
-    def mapping(self, where: dict[int, Expr]) -> dict[int, Expr]:
+    def map_dims(self, where: dict[int, Expr]) -> dict[int, Expr]:
         zero = self.b.const(0, "i64")
         mapping = (
             {id(self.low.part): self.part, **self.decided}

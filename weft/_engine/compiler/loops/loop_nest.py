@@ -269,7 +269,7 @@ class _LoopNestBuilder(LoopNest):
             columns.append(self.vector)
         row_level = emit.scopes[-1].level
         loops = self._column_loops(columns, where)
-        substitute = Substitution(low.builder, b, {**self.mapping(where), **self.staged})
+        substitute = Substitution(low.builder, b, {**self.map_dims(where), **self.staged})
         for r in low.reductions:
             emit.ref_levels[r.name] = row_level
         passes = self._passes(substitute)
@@ -341,7 +341,7 @@ class _LoopNestBuilder(LoopNest):
         """Write the vector loop, split where comparisons of its index change, and the remainders of unrolled dims."""
         b, low, emit = self.b, self.low, self.emit
         start, stop, most = self.run
-        outside = Substitution(low.builder, b, self.mapping(where))
+        outside = Substitution(low.builder, b, self.map_dims(where))
         length, free = b.isub(stop, start), None
         if splits is not None:
             segments = split_into_segments(splits, b, outside, low.builder.base, start, stop, most)
@@ -360,7 +360,7 @@ class _LoopNestBuilder(LoopNest):
             where[id(vector)] = b.iadd(segment.start, b.index(name, segment.most, Level.ROW_VECTOR))
             self.decided = segment.decided
             if free is not None and k == 0:
-                at = Substitution(low.builder, b, self.mapping(where))
+                at = Substitution(low.builder, b, self.map_dims(where))
                 self.decided = {id(load): remove_guard(self, load, at) for load, _ in self.guarded}
             emit.open(Level.ROW_VECTOR)
             self._rows(where)
@@ -370,7 +370,7 @@ class _LoopNestBuilder(LoopNest):
             when = (
                 None
                 if remainder.when is None
-                else Substitution(low.builder, b, self.mapping(where))(remainder.when)
+                else Substitution(low.builder, b, self.map_dims(where))(remainder.when)
             )
             if remainder.once:
                 self._outputs(
@@ -391,7 +391,7 @@ class _LoopNestBuilder(LoopNest):
     def _outputs(
         self, outputs: list[Output], where: dict[int, Expr], guard: Expr | None = None
     ) -> None:
-        substitute = Substitution(self.low.builder, self.b, self.mapping(where))
+        substitute = Substitution(self.low.builder, self.b, self.map_dims(where))
         self.store(
             outputs, self.emit.compute([substitute(x) for o in outputs for x in o.exprs]), guard
         )

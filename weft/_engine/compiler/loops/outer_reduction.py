@@ -307,7 +307,7 @@ class OuterReduction:
     def _substitution(self, where: dict[int, Expr]) -> Substitution:
         """Return a substitution that reads accumulators of earlier passes from their strips."""
         low, b = self.low, self.b
-        substitute = Substitution(low.builder, b, self.nest.mapping(where))
+        substitute = Substitution(low.builder, b, self.nest.map_dims(where))
         for r in low.reductions:
             substitute.made[id(low.builder.ref(r.name, r.value.type))] = b.load(
                 self.kept[r.name], b.index("j"), r.value.type

@@ -80,7 +80,7 @@ def prefetch_gather(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, E
                 PREFETCH_GATHER_ROWS,
             )
             later = Substitution(
-                nest.low.builder, nest.b, nest.mapping({**where, **nest.rows_later(rows)})
+                nest.low.builder, nest.b, nest.map_dims({**where, **nest.rows_later(rows)})
             )
             prefetches[load.buf, id(load.index)] = load.buf, later(load.index)
     return list(prefetches.values())
@@ -148,13 +148,13 @@ def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr
         and any(r.op in ("min", "max") for r in passes[0].reductions)
     ):
         passes[0].prefetched += prefetch_extremes(
-            nest, Substitution(nest.low.builder, nest.b, nest.mapping(where))
+            nest, Substitution(nest.low.builder, nest.b, nest.map_dims(where))
         )
     if len(passes) < 2 or not nest.next_row or nest.vector is None:
         return
     free = [p for p, one in enumerate(passes) if all(o.combine is not None for o in one.outputs)]
     busiest = max(free, key=lambda p: (nest.cost(passes[p].roots), p), default=-2)
-    substitute = Substitution(nest.low.builder, nest.b, nest.mapping({**where, **nest.next_row}))
+    substitute = Substitution(nest.low.builder, nest.b, nest.map_dims({**where, **nest.next_row}))
     passes[busiest].prefetched += contiguous_prefetches(
         nest, [d for d in nest.dims if not d.column], substitute
     )

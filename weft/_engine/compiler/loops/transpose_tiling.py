@@ -205,7 +205,7 @@ class TransposeTiling:
         out = nest.low.outputs[0]
         line, end = MODEL.cache_line // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
         where[id(vector)] = start
-        lead = b.irem(Substitution(nest.low.builder, b, nest.mapping(where))(out.index), line)
+        lead = b.irem(Substitution(nest.low.builder, b, nest.map_dims(where))(out.index), line)
         top, bottom = b.icmp("eq", start, 0), b.icmp("ge", end, vector.extent)
         begin = b.select(top, b.irem(b.isub(line, lead), line), b.imax(b.isub(start, lead), 0))
         stop = b.select(bottom, b.const(vector.extent, "i64"), b.isub(end, lead))
@@ -299,5 +299,5 @@ class TransposeTiling:
         return Substitution(
             nest.low.builder,
             self.b,
-            nest.mapping({**where, **starts, id(self.vector): row, id(self.line[-1]): place}),
+            nest.map_dims({**where, **starts, id(self.vector): row, id(self.line[-1]): place}),
         )

@@ -152,12 +152,12 @@ class GroupLowering:
         if self.group.domain is None or not isinstance(alignment, tuple):
             value = self.value(root, tuple(self.vars), None, True)
             at = flat_index(b, tuple(self.vars), strides)
-            stored = b.stored(value, type_name(root.aval.dtype))
+            stored = b.storage_form(value, type_name(root.aval.dtype))
             return Output(root, at, stored, self.level(value) if columns else -1)
         index = tuple(b.const(0, "i64") if t is None else self.vars[t] for t in alignment)
         value = self.value(root, index, None, True)
         at = flat_index(b, index, row_major(root.aval.shape))
-        return Output(root, at, b.stored(value, type_name(root.aval.dtype)), -1)
+        return Output(root, at, b.storage_form(value, type_name(root.aval.dtype)), -1)
 
     def _column_reduction(
         self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]
@@ -250,7 +250,9 @@ class GroupLowering:
         b = self.b
         if computes(eqn) == "bitcast":
             source = type_name(eqn.invars[0].aval.dtype)
-            readers = [lambda idx, guard=None, read=readers[0]: b.stored(read(idx, guard), source)]
+            readers = [
+                lambda idx, guard=None, read=readers[0]: b.storage_form(read(idx, guard), source)
+            ]
         return eqn.primitive.lower(
             b,
             index,

@@ -50,7 +50,7 @@ class Substitution:
                 new.zeros.add(id(load))
             return load
         if type(x) is ScalarOp:
-            return new.same(x, tuple([rewritten[id(a)] for a in x.args]), self.old)
+            return new.copy_operation(x, tuple([rewritten[id(a)] for a in x.args]), self.old)
         raise KeyError(x.name)  # a loop variable that the mapping lacks
 
 
@@ -67,7 +67,9 @@ class Replacement(Substitution):
         if type(x) is ScalarOp:
             args = tuple([self.made[id(a)] for a in x.args])
             return (
-                x if all(a is b for a, b in zip(args, x.args)) else self.new.same(x, args, self.old)
+                x
+                if all(a is b for a, b in zip(args, x.args))
+                else self.new.copy_operation(x, args, self.old)
             )
         if type(x) is Load:
             index, guard = (

@@ -58,7 +58,7 @@ class ArenaRef:
         """True if this is the start of a buffer in all iterations."""
         return not self.offset and not self.strides
 
-    def moved(self, nbytes: int) -> "ArenaRef":
+    def offset_by(self, nbytes: int) -> "ArenaRef":
         return ArenaRef(self.buffer, self.offset + nbytes, self.strides) if nbytes else self
 
     def final(self) -> "ArenaRef":

@@ -149,7 +149,7 @@ class BufferAssignment:
         ):
             if var not in self.targets:
                 self.targets[var] = self.plan.temp(var.aval)
-            self.targets[base] = self.targets[var].moved(at or 0)
+            self.targets[base] = self.targets[var].offset_by(at or 0)
 
     def ref(self, atom: Atom) -> ArenaRef:
         """Return the address of a value, which must be dense."""
@@ -159,7 +159,9 @@ class BufferAssignment:
         if address is None:
             base, view = self.graph.resolve(atom)
             assert view is not None  # `env` has all computed values
-            address = self.env[atom] = self.ref(base).moved(view.offset * atom.aval.dtype.itemsize)
+            address = self.env[atom] = self.ref(base).offset_by(
+                view.offset * atom.aval.dtype.itemsize
+            )
         return address
 
     def result(self, var: Var) -> ArenaRef:
@@ -172,7 +174,9 @@ class BufferAssignment:
         if type(atom) is not Literal and atom not in self.env:
             base, view = self.graph.resolve(atom)
             if view is not None:
-                return self.ref(base).moved(view.offset * atom.aval.dtype.itemsize), view.strides
+                return self.ref(base).offset_by(
+                    view.offset * atom.aval.dtype.itemsize
+                ), view.strides
         return self.ref(atom), row_major(atom.aval.shape)
 
     def overwritten(self, eqn: Eqn) -> ArenaRef:

@@ -23,7 +23,7 @@ def lower(body: BufferAssignment, eqn: Eqn) -> None:
     role = role_of(eqn)
     if role == "position":
         at = _word(plan, ("position", *eqn.params["table"]))
-        body.env[eqn.outvars[0]] = _words(plan).moved(
+        body.env[eqn.outvars[0]] = _words(plan).offset_by(
             8 * at
         )  # the low int32 of a little-endian i64
         plan.touch(_words(plan))

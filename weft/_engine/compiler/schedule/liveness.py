@@ -142,7 +142,7 @@ class ProgramBuilder:
         self.launches.append(pending)
         return pending
 
-    def inside(self, run: Callable, region: Region | None = None) -> list[PendingStep]:
+    def build_body(self, run: Callable, region: Region | None = None) -> list[PendingStep]:
         """Call `run` in a new region; return the steps that it adds, the body of a loop or branch."""
         outer_steps, outer_region = self.steps, self.region
         self.steps, self.region = [], region or Region(outer_region)

@@ -74,8 +74,8 @@ def _whole(program: P.ScheduledProgram, uses: Counter, loop: P.Loop | P.WhileLoo
         for buf, ref in zip(launch.kernel.bufs, launch.args)
     }
     draft = _LoopKernelWriter(private, types, frozenset())
-    draft.written(loop)
-    return _LoopKernelWriter(private, types, draft.registers()).written(loop)
+    draft.build_launch(loop)
+    return _LoopKernelWriter(private, types, draft.registers()).build_launch(loop)
 
 
 def _launches(step: object) -> Iterator[P.Launch]:
@@ -155,7 +155,7 @@ class _LoopKernelWriter:
 
     # ---- the loop
 
-    def written(self, loop: P.Loop | P.WhileLoop) -> P.Step:
+    def build_launch(self, loop: P.Loop | P.WhileLoop) -> P.Step:
         """Return the step that runs the kernel of a loop."""
         if isinstance(loop, P.Loop):
             iterations = self._write_counted_loop(loop, top=True)
@@ -439,7 +439,7 @@ class _LoopKernelWriter:
                 return self._store(stmt)
             case loops.Interleave():
                 memory, index = self._element(stmt.buf, stmt.index)
-                self._stored(memory, index)
+                self._record_store(memory, index)
                 memory.constant = False
                 values = tuple([self._expr(x) for x in stmt.values])
                 return [loops.Interleave(memory.name, index, values)]
@@ -474,7 +474,7 @@ class _LoopKernelWriter:
         memory, first = self.bufs[stmt.buf]
         if not (isinstance(first, loops.Const) and first.value == 0):
             raise _NotOutlinableError
-        self._stored(memory, first)
+        self._record_store(memory, first)
         memory.constant = False
         acc, value = self._name(stmt.acc), self._expr(stmt.value)
         return loops.Pack(acc, memory.name, value, self._expr(stmt.guard))
@@ -535,7 +535,7 @@ class _LoopKernelWriter:
             if not guard.value:
                 return []
             guard = None
-        self._stored(memory, at)
+        self._record_store(memory, at)
         if memory.in_registers:
             return [loops.Accum(_register_at(memory, at), stmt.accumulate or "set", value, guard)]
         if self.in_vector or guard is not None or stmt.accumulate or memory.type in HALVES:
@@ -549,7 +549,7 @@ class _LoopKernelWriter:
             else [loops.Let(name, value), loops.StoreElement(memory.name, at, stored)]
         )
 
-    def _stored(self, memory: _OutlinedBuffer, at: loops.Expr) -> None:
+    def _record_store(self, memory: _OutlinedBuffer, at: loops.Expr) -> None:
         """Record a store; known values at indices that may be equal are forgotten."""
         memory.stored = True
         self._note_known_element(memory, at)

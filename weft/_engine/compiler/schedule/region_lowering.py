@@ -72,12 +72,12 @@ def _history(
     )
     nbytes, last = first.aval.nbytes, eqn.outvars[n]
     history = ArenaRef(body.plan.new((length + 1) * nbytes))
-    begins, ends = history.moved(back * nbytes), history.moved((not back) * nbytes)
-    body.plan.copy(history.moved(back * length * nbytes), body.ref(first), nbytes)
+    begins, ends = history.offset_by(back * nbytes), history.offset_by((not back) * nbytes)
+    body.plan.copy(history.offset_by(back * length * nbytes), body.ref(first), nbytes)
     for var, of_ends in stacks:
         body.env[var] = ends if of_ends else begins
     if last not in body.targets:
-        body.env[last] = history.moved((not back) * length * nbytes)
+        body.env[last] = history.offset_by((not back) * length * nbytes)
     return begins, ends
 
 
@@ -91,7 +91,7 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     plan, region = body.plan, scan.region()
     if region.tasks:
         plan.task_regions.append(region)
-    steps = plan.inside(lambda: scan.iteration(lower), region)
+    steps = plan.build_body(lambda: scan.iteration(lower), region)
     plan.step(
         lambda at: P.Loop(
             scan.var,
@@ -178,7 +178,7 @@ class _LoopMemory:
             out = self.eqn.outvars[n]
             if out in self.body.targets:
                 nbytes = out.aval.nbytes
-                last = ends.moved(0 if self.reverse else (self.length - 1) * nbytes)
+                last = ends.offset_by(0 if self.reverse else (self.length - 1) * nbytes)
                 self.plan.copy(self.body.result(out), last, nbytes)
 
 
@@ -215,9 +215,9 @@ def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
         for ref in (*carries, flag):
             plan.touch(ref)
         test.extend(
-            plan.inside(lambda: lower(params["cond_jaxpr"], [*cond_consts, *carries], [flag]))
+            plan.build_body(lambda: lower(params["cond_jaxpr"], [*cond_consts, *carries], [flag]))
         )
-        plan.steps.extend(plan.inside(run))
+        plan.steps.extend(plan.build_body(run))
 
     def run() -> None:
         owned = [False] * n_body + [True] * len(carries)
@@ -226,7 +226,7 @@ def _while(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
         )
         update_carries(plan, carries, lowered_body, [v.aval for v in eqn.outvars])
 
-    steps = plan.inside(whole)
+    steps = plan.build_body(whole)
     plan.step(
         lambda at: P.WhileLoop(assign_addresses(test, at), at(flag), assign_addresses(steps, at)),
         [flag],
@@ -246,9 +246,9 @@ def _cond(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
         for ref in (selector, *outs):
             plan.touch(ref)
         for branch in branches:
-            bodies.append(plan.inside(lambda branch=branch: lower(branch, ins, outs)))
+            bodies.append(plan.build_body(lambda branch=branch: lower(branch, ins, outs)))
 
-    plan.inside(whole)
+    plan.build_body(whole)
     plan.step(
         lambda at: P.Branch(at(selector), tuple(assign_addresses(steps, at) for steps in bodies)),
         [selector],

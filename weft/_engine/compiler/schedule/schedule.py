@@ -203,7 +203,7 @@ class StepScheduler(BufferAssignment):
             results.append(ref)
         return results
 
-    def within(
+    def add_nested_steps(
         self,
         jaxpr: Jaxpr,
         ins: Sequence[ArenaRef],
@@ -227,7 +227,7 @@ class StepScheduler(BufferAssignment):
         if self._pad(group):
             return
         kernel, ins, in_place = self._kernel(
-            self.graph.signature(group), lambda: self._lowered(group)
+            self.graph.signature(group), lambda: self._lower_group(group)
         )
         reads = [self.ref(v) for v in ins]
         writes = [self.result(v) for v in group.roots]
@@ -257,7 +257,7 @@ class StepScheduler(BufferAssignment):
         self.plan.step(lambda at: P.Pad(at(target), at(source), **sizes), [source], [target])
         return True
 
-    def _lowered(self, group: KernelGroup) -> BuiltKernel:
+    def _lower_group(self, group: KernelGroup) -> BuiltKernel:
         built = build(GroupLowering(self.graph, group).run(), self._name(group))
         if self.plan.check_kernel is not None:
             self.plan.check_kernel(self.graph, group, built)
@@ -325,7 +325,7 @@ class StepScheduler(BufferAssignment):
                 lower_region,
             )  # imported here and below because most programs do not need it
 
-            lower_region(self, eqn, self.within)
+            lower_region(self, eqn, self.add_nested_steps)
         elif all(v.aval.size == 0 for v in eqn.outvars) and not eqn.effects:
             for var in eqn.outvars:
                 self.result(var)
@@ -340,7 +340,7 @@ class StepScheduler(BufferAssignment):
         copied = [
             (ref, width, at)
             for ref, width, at in sources
-            if ref.final() != target.moved(at).final()
+            if ref.final() != target.offset_by(at).final()
         ]
         if copied:
             self.plan.step(
@@ -371,7 +371,7 @@ class StepScheduler(BufferAssignment):
         number = replace(plan.const(numbers, np.int64), strides=((var, numbers.itemsize),))
         for ref in carried:
             plan.touch(ref)
-        steps = plan.inside(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *carried]))
+        steps = plan.build_body(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *carried]))
         plan.step(lambda at: P.Loop(var, run.launches, assign_addresses(steps, at), False), [], [])
 
     def _host(self, eqn: Eqn) -> None:

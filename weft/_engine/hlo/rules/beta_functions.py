@@ -41,7 +41,7 @@ def _formula(name: str) -> Callable:
             write = lambda block, *xs: [
                 block.convert(apply_formula(block, formula, xs, type_), out.dtype)
             ]
-            return b.context.shared(b, name, (), broadcast_operands(b, args), write)
+            return b.context.call_shared(b, name, (), broadcast_operands(b, args), write)
 
         return formula
 

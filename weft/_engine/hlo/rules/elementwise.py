@@ -223,7 +223,7 @@ def _scalar_code(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     ):
         return write(b, *args)
     key = tuple(sorted((k, str(v)) for k, v in eqn.params.items()))
-    return b.context.shared(b, eqn.primitive.name, key, args, write)
+    return b.context.call_shared(b, eqn.primitive.name, key, args, write)
 
 
 def compute_in_wide_types(
@@ -288,10 +288,10 @@ class _ArrayEvaluator:
     def value(self, expr: Expr) -> HloValue:
         """Return the value of an expression."""
         if id(expr) not in self.memo:
-            self.memo[id(expr)] = self.made(expr)
+            self.memo[id(expr)] = self.evaluate_uncached(expr)
         return self.memo[id(expr)]
 
-    def made(self, expr: Expr) -> HloValue:
+    def evaluate_uncached(self, expr: Expr) -> HloValue:
         """Compute the value of an expression."""
         b = self.b
         if isinstance(expr, Const):

@@ -233,7 +233,7 @@ class ArrayFormulas(Formulas):
         """Return a double in this precision."""
         return FormulaArray(self, self.b.convert(x.value, self.dtype))
 
-    def cold(
+    def with_rare_case(
         self, y: FormulaArray, where: FormulaArray, function: Any, *args: FormulaArray
     ) -> FormulaArray:
         """Return `function` of the elements where `where` holds, else `y`."""
@@ -269,7 +269,7 @@ class ArrayFormulas(Formulas):
         def body(block: HloBlock, *values: HloValue) -> list[HloValue]:
             outer, self.b = self.b, block
             number, *old = [FormulaArray(self, x) for x in values[:-1]]
-            advanced = self.advance(step, number, old, FormulaArray(self, values[-1]))
+            advanced = self.advance_iteration(step, number, old, FormulaArray(self, values[-1]))
             self.b = outer
             return [v.value for v in advanced]
 

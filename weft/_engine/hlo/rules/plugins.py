@@ -109,7 +109,7 @@ def _composite_rule(fn: Callable) -> Callable:
         run = lambda *xs: list(fn(*xs, **eqn.params)) if many else [fn(*xs, **eqn.params)]
         write = lambda block, *xs: block.context.inline_function(block, run, xs)
         key = tuple(sorted(eqn.params.items()))
-        return b.context.shared(b, eqn.primitive.name, key, args, write)
+        return b.context.call_shared(b, eqn.primitive.name, key, args, write)
 
     return rule
 

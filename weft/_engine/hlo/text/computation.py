@@ -127,15 +127,15 @@ class HloModule:
         self._functions: dict[str, str] = {}
         self._combiners: dict[str, str] = {}
 
-    def free(self, base: str) -> str:
+    def unique_name(self, base: str) -> str:
         """Return an unused name: `%base.1`, `%base.2`, ..."""
         self._counts[base] = self._counts.get(base, 0) + 1
         return f"%{base}.{self._counts[base]}"
 
-    def called(self, callee: str) -> str:
+    def callee_computation(self, callee: str) -> str:
         """Return the name of a function's computation; write it at the first call."""
         if callee not in self._functions:
-            name = self.free(callee)
+            name = self.unique_name(callee)
             self.texts.append(self.computation(name[1:], self.lowering.functions[callee].body))
             self._functions[callee] = name
         return self._functions[callee]
@@ -151,11 +151,11 @@ class HloModule:
             if is_combiner and not op.attrs:
                 key = f"{op.name}_{value_type(op.results[0])[:-2]}"
         if key not in self._combiners or not key:
-            name = self._combiners[key] = self.free(key or "region")
+            name = self._combiners[key] = self.unique_name(key or "region")
             self.texts.append(self.computation(name[1:], block))
         return self._combiners[key]
 
-    def inner(
+    def region_computation(
         self,
         base: str,
         block: HloBlock,
@@ -167,7 +167,7 @@ class HloModule:
         The tuple holds the arguments of the block, then the values `captured` from outside. The
         result is a tuple; `carried` values are appended to the results if given.
         """
-        name = self.free(base)
+        name = self.unique_name(base)
         self.texts.append(
             self.computation(name[1:], block, tupled=[*block.args, *captured], given=carried)
         )
@@ -191,14 +191,16 @@ class HloModule:
         """
         writer = Computation(self)
         if tupled is not None:
-            whole = writer.line(self.free("param"), result_type(tupled, True), "parameter(0)")
+            whole = writer.line(
+                self.unique_name("param"), result_type(tupled, True), "parameter(0)"
+            )
             signature = f"{whole[1:]}: {result_type(tupled, True)}"
-            writer.spread(whole, tupled)
+            writer.register_members(whole, tupled)
         else:
             for i, x in enumerate(block.args):
                 tiles = f", sharding={in_tiles[i]}" if i < len(in_tiles) and in_tiles[i] else ""
                 writer.names[x] = writer.line(
-                    self.free("param"), value_type(x), f"parameter({i}){tiles}"
+                    self.unique_name("param"), value_type(x), f"parameter({i}){tiles}"
                 )
             signature = ", ".join(f"{writer.names[x][1:]}: {value_type(x)}" for x in block.args)
         for op in block.ops:
@@ -212,7 +214,7 @@ class HloModule:
                 writer.lines[root] += f", sharding={{{tiles}}}"
             else:
                 what = f'custom-call({root}), custom_call_target="Sharding", sharding={tiles}'
-                root = writer.line(self.free("custom-call"), value_type(results[0]), what)
+                root = writer.line(self.unique_name("custom-call"), value_type(results[0]), what)
         lines = [f"  {'ROOT ' if key == root else ''}{text}" for key, text in writer.lines.items()]
         return "\n".join(
             [f"{head}%{name} ({signature}) -> {result_type(results, as_tuple)} {{", *lines, "}"]
@@ -274,7 +276,7 @@ class Computation:
                 whole, i = self.members[x]
                 what = f"get-tuple-element({whole}), index={i}"
                 self.names[x] = self.line(
-                    self.module.free("get-tuple-element"), value_type(x), what
+                    self.module.unique_name("get-tuple-element"), value_type(x), what
                 )
             else:
                 self.constant(x)
@@ -295,10 +297,10 @@ class Computation:
         )
         text = numbers_text(np.asarray(number)) if np.size(number) <= _MOST_NUMBERS else "{...}"
         type_ = array_type(np.shape(number), value.dtype)
-        name = self.line(self.module.free("constant"), hlo_type(type_), f"constant({text})")
+        name = self.line(self.module.unique_name("constant"), hlo_type(type_), f"constant({text})")
         if same:
             name = self.line(
-                self.module.free("broadcast"),
+                self.module.unique_name("broadcast"),
                 value_type(x),
                 f"broadcast({name}), dimensions={{}}",
             )
@@ -307,9 +309,11 @@ class Computation:
     def tuple(self, values: Sequence[HloValue]) -> str:
         """Write a tuple of values; return its name."""
         refs = self.refs(values)
-        return self.line(self.module.free("tuple"), result_type(values, True), f"tuple({refs})")
+        return self.line(
+            self.module.unique_name("tuple"), result_type(values, True), f"tuple({refs})"
+        )
 
-    def spread(self, whole: str, values: Iterable[HloValue]) -> None:
+    def register_members(self, whole: str, values: Iterable[HloValue]) -> None:
         """Register `values` as the members of the tuple called `whole`."""
         self.members |= {x: (whole, i) for i, x in enumerate(values)}
 
@@ -346,14 +350,14 @@ class Computation:
         as_tuple = op.name in ("while", "case")
         base = f"{op.attrs['label']}_fusion" if op.name == "fusion" else opcode
         whole = self.line(
-            self.module.free(base),
+            self.module.unique_name(base),
             result_type(op.results, as_tuple),
             ", ".join([f"{opcode}({operands})", *attrs]),
         )
         if len(op.results) == 1 and not as_tuple:
             self.names[op.results[0]] = whole
         else:
-            self.spread(whole, op.results)
+            self.register_members(whole, op.results)
 
 
 #: functions that return the attributes of an operation, or (operands, attributes)

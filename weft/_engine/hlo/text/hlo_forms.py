@@ -190,7 +190,8 @@ def _case(c: Computation, op: HloOp) -> tuple[str, list[str]]:
     reads = [captured_values([r], c.module.constants) for r in op.regions]
     operands = [c.ref(op.operands[0]), *[c.tuple(values) for values in reads]]
     labels = [
-        c.module.inner("branch", r, values, carried=()) for r, values in zip(op.regions, reads)
+        c.module.region_computation("branch", r, values, carried=())
+        for r, values in zip(op.regions, reads)
     ]
     return ", ".join(operands), [f"branch_computations={{{', '.join(labels)}}}"]
 
@@ -202,8 +203,8 @@ def _while(c: Computation, op: HloOp) -> tuple[str, list[str]]:
     reads = captured_values(op.regions, c.module.constants)
     state = c.tuple([*op.operands, *reads])
     computations = [
-        f"condition={c.module.inner('condition', cond, reads)}",
-        f"body={c.module.inner('body', body, reads, carried=reads)}",
+        f"condition={c.module.region_computation('condition', cond, reads)}",
+        f"body={c.module.region_computation('body', body, reads, carried=reads)}",
     ]
     trips = op.attrs.get("trip_count")
     return state, [
@@ -218,12 +219,12 @@ def _while(c: Computation, op: HloOp) -> tuple[str, list[str]]:
 
 @form("func.call")
 def _call(c: Computation, op: HloOp) -> list[str]:
-    return [f"to_apply={c.module.called(op.attrs['callee'])}"]
+    return [f"to_apply={c.module.callee_computation(op.attrs['callee'])}"]
 
 
 @form("fusion")
 def _fusion(c: Computation, op: HloOp) -> list[str]:
-    name = c.module.free("fused_computation")
+    name = c.module.unique_name("fused_computation")
     c.module.texts.append(c.module.computation(name[1:], op.regions[0]))
     return [f"kind={op.attrs['kind']}", f"calls={name}"]
 
@@ -354,7 +355,7 @@ def _manual(c: Computation, op: HloOp) -> HloBlock:
         for x, inner, spec in zip(op.operands, body.args, op.attrs["in_specs"])
     ]
     around = captured_values([body], c.module.constants)
-    function = HloFunction(c.module.free("shmap_body")[1:], HloBlock(c.module.lowering))
+    function = HloFunction(c.module.unique_name("shmap_body")[1:], HloBlock(c.module.lowering))
     function.body.args, function.body.ops, function.body.results = (
         [*body.args, *around],
         body.ops,

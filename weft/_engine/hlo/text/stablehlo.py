@@ -367,7 +367,7 @@ class _StablehloPrinter:
             f"({self.types(op.operands)}) -> {results if len(op.results) == 1 else f'({results})'}"
         )
 
-    def given(self, op: HloOp) -> dict[str, str]:
+    def user_attributes(self, op: HloOp) -> dict[str, str]:
         """Return the attributes that the user gave an operation."""
         quoted = {
             key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else quote(key): quote(text)
@@ -377,7 +377,7 @@ class _StablehloPrinter:
 
     def format_signature(self, op: HloOp, values: Iterable[HloValue] | None = None) -> str:
         """Return the end of an operation: the user's attributes, and types or a signature."""
-        attributes = f" {_attributes(self.given(op))}" if op.metadata else ""
+        attributes = f" {_attributes(self.user_attributes(op))}" if op.metadata else ""
         return f"{attributes} : {self.signature(op) if values is None else self.types(values)}"
 
     def region(self, block: HloBlock, end: str = "stablehlo.return") -> list[str]:
@@ -623,7 +623,7 @@ def _while(p: _StablehloPrinter, op: HloOp) -> str:
     cond, body = map(p.region, op.regions)
     p.args = before
     head = f"stablehlo.while({pairs})" + (f" : {p.types(op.operands)}" if op.operands else "")
-    head += f" attributes {_attributes(p.given(op))}" if op.metadata else ""
+    head += f" attributes {_attributes(p.user_attributes(op))}" if op.metadata else ""
     return "\n".join(
         [head, f"{p.indent}cond {{", *cond, f"{p.indent}}} do {{", *body, f"{p.indent}}}"]
     )
@@ -636,7 +636,7 @@ def _call(p: _StablehloPrinter, op: HloOp) -> str:
 
 @_form("optimization_barrier")
 def _barrier(p: _StablehloPrinter, op: HloOp) -> str:
-    attributes = f" {_attributes(p.given(op))}" if op.metadata else ""
+    attributes = f" {_attributes(p.user_attributes(op))}" if op.metadata else ""
     return (
         f"stablehlo.optimization_barrier{attributes} {p.refs(op.operands)} : {p.types(op.operands)}"
     )
@@ -670,7 +670,7 @@ def _convolution(p: _StablehloPrinter, op: HloOp) -> str:
     attributes["precision_config"] = _list(f"#stablehlo<precision {x}>" for x in a["precision"])
     return (
         f"stablehlo.convolution({p.refs(op.operands)}) dim_numbers = {spec(lhs, 'bf')}x{spec(rhs, 'oi')}->{spec(out, 'bf')}, "
-        f"window = {{{window}}} {_attributes(attributes | p.given(op))} : {p.signature(op)}"
+        f"window = {{{window}}} {_attributes(attributes | p.user_attributes(op))} : {p.signature(op)}"
     )
 
 
@@ -721,7 +721,7 @@ def _custom_call(p: _StablehloPrinter, op: HloOp) -> str:
         attributes["backend_config"] = quote(json.dumps(a["backend_config"]))
     if "sharding" in a:
         attributes["mhlo.sharding"] = quote(a["sharding"])
-    attributes |= p.given(op)
+    attributes |= p.user_attributes(op)
     extra = f" {_attributes(attributes)}" if attributes else ""
     return f"stablehlo.custom_call @{a['target']}({p.refs(op.operands)}){extra} : {p.signature(op)}"
 

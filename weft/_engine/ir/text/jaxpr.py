@@ -236,13 +236,13 @@ class _JaxStylePrinter(_ExactPrinter):
         return join(Break(), [self.line(line) for line in printed_lines(eqns)[0]])
 
     def lines(self, jaxpr: ProgramLike) -> Sequence[TextLine]:
-        return self.written(jaxpr)[0]
+        return self.cached_lines(jaxpr)[0]
 
     def results(self, jaxpr: ProgramLike) -> Sequence[Any]:
-        other = self.written(jaxpr)[1]
+        other = self.cached_lines(jaxpr)[1]
         return [a if hasattr(a, "val") else other.get(a, a) for a in jaxpr.outvars]
 
-    def written(self, jaxpr: ProgramLike) -> tuple[Sequence[TextLine], dict[Any, Any]]:
+    def cached_lines(self, jaxpr: ProgramLike) -> tuple[Sequence[TextLine], dict[Any, Any]]:
         if id(jaxpr) not in self.made:
             self.made[id(jaxpr)] = printed_lines(jaxpr.eqns, jaxpr.outvars)
         return self.made[id(jaxpr)]

@@ -5,7 +5,7 @@ In:   values of floating (some: complex) dtypes; floats of at most 16 bits compu
 Out:  `functions.sin`, and its primitive `functions.sin_p`; a module is loaded at the first use of
       one of its functions.
 Laws: a formula is `fn(f, *values)`. `f` emits the instructions of a backend
-      (`codegen.vector.math_real.RealFormulas` for CPUs): `f.fma`, `f.select`, `f.poly`, `f.cold`, ..., and
+      (`codegen.vector.math_real.RealFormulas` for CPUs): `f.fma`, `f.select`, `f.poly`, `f.with_rare_case`, ..., and
       every function of this package (`f.exp(x)`). Values have Python's operators. `f.type` is the
       computation type, f32 or f64 (`f.wide`); `f.demand` is the type to which the result will be
       rounded (`f.short`: a half type). Formulas import no backend, so every backend can use them.

@@ -113,7 +113,7 @@ def _erf_inv_far(f: Formulas, w: FormulaValue):
 
 def _erf_inv_ratio(f: Formulas, w: FormulaValue):
     """Return erf_inv(x) / x from w = -log(1 - x^2), in single precision."""
-    return f.cold(f.horner(w, _ERF_INV_NEAR), w >= 5.0, _erf_inv_far, w)
+    return f.with_rare_case(f.horner(w, _ERF_INV_NEAR), w >= 5.0, _erf_inv_far, w)
 
 
 @function(
@@ -131,7 +131,9 @@ def erf_inv(f: Formulas, x: FormulaValue):
     if not f.wide:
         below = f.exact_fma(x, -x, f.c(1.0))
         return (
-            f.at(_erf_inv_ratio(f, -rough_log_of_normal(f, below)), below, zero=inf, negative=nan)
+            f.at_special_arguments(
+                _erf_inv_ratio(f, -rough_log_of_normal(f, below)), below, zero=inf, negative=nan
+            )
             * x
         )
     size = f.abs(x)
@@ -292,7 +294,7 @@ def ndtri(f: Formulas, p: FormulaValue):
             * (p * 2.0 - 1.0)
             * math.sqrt(2)
         )
-        return f.cold(y, ~(q >= 1e-6), _ndtri_in_double, p)
+        return f.with_rare_case(y, ~(q >= 1e-6), _ndtri_in_double, p)
     log_q = f.log(q)
     w = -(log_q + 1.3862943611198906 + f.log(1.0 - q))
     near = _erf_inv_ratio(f, w) * (1.0 - 2.0 * q)

@@ -41,8 +41,8 @@ def digamma(f: Formulas, x: FormulaValue):
     if not f.wide:
         grown = x + 1.0
         y = rough_log_of_normal(f, x + 0.5) + (f.poly((x - 1.0) / grown, "digamma") - 1.0 / x)
-        y = f.at(y, x, infinite=inf)
-        return f.cold(y, x < 0.0, _digamma_in_double, x)
+        y = f.at_special_arguments(y, x, infinite=inf)
+        return f.with_rare_case(y, x < 0.0, _digamma_in_double, x)
     low = x < 0.5
     y = digamma_above_half(f, f.select(low, 1.0 - x, x))
     fraction = x - f.round_even(x)
@@ -116,7 +116,9 @@ def lgamma(f: Formulas, x: FormulaValue):
     b = f.piecewise(f.select(large, f.fma(1.0 / x, 8.5, 12.0), x * 4.0), "lgamma")
     high, low = log_by_parts(f, x)
     y = 4.0 * (f.exact_fma(a, high, f.select(large, x * -0.25, 0.0)) + f.fma(b, 0.25, a * low))
-    return f.cold(f.at(y, x, zero=inf, infinite=inf), x < 0.0, _lgamma_of_doubles, x)
+    return f.with_rare_case(
+        f.at_special_arguments(y, x, zero=inf, infinite=inf), x < 0.0, _lgamma_of_doubles, x
+    )
 
 
 def _lgamma_of_doubles(f: Formulas, x: FormulaValue):

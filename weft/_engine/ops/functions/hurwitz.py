@@ -124,7 +124,7 @@ def _zeta_of_any(f: Formulas, s: FormulaValue, q: FormulaValue, even: FormulaVal
     order = f.select(inside, s, 2.0)
 
     def above_zero(x: FormulaValue):
-        return f.cold(f.c(0.0), inside, _zeta_above_zero, order, f.select(inside, x, 1.0))
+        return f.with_rare_case(f.c(0.0), inside, _zeta_above_zero, order, f.select(inside, x, 1.0))
 
     # the negative terms, from -1 + start to q, are those from 1 - start to -q up to their sign; 1 -
     # start is computed from -q, since `start` is rounded just below zero
@@ -297,7 +297,9 @@ def polygamma(f: Formulas, m: FormulaValue, x: FormulaValue):
     small, factorial = _small_factorial(f, m)
     plain = small & (x > 0.0) & (x < inf)
     size = _round(f, factorial * _sum(f, m + 1.0, x))
-    return f.cold(f.select(_is_whole(f, m * 0.5), -size, size), ~plain, _polygamma_general, m, x)
+    return f.with_rare_case(
+        f.select(_is_whole(f, m * 0.5), -size, size), ~plain, _polygamma_general, m, x
+    )
 
 
 def _zeta_reference(x: NumPyArray, q: NumPyArray):
@@ -316,4 +318,4 @@ def _zeta_reference(x: NumPyArray, q: NumPyArray):
 def zeta(f: Formulas, x: FormulaValue, q: FormulaValue):
     """Return the Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
     plain = (x > 1.0) & (x < inf) & (q > 0.0) & (q < inf)
-    return f.cold(_round(f, _sum(f, x, q)), ~plain, _zeta_elsewhere, x, q)
+    return f.with_rare_case(_round(f, _sum(f, x, q)), ~plain, _zeta_elsewhere, x, q)

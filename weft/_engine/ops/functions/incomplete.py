@@ -309,9 +309,9 @@ def _cold(
     function: Callable[..., Any],
     *args: FormulaValue | tuple[FormulaValue, float],
 ):
-    """Evaluate as `f.cold`; lanes outside of the region get an ordinary argument."""
+    """Evaluate as `f.with_rare_case`; lanes outside of the region get an ordinary argument."""
     passed = [f.select(where, *arg) if isinstance(arg, tuple) else arg for arg in args]
-    return f.cold(f.c(y) if isinstance(y, float) else y, where, function, *passed)
+    return f.with_rare_case(f.c(y) if isinstance(y, float) else y, where, function, *passed)
 
 
 def _regions(f: Formulas, a: FormulaValue, x: FormulaValue):

@@ -50,7 +50,7 @@ def _rough_log_core(f: Formulas, k: FormulaValue, x: FormulaValue):
 
 
 def _log_specials(f: Formulas, x: FormulaValue, y: FormulaValue):
-    return f.at(y, x, zero=-inf, infinite=inf, negative=nan)
+    return f.at_special_arguments(y, x, zero=-inf, infinite=inf, negative=nan)
 
 
 @function(
@@ -195,13 +195,13 @@ def _log_of_sum(
     power = f.leading_power(shifted)
     # the operand that cancels first is at least half the power, so that the difference is exact
     far = _log_by_ratio(f, f.exponent(shifted), (great - power) + small, (great + power) + small)
-    return f.cold(
+    return f.with_rare_case(
         f.select(square < 0.36, near, far), x > _SQUARE_IS_INFINITE[f.type], _log_of_double, x
     )
 
 
 def _log_of_double(f: Formulas, x: FormulaValue):
-    return f.at(log_of_normal(f, x) + sum(LN2[f.type]), x, infinite=inf)
+    return f.at_special_arguments(log_of_normal(f, x) + sum(LN2[f.type]), x, infinite=inf)
 
 
 @function(
@@ -236,7 +236,7 @@ def acosh(f: Formulas, x: FormulaValue):
     t = x - 1.0
     square = f.fma(t, t, t + t)
     root = f.sqrt(square)
-    return f.at(_log_of_sum(f, x, x, root, root, square), t, negative=nan)
+    return f.at_special_arguments(_log_of_sum(f, x, x, root, root, square), t, negative=nan)
 
 
 #: at this argument the square is infinite, or nearly
@@ -266,4 +266,4 @@ def atanh(f: Formulas, x: FormulaValue):
     top = f.select(upper, f.fma(power, -rest, size) + 1.0, f.exact_fma(size, more, less))
     bottom = f.select(upper, f.fma(power, rest, size) + 1.0, f.exact_fma(size, less, more))
     y = 0.5 * _log_by_ratio(f, k, top, bottom)
-    return f.copysign(f.at(y, rest, zero=inf, negative=nan), x)
+    return f.copysign(f.at_special_arguments(y, rest, zero=inf, negative=nan), x)

@@ -68,13 +68,15 @@ def pow(f: Formulas, x: FormulaValue, y: FormulaValue):
         return f.library("pow", x, y)  # products are not split into halves there
     size = f.abs(x)
     k, m = f.split(size)
-    k = f.at(k, size, zero=-inf, infinite=inf)
+    k = f.at_special_arguments(k, size, zero=-inf, infinite=inf)
     if f.wide:
         result = _power_by_parts(f, k, m - 1.0, y)
     else:
         power, fraction = _power_of_parts(f, f.widen(k), f.widen(m - 1.0), f.widen(y), 200.0)
         result = f.scale(fraction, f.narrow(power))
-    return f.cold(result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y)
+    return f.with_rare_case(
+        result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y
+    )
 
 
 def power_in_double(f: Formulas, x: FormulaValue, y: FormulaValue):
@@ -166,4 +168,4 @@ def fmod(f: Formulas, x: FormulaValue, y: FormulaValue):
     rest = f.exact_fma(-quotient, divisor, dividend)
     rest = f.select(rest < 0.0, rest + divisor, rest)
     rest = f.copysign(f.select(quotient.same(0.0), dividend, rest), x)
-    return f.cold(rest, ratio >= 2.0**f.mantissa, "fmod", x, y)
+    return f.with_rare_case(rest, ratio >= 2.0**f.mantissa, "fmod", x, y)

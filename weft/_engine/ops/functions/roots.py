@@ -74,7 +74,7 @@ def cbrt(f: Formulas, x: FormulaValue):
     y = m * (z * z)
     e = f.exact_fma(-y, z, f.c(1.0))
     y = f.fma(y * e, f.fma(e, 5.0 / 9.0, 2.0 / 3.0), y)
-    return f.copysign(f.at(f.scale(y, third), size, zero=0.0, infinite=inf), x)
+    return f.copysign(f.at_special_arguments(f.scale(y, third), size, zero=0.0, infinite=inf), x)
 
 
 #: 2^(-r/3) for r = -1, 0, 1

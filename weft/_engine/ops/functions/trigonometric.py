@@ -60,7 +60,7 @@ def _half_turn_sine(f: Formulas, r: FormulaValue, flip: FormulaValue):
 
 
 def _beyond(f: Formulas, function: str, x: FormulaValue, y: FormulaValue):
-    y = f.cold(y, f.abs(x) > _LIMIT[f.type], function, x)
+    y = f.with_rare_case(y, f.abs(x) > _LIMIT[f.type], function, x)
     return f.select(x.same(0.0), x, y) if function != "cos" else y
 
 

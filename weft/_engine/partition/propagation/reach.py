@@ -31,7 +31,7 @@ def reach_of_dims(
             classes.join_factors(eqn, rule)
         for group in links_of(eqn):
             classes.join_linked(group)
-    return classes.reach()
+    return classes.compute_reach()
 
 
 class _DimClasses:
@@ -71,7 +71,7 @@ class _DimClasses:
             for d in range(atom.aval.ndim - lead):
                 self.join((atom, lead + d), (first, skipped + d))
 
-    def reach(self) -> dict[Var, tuple[int, ...]]:
+    def compute_reach(self) -> dict[Var, tuple[int, ...]]:
         """Return the reach of each dim of each variable."""
         total: dict[Dim, int] = {}
         variables = dict.fromkeys(var for var, _ in list(self.parents))

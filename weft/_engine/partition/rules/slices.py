@@ -199,7 +199,7 @@ def _cumulative(primitive: Primitive) -> None:
     def split(ctx: Any, args: list[Any], *, axis: int, reverse: bool) -> Any:
         axes = ctx.of_dim(0, axis)
         (x,) = args
-        x = ctx.masked(x, axis, axes, ctx.extent(0, axis), spec.identity(typeof(x).dtype))
+        x = ctx.fill_padding(x, axis, axes, ctx.extent(0, axis), spec.identity(typeof(x).dtype))
         local = primitive.bind(x, axis=axis, reverse=reverse)
         aval = typeof(local)
         total = slice_along(local, 0 if reverse else aval.shape[axis] - 1, 1, axis)
@@ -265,7 +265,7 @@ def _arg_reduction(primitive: Primitive, extremum: Callable[..., Any], largest: 
         over = ctx.of_dim(0, axis)
         local = typeof(x).shape[axis]
         worst = (reduce.lowest if largest else reduce.highest)(typeof(x).dtype)
-        x = ctx.masked(x, axis, over, ctx.extent(0, axis), worst)
+        x = ctx.fill_padding(x, axis, over, ctx.extent(0, axis), worst)
         local_index = primitive.bind(x, axes=axes, index_dtype=index_dtype)
         value = extremum(x, axes)
         best = ctx.pmax(value, over) if largest else ctx.pmin(value, over)
@@ -298,7 +298,7 @@ def _top_k_split(ctx: Any, args: list[Any], *, axis: int, k: int) -> list[Any]:
     """Each device contributes its top k; the top k of all contributions are the result, equal values in order of position."""
     (x,) = args
     over, local = ctx.of_dim(0, axis), typeof(x).shape[axis]
-    x = ctx.masked(x, axis, over, ctx.extent(0, axis), reduce.lowest(typeof(x).dtype))
+    x = ctx.fill_padding(x, axis, over, ctx.extent(0, axis), reduce.lowest(typeof(x).dtype))
     values, indices = sorting.top_k_p.bind(x, axis=axis, k=k if k < local else local)
     shape = typeof(indices).shape
     indices = arithmetic.add(indices, layout.broadcast_in_dim(ctx.start(over, local), shape, ()))

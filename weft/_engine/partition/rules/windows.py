@@ -285,7 +285,7 @@ def _conv_split(ctx: Any, args: list[Any], **params: Any) -> Any:
         image = _dilate(ctx, image, halo, places, zero)
         padding[i], spread[i] = (0, 0), 1
         d = numbers.rhs_spec[i + 2]
-        kernel = ctx.masked(kernel, d, ctx.of_dim(1, d), ctx.extent(1, d), 0)
+        kernel = ctx.fill_padding(kernel, d, ctx.of_dim(1, d), ctx.extent(1, d), 0)
     return convolution.conv_general_dilated_p.bind(
         image, kernel, **dict(params, padding=tuple(padding), lhs_dilation=tuple(spread))
     )

@@ -49,7 +49,7 @@ class NodeType:
             return self.keys(aux, len(children)), children, aux
         return index_keys(len(children)), children, aux
 
-    def checked(self, value: Any) -> tuple[Iterable[Any], Any]:
+    def flatten_checked(self, value: Any) -> tuple[Iterable[Any], Any]:
         """Return the result of the flatten function for one node; raise ValueError if it is not a pair."""
         parts = self.flatten(value)
         if type(parts) is not tuple or len(parts) != 2:
@@ -61,7 +61,7 @@ class NodeType:
 
     def split(self, value: Any) -> tuple[tuple[Any, ...], Any]:
         """Return (children, aux) of one node, after checking the result of a user's flatten function."""
-        children, aux = self.checked(value)
+        children, aux = self.flatten_checked(value)
         try:
             return tuple(children), aux
         except TypeError:

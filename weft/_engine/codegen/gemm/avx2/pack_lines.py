@@ -29,7 +29,7 @@ def function(recipe: GemmTypes, packing: str, operand: str) -> str | None:
     """Return the name of the function for a packing of an operand; None if this module has none."""
     if recipe.is_complex:
         return None
-    if recipe.joined:
+    if recipe.joined_type:
         return (
             f"{'extend' if operand == 'a' else 'join'}_{recipe.in_type}_lines"
             if packing == "copy"

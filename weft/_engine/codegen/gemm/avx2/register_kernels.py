@@ -78,7 +78,7 @@ class _Avx2RegisterKernel:
         )
         self.tile = [(r, v) for r in range(rows) for v in range(vectors)]
         self.element_bytes = recipe.step_bytes // recipe.beats_per_step
-        self.kind = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
+        self.kind = "s" if recipe.joined_type or recipe.acc_bytes == 4 else "d"
         self.add = f"vaddp{self.kind}" if recipe.is_float else "vpaddd"
 
     def lines(self, adds: bool, epilogue: bool) -> list[str]:
@@ -182,7 +182,7 @@ class _Avx2RegisterKernel:
             return [f"vfmadd231p{self.kind} {x}, {y}, {sum}"]
         product = f"%ymm{_OF_A[1]}"
         return [
-            f"{'vpmaddwd' if self.recipe.joined else 'vpmulld'} {x}, {y}, {product}",
+            f"{'vpmaddwd' if self.recipe.joined_type else 'vpmulld'} {x}, {y}, {product}",
             f"vpaddd {product}, {sum}, {sum}",
         ]
 

@@ -55,7 +55,7 @@ class Avx512RegisterKernel:
         self.vectors, self.register = (vectors, "%zmm") if vectors else (1, "%ymm")
         self.stored = 1 if recipe.quads else self.vectors  # stored vectors per row of sums
         self.element_bytes = recipe.step_bytes // recipe.beats_per_step
-        self.suffix = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
+        self.suffix = "s" if recipe.joined_type or recipe.acc_bytes == 4 else "d"
         self.broadcast = "vbroadcastf32x4" if recipe.quads else f"vbroadcasts{self.suffix}"
         self.full = rows == recipe.rows  # the kernel that does nearly all work
         _, self.add = _instructions(recipe)
@@ -176,7 +176,7 @@ class Avx512RegisterKernel:
         for u in range(count):
             for v in range(self.vectors):
                 # (B of joined elements and of quads is always packed and padded.)
-                padded = self.recipe.joined or self.recipe.quads
+                padded = self.recipe.joined_type or self.recipe.quads
                 edge_mask = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not padded else ""
                 out.append(
                     f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{edge_mask}"
@@ -290,14 +290,14 @@ def multiply_add(recipe: GemmTypes, x: str, y: str, sum: str, product: str) -> l
 
 def _instructions(recipe: GemmTypes) -> tuple[str, str]:
     """Return the instructions that multiply (and add, if there is one) and that add."""
-    if recipe.joined:
+    if recipe.joined_type:
         alone = {
             "bf16": "vdpbf16ps",
             "i8": "vpdpbusd",
             "u8": "vpdpbusd",
             "i16": "vpdpwssd" if recipe.machine.i8_dot else "vpmaddwd",
         }
-        return alone[recipe.joined], "vaddps" if recipe.is_float else "vpaddd"
+        return alone[recipe.joined_type], "vaddps" if recipe.is_float else "vpaddd"
     kind = "s" if recipe.acc_bytes == 4 else "d"
     return (
         (f"vfmadd231p{kind}", f"vaddp{kind}")

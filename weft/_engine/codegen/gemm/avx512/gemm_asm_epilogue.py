@@ -47,7 +47,7 @@ def ends_panels(recipe: GemmTypes) -> bool:
     return (
         assembler_support.has_avx512(recipe.machine)
         and recipe.flips_signs
-        and recipe.joined == recipe.in_type
+        and recipe.joined_type == recipe.in_type
     )
 
 

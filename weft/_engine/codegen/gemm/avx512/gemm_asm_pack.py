@@ -37,12 +37,12 @@ def function(recipe: GemmTypes, packing: str, operand: str) -> str | None:
         }.get(packing)
     if packing != "copy":
         return None
-    if recipe.joined == recipe.in_type:
+    if recipe.joined_type == recipe.in_type:
         in_rows = "flip_lines" if recipe.flips_signs else "pad_lines"
         return in_rows if operand == "a" else f"interleave_{recipe.k_per_step}_lines"
     widens = (
         recipe.acc == "f32"
-        and not recipe.joined
+        and not recipe.joined_type
         and recipe.in_type in ("bf16", "f16" if recipe.machine.f16 else "")
     )
     return f"widen_{recipe.in_type}_lines" if widens else None

@@ -42,8 +42,8 @@ def suits(recipe: GemmTypes) -> bool:
     if not assembler_support.has_avx512(recipe.machine):
         return False
     converts = recipe.acc == "f32" and recipe.in_type in _LOADS
-    return recipe.joined == recipe.in_type or (
-        not recipe.joined and (recipe.can_read_b_in_place or converts)
+    return recipe.joined_type == recipe.in_type or (
+        not recipe.joined_type and (recipe.can_read_b_in_place or converts)
     )
 
 
@@ -61,7 +61,7 @@ class _Along:
             recipe.vectors_along_b_row,
             recipe.cols_along_b_row,
         )
-        self.move = "vmovups" if recipe.joined or recipe.acc_bytes == 4 else "vmovupd"
+        self.move = "vmovups" if recipe.joined_type or recipe.acc_bytes == 4 else "vmovupd"
         self.broadcast = f"vbroadcasts{self.move[-1]}"
         self.labels = itertools.count()
 
@@ -71,7 +71,7 @@ class _Along:
         out = [".p2align 4", f".globl {self.name}", f".type {self.name},@function", f"{self.name}:"]
         out += [*[f"pushq {register}" for register in _KEPT],
                f"leaq ({_BS},{_BS},2), {_BS3}", f"leaq ({_BS},{_BS},4), {_BS5}", f"leaq ({_BS3},{_BS},4), {_BS7}"]  # fmt: skip
-        out += [f"vmovups .L{self.name}_order(%rip), {_ORDER}"] if self.recipe.joined else []
+        out += [f"vmovups .L{self.name}_order(%rip), {_ORDER}"] if self.recipe.joined_type else []
         out += (
             ["movl $0x80808080, %eax", f"vpbroadcastd %eax, {_SIGNS}"]
             if self.recipe.flips_signs
@@ -98,7 +98,7 @@ class _Along:
             "retq",
             f".size {self.name}, .-{self.name}",
         ]
-        return [*out, *(self.order() if self.recipe.joined else ())]
+        return [*out, *(self.order() if self.recipe.joined_type else ())]
 
     def label(self) -> str:
         return f".L{self.name}_{next(self.labels)}"
@@ -112,7 +112,7 @@ class _Along:
             f"movq {_STACK['sums']}, {_SUMS}",
         ]
         of_a = (
-            [f"%zmm{(8 if self.recipe.joined else 16) + s}" for s in range(count)]
+            [f"%zmm{(8 if self.recipe.joined_type else 16) + s}" for s in range(count)]
             if self.single
             else []
         )
@@ -213,7 +213,7 @@ class _Along:
 
     def load(self, step: int, to: list[str], masked: bool) -> list[str]:
         """Load the vectors of one step."""
-        if self.recipe.joined:
+        if self.recipe.joined_type:
             return self.load_joined(step, to, masked)
         load = _LOADS[self.recipe.in_type] if self.recipe.in_type != self.recipe.acc else self.move
         size = self.recipe.lanes * self.recipe.in_bytes
