@@ -34,13 +34,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def devices():
-    """The devices of the plugin."""
+    """Return the devices of the plugin."""
     return weft.devices("xla")
 
 
 @pytest.fixture(scope="session")
 def mesh(devices):
-    """A mesh of 4 by 2 devices of the plugin, with the axes `a` and `b`."""
+    """Return a mesh of 4 by 2 devices of the plugin, with the axes `a` and `b`."""
     return Mesh(np.array(devices).reshape(4, 2), ("a", "b"))
 
 

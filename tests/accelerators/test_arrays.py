@@ -18,7 +18,7 @@ MATRIX = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 
 def numbers(shape, dtype):
-    """Small values that every dtype has."""
+    """Return small values that every dtype has."""
     steps = np.arange(int(np.prod(shape))) % 3
     is_unsigned = dtype.name.startswith(("uint", "bool", "float8_e8m0"))
     return (steps if is_unsigned else steps - 1).reshape(shape).astype(dtype)
@@ -41,7 +41,7 @@ def test_values_of_a_dtype_arrive_and_return(devices, name):
 
 
 def shardings_of(devices):
-    """Shardings over 1, 4 and 8 of these devices, in several orders and memory kinds."""
+    """Return shardings over 1, 4 and 8 of these devices, in several orders and memory kinds."""
     grid = np.array(devices).reshape(4, 2)
     meshes = [grid, grid[::-1, ::-1].reshape(2, 4), grid[:2]]
     specs = [P(), P("a"), P("b", "a"), P(None, ("b", "a"))]

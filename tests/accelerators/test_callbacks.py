@@ -24,7 +24,7 @@ show = weft.debug.print
 
 @pytest.fixture
 def grid(devices):
-    """A mesh of 2 by 2 devices."""
+    """Return a mesh of 2 by 2 devices."""
     return weft.make_mesh((2, 2), ("i", "j"), devices=devices[:4])
 
 

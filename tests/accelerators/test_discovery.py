@@ -33,7 +33,7 @@ BROKEN = {
 
 @pytest.fixture(params=BROKEN)
 def broken(request, devices, tmp_path):
-    """A plugin that does not work: the variables of the environment that name it, and a text of its error."""
+    """Return a plugin that does not work: the variables of the environment that name it, and a text of its error."""
     if request.param == "unknown option" and devices[0].client.client.library.version < (0, 115):
         pytest.skip("this plugin ignores options that it does not know")
     return make_broken(request.param, tmp_path), BROKEN[request.param]

@@ -19,7 +19,7 @@ def adjoint(x):
 
 @pytest.fixture
 def run(devices):
-    """A function that runs another one on the first device of the plugin."""
+    """Return a function that runs another one on the first device of the plugin."""
 
     def run_on_plugin(fn, *args):
         with weft.enable_x64(True):

@@ -14,7 +14,7 @@ SPECS = (P(), P("a"), P("b", "a"), P(None, ("a", "b")))
 
 @pytest.fixture
 def program_names(monkeypatch):
-    """The names of the programs that are compiled, or loaded from disk, during the test."""
+    """Return the names of the programs that are compiled, or loaded from disk, during the test."""
     names: list[str] = []
     monkeypatch.setattr(
         hooks, "after_compilation", [lambda executable: names.append(executable.name)]

@@ -21,7 +21,7 @@ PRIMITIVES = {
 
 
 def arguments(dtype, count: int) -> list[np.ndarray]:
-    """Parameters from 1e-3 to 1e6, with arguments near the mean and everywhere."""
+    """Return parameters from 1e-3 to 1e6, with arguments near the mean and everywhere."""
     rng = np.random.default_rng(0)
     a, b = np.exp(rng.uniform(-7, 14, (2, 2000)))
     mean = a / (a + b)

@@ -10,7 +10,7 @@ PASS_PACKAGES = ("weft/_engine/partition", "weft/_engine/compiler")
 
 
 def by_name(tree: ast.Module) -> Iterator[int]:
-    """Lines where a program chooses by the name of an operation.
+    """Yield lines where a program chooses by the name of an operation.
 
     That is: the name of a primitive, or a variable that holds one, is compared or looked up in a table; a primitive is compared
     with one that is spelled out (`... is add_p`); a class is known by its `__name__`; an attribute is found by a composed name.
@@ -33,7 +33,7 @@ def by_name(tree: ast.Module) -> Iterator[int]:
 
 
 def _inside(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function or module that are not in a function or a text in it."""
+    """Yield the nodes of a function or module that are not in a function or a text in it."""
     for child in ast.iter_child_nodes(function):
         if not isinstance(
             child, (ast.FunctionDef, ast.ClassDef, ast.JoinedStr)
@@ -43,7 +43,7 @@ def _inside(function: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_name_of_primitive(node: ast.AST) -> bool:
-    """Whether an expression reads `name` of something that is called a primitive."""
+    """Return whether an expression reads `name` of something that is called a primitive."""
     if not isinstance(node, ast.Attribute) or node.attr != "name":
         return False
     owner = node.value
@@ -57,7 +57,7 @@ def _is_name_of_primitive(node: ast.AST) -> bool:
 
 
 def _holding_names(node: ast.Assign) -> Iterator[str]:
-    """The variables to which an assignment gives the name of a primitive."""
+    """Yield the variables to which an assignment gives the name of a primitive."""
     for target in node.targets:
         both = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
         for to, value in zip(target.elts, node.value.elts) if both else [(target, node.value)]:
@@ -66,7 +66,7 @@ def _holding_names(node: ast.Assign) -> Iterator[str]:
 
 
 def _is_primitive(node: ast.AST) -> bool:
-    """Whether an expression spells out a primitive, or several: `add_p`, `ops.add_p`, `(add_p, mul_p)`."""
+    """Return whether an expression spells out a primitive, or several: `add_p`, `ops.add_p`, `(add_p, mul_p)`."""
     if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
         return any(map(_is_primitive, node.elts))
     name = (
@@ -141,7 +141,7 @@ def test_passes_know_no_operation_by_name():
 
 
 def phi_nodes(tree: ast.Module) -> list[int]:
-    """Lines whose texts have a phi node of LLVM."""
+    """Return lines whose texts have a phi node of LLVM."""
     texts = [
         node
         for node in ast.walk(tree)

@@ -37,7 +37,7 @@ KNOWN_CIRCLES: dict[str, int] = {}
 
 
 def missing(text: str, folder: Path) -> list[str]:
-    """The files that a document in `folder` names or links to and that are not there."""
+    """Return the files that a document in `folder` names or links to and that are not there."""
     named = [
         name
         for name in NAMED.findall(text)
@@ -114,7 +114,7 @@ def test_passes_do_not_compare_names():
 
 
 def imported(module: str, is_package: bool, tree: ast.Module, modules: set[str]) -> Iterator[str]:
-    """The modules of the package that `module` imports anywhere: at the top, in functions, and for type checkers only."""
+    """Yield the modules of the package that `module` imports anywhere: at the top, in functions, and for type checkers only."""
     package = module if is_package else module.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -131,7 +131,7 @@ def imported(module: str, is_package: bool, tree: ast.Module, modules: set[str])
 
 
 def layers() -> dict[str, int]:
-    """Package -> its level in the import contract, from the top down."""
+    """Return the level of each package in the import contract, from the top down."""
     text = (ROOT / "pyproject.toml").read_text()
     contract = tomllib.loads(text)["tool"]["importlinter"]["contracts"][0]
     return {
@@ -142,7 +142,7 @@ def layers() -> dict[str, int]:
 
 
 def package_of(name: str) -> str:
-    """The package in `layers` that holds a module.
+    """Return the package in `layers` that holds a module.
 
     >>> package_of("weft._engine.ir.types"), package_of("weft.numpy.fft")
     ('_engine.ir', 'numpy')
@@ -157,7 +157,7 @@ def test_every_package_has_a_layer():
 
 
 def loaded_above(package: str, tree: ast.Module, level_of: dict[str, int]) -> Iterator[str]:
-    """Modules above `package` that a module of it loads where the linter cannot see: given to a call by name, or asked of `weft`."""
+    """Yield modules above `package` that its modules load by name, in a call or from `weft`, which the linter does not see."""
     nodes = [*ast.walk(tree)]
     arguments = {text for node in nodes if isinstance(node, ast.Call) for text in ast.walk(node)}
     asks = any(
@@ -209,7 +209,7 @@ def test_modules_above_are_loaded_by_hooks_alone():
 
 
 def circles(edges: dict[str, set[str]]) -> set[frozenset[str]]:
-    """Groups of modules that import each other, directly or through others in the group."""
+    """Return groups of modules that import each other, directly or through others in the group."""
     reached = {module: reachable(edges, module) for module in edges}
     return {
         frozenset(m for m in reached[module] if module in reached[m])
@@ -219,7 +219,7 @@ def circles(edges: dict[str, set[str]]) -> set[frozenset[str]]:
 
 
 def reachable(edges: dict[str, set[str]], start: str) -> set[str]:
-    """The modules that `start` imports, itself or through others."""
+    """Return the modules that `start` imports, itself or through others."""
     seen, pending = set(), [start]
     while pending:
         new = edges[pending.pop()] - seen

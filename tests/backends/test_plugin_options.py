@@ -8,7 +8,7 @@ from weft._engine.util.config import Override
 
 @pytest.fixture
 def options_of(monkeypatch):
-    """The options of the client of a platform's plugin, with these variables and settings."""
+    """Return the options of the client of a platform's plugin, with these variables and settings."""
 
     def get(platform, given=None, variables=None, **settings):
         for name in (*plugins._GPU_VARIABLES, *(variables or {})):

@@ -32,7 +32,7 @@ def called():
 
 @pytest.fixture
 def devices(called):
-    """Devices whose programs can be called."""
+    """Return devices whose programs can be called."""
     return described_devices(8, called.append)
 
 

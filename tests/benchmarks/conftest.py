@@ -13,7 +13,7 @@ import weft
 
 @pytest.fixture(scope="module")
 def script(request):
-    """The benchmark module that a test module names in `SCRIPT`."""
+    """Yield the benchmark module that a test module names in `SCRIPT`."""
     home = str(Path(weft.__file__).parents[1] / "benchmarks")
     sys.path.insert(0, home)
     try:

@@ -157,7 +157,7 @@ def overtakes(folder: str, every: str) -> None:
 
 
 def overtaken(place: str, old, new, number: int) -> dict:
-    """What is there after `old` was paused at its file operation `number` while `new` ran: the values of steps, and the error of `old`."""
+    """Pause `old` at its file operation `number` while `new` runs; return the values of the steps and the error of `old`."""
     reader, tell = os.pipe()
     go, let_go = os.pipe()
     child = os.fork()
@@ -189,7 +189,7 @@ def overtaken(place: str, old, new, number: int) -> dict:
 
 
 def saved_as(folder: str, step: int) -> int:
-    """The number that a step was saved with, read by a process of its own; -1 if its leaves disagree."""
+    """Return the number that a step was saved with, read by a process of its own; -1 if its leaves disagree."""
     read, write = os.pipe()
 
     def work():

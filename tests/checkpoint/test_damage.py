@@ -28,7 +28,7 @@ def damages(held: bytes, flips: int):
 
 
 def plain(tree):
-    """A tree whose leaves compare, with the bits of random keys."""
+    """Return a tree whose leaves compare, with the bits of random keys."""
     return weft.tree.map(
         lambda x: (
             x

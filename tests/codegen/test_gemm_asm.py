@@ -19,7 +19,7 @@ SIZES = [0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 33, 63, 64]
 
 @pytest.fixture(params=["avx512", "avx2"])
 def machine(request):
-    """This machine if it has AVX-512, and a machine with AVX2 only."""
+    """Return this machine if it has AVX-512, and a machine with AVX2 only."""
     if request.param == "avx512":
         if not assembler_support.has_avx512(gemm.machine()):
             pytest.skip("for processors with AVX-512")

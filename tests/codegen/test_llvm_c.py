@@ -68,7 +68,7 @@ def test_objects_come_in_the_order_of_their_modules(count):
 
 @pytest.fixture
 def beside(monkeypatch):
-    """The threads that compile in addition to the caller."""
+    """Return the threads that compile in addition to the caller."""
     started: list[threads.DaemonThread] = []
 
     class Noted(threads.DaemonThread):

@@ -35,7 +35,7 @@ def shim():
 
 
 def kind_of(value):
-    """The kind of a value in the words of the facts."""
+    """Return the kind of a value in the words of the facts."""
     if isinstance(value, type):
         return "exception" if issubclass(value, BaseException) else "class"
     if isinstance(value, types.ModuleType):
@@ -48,7 +48,7 @@ def kind_of(value):
 
 
 def parameters_of(value):
-    """Names of parameters that can be passed by keyword, and whether there are variable ones; None if Python does not know."""
+    """Return names of parameters that can be passed by keyword, and whether there are variable ones; None if Python does not know."""
     try:
         parameters = inspect.signature(value).parameters.values()
     except (TypeError, ValueError):

@@ -26,7 +26,7 @@ def shim():
 
 @pytest.fixture(scope="module")
 def absent(shim):
-    """Module -> the public names that it refuses."""
+    """Return the public names that each module refuses."""
     offered = {
         module: set(importlib.import_module(module).__all__) for module in names.public_names()
     }

@@ -74,7 +74,7 @@ def moments(x):
 
 
 def cross_entropy(x, labels):
-    """The loss of each row and its gradient, with a sum of the labels that only the gradient uses."""
+    """Return the loss of each row and its gradient, with a sum of the labels that only the gradient uses."""
     shifted = E.sub(x, spread(R.reduce_max(x, axes=(1,)), x.shape, (0,)))
     e = E.exp(shifted)
     total = R.reduce_sum(e, axes=(1,))

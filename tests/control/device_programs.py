@@ -28,7 +28,7 @@ COLLECTIVE = (
 
 
 def make(seed, length=8):
-    """The steps of one program; each reads values made before it, most often late ones."""
+    """Return the steps of one program; each reads values made before it, most often late ones."""
     rng = np.random.default_rng(seed)
     steps = []
     for k in range(length):
@@ -45,7 +45,7 @@ def make(seed, length=8):
 
 
 def inputs(seed):
-    """Whole values: x [16, 8], y [16, 4], w [4, 4]."""
+    """Return whole arrays: x [16, 8], y [16, 4], w [4, 4]."""
     rng = np.random.default_rng(seed + 1000)
     return [rng.standard_normal(shape).astype(np.float32) for shape in ((16, 8), (16, 4), (4, 4))]
 
@@ -62,7 +62,7 @@ def weights(seed):
 
 
 def on_devices(steps, x, y, w):
-    """Results on NumPy: the last value of all devices, one above the other, and its mean over them."""
+    """Return the NumPy results: the last value of all devices, stacked along rows, and its mean over devices."""
     blocks = [
         x.reshape(4, 4, 2, 4).transpose(0, 2, 1, 3),
         np.repeat(y.reshape(4, 1, 4, 4), 2, 1),
@@ -126,7 +126,7 @@ def _step(name, args, detail):
 
 
 def body(steps, xp, lax):
-    """The program as a function of the blocks of one device."""
+    """Return the program as a function of the blocks of one device."""
 
     def run(x, y, w):
         values = [x, y, w]
@@ -181,7 +181,7 @@ def _apply(xp, lax, name, args, detail):
 
 
 def varying(lax, x, like):
-    """`x` typed as varying wherever `like` does: both branches give one type."""
+    """Return `x` cast to vary over the axes of `like`, so that both branches have one type."""
     return x + 0 * like
 
 
@@ -197,7 +197,7 @@ def whole(api, xp, lax, mesh, spec, steps, **options):
 
 
 def on_peer(seeds):
-    """Results and gradients on the peer, by seed."""
+    """Return results and gradients of the peer by seed."""
     import jax
 
     class Lax:

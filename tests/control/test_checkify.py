@@ -29,7 +29,7 @@ def positive(x):
 
 
 def message(f, *args, errors=all_checks) -> str | None:
-    """What is found eagerly, which is also what the compiled program finds; with the results of the function alone."""
+    """Return the error message, equal for eager and compiled calls; results equal the unchecked function's."""
     error, out = checkify.checkify(f, errors)(*args)
     same, compiled = weft.jit(checkify.checkify(f, errors))(*args)
     assert error.get() == same.get()

@@ -12,7 +12,7 @@ BEGIN, MIDDLE, END = 0, 5, 9
 
 
 def batches():
-    """Prints the batches from one number to another, of several kinds of sources: whole, and which rows this process has read."""
+    """Print a range of batches of several kinds of sources: whole batches, and the rows that this process has read."""
     import json
     import sys
     import tempfile

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def describe(leaf) -> tuple:
-    """Value, dtype and weak type; 16-bit and smaller floats travel as float32."""
+    """Return value, dtype and weak type; floats of at most 16 bits are sent as float32."""
     from jax import numpy as jnp
 
     array = jnp.asarray(leaf)

@@ -93,7 +93,7 @@ class Program:
         return [rng.normal(size=s).astype(np.float32) for s in self.shapes]
 
     def load(self, **names) -> Callable:
-        """`main`, with the system's modules under the given names."""
+        """Return `main`, with the system's modules under the given names."""
         scope = dict(names)
         exec(self.text, scope)
         return scope["main"]
@@ -263,7 +263,7 @@ STEPS = (_unary, _unary, _binary, _binary, _reduce, _along, _matmul, _reshape, _
 
 
 def make(choose: Callable, steps: int = 8) -> Program:
-    """One program. `choose(options)` picks one of a non-empty sequence."""
+    """Return one program. `choose(options)` picks one of a non-empty sequence."""
     rank = lambda: choose((1, 2, 2, 2, 3, 0))
     first = tuple(choose(SIZES) for _ in range(choose((1, 2, 2, 3))))
     shapes = [first] + [
@@ -288,7 +288,7 @@ def make(choose: Callable, steps: int = 8) -> Program:
 
 
 def _transformed(choose: Callable, text: str, names, shapes) -> Program:
-    """The program with `main` appended: `f` under a composition of transformations."""
+    """Return the program with `main` appended: `f` under a composition of transformations."""
     n = len(shapes)
     kind = choose(
         (

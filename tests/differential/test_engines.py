@@ -31,7 +31,7 @@ def leaves(tree) -> list[np.ndarray]:
 
 
 def agree(got, want, program: Program, what: str) -> None:
-    """Equal to rounding, relative to the largest value of each result."""
+    """Assert equality up to rounding, relative to the largest value of each result."""
     got, want = leaves(got), leaves(want)
     assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in want], (
         f"{what}\n{program.text}"
@@ -74,7 +74,7 @@ def test_sharded_and_whole_agree(program, data):
 
 
 def _spec(data, shape, mesh) -> P:
-    """A random spec whose axes divide the dims."""
+    """Return a random spec whose axes divide the dims."""
     free, entries = list(mesh.axis_names), []
     for n in shape:
         fitting = [a for a in free if n % mesh.shape[a] == 0]

@@ -33,7 +33,7 @@ def peer_python() -> str:
 
 @pytest.fixture(scope="session")
 def ask(tmp_path_factory):
-    """`ask(tasks)`: what the peer gives for (text, arrays) pairs, in one process."""
+    """Return `ask(tasks)`, which runs (text, arrays) pairs on the peer in one process."""
     python, folder = peer_python(), tmp_path_factory.mktemp("peer")
 
     def run(tasks: list) -> list:
@@ -58,7 +58,7 @@ def ours(text: str, arrays: list) -> list:
 
 
 def difference(got: list, want: list | str, rtol: float = 3e-4) -> str | None:
-    """What is not equal, in a line, or None."""
+    """Return a line that names the first difference, or None."""
     if isinstance(want, str):
         return f"the peer raises {want[:200]}"
     if len(got) != len(want):

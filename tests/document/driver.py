@@ -26,12 +26,12 @@ _TIMEIT = re.compile(r"^([ \t]*)%timeit((?: -\w+ \d+)*) (.*)$", re.MULTILINE)
 
 
 def cells_of(text):
-    """The code of every cell."""
+    """Return the code of every cell."""
     return [match[1].strip("\n") for match in _CELL.finditer(text)]
 
 
 def rewrite(code, size):
-    """Plain Python at the given size."""
+    """Return the code as plain Python with the given size."""
     return _TIMEIT.sub(r"\1for _ in range(3): \3", code).replace(str(FULL_SIZE), str(size))
 
 
@@ -61,7 +61,7 @@ def layout_of(array):
 
 
 def evaluate(expression, scope):
-    """The value of a check as JSON can hold it, or the error that it raised."""
+    """Return the value of a check as JSON can hold it, or the error that it raised."""
     try:
         value = eval(expression, scope | {"layout_of": layout_of})
         return {"value": value.tolist() if hasattr(value, "tolist") else value}

@@ -319,7 +319,7 @@ def programs() -> list[str]:
 
 
 def scope_of(jax, jnp, lax, nn, random, P) -> dict:
-    """The names that programs use."""
+    """Return the names that programs use."""
     import numpy as np
 
     scope = {"jax": jax, "jnp": jnp, "lax": lax, "nn": nn, "random": random, "P": P, "np": np}

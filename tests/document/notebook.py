@@ -25,7 +25,7 @@ _TIMEIT = re.compile(r"^%timeit(?: -\w+ \d+)* (.*)$")
 
 
 def cells_of(text):
-    """The (code, text after it) of every cell; shell lines become `pass`, timings a loop."""
+    """Return the (code, text after it) of every cell; shell lines become `pass`, timings a loop."""
     return [_divide(part.split("\n")) for part in _START.split(text)[1:]]
 
 
@@ -65,7 +65,7 @@ def run_cell(code, number, scope):
 
 
 def run(text):
-    """What came of every cell."""
+    """Return the record of every cell."""
     from weft.compat import install_as_jax
 
     install_as_jax()
@@ -90,7 +90,7 @@ def platform() -> str:
 
 
 def run_apart(document, target):
-    """What came of every cell, run in a process of its own on eight devices; and what that process complained of."""
+    """Run every cell in a separate process on eight devices; return the records and the process's error output."""
     from tests.harness.processes import run_python
 
     done = run_python(__file__, document, target, timeout=300, WEFT_NUM_DEVICES="8")

@@ -171,7 +171,7 @@ def ours() -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """A text of the peer, without the NumPy types that stand among its Python numbers, and as far as lines are not longer by them."""
+    """Return a text of the peer with plain numbers in place of `np.int64(...)`."""
     return re.sub(r"np\.int64\((\d+)\)", r"\1", text)
 
 

@@ -26,7 +26,7 @@ TEXT, TIMING = "compile().as_text()", " per loop (mean"
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    """What came of every cell: one process runs them all."""
+    """Return the records of all cells, run in one process."""
     records, complaints = run_apart(DOCUMENT, tmp_path_factory.mktemp("document") / "record.json")
     assert "Traceback" not in complaints  # the tracker works in a thread of its own
     return records
@@ -45,7 +45,7 @@ def test_every_cell_runs_and_prints_what_is_shown(records, number):
 
 
 def local_shapes(text: str) -> list[str]:
-    """The shapes of one device's arguments and result, as the first line of a program's text tells them."""
+    """Return the local shapes of arguments and result, from the first line of a program's text."""
     layout = text.partition("entry_computation_layout=")[2].partition(", allow_spmd")[0]
     return re.findall(r"\w\d+\[([\d,]*)\]", layout.partition("\n")[0])
 

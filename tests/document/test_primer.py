@@ -30,14 +30,14 @@ def _nothing_left_behind():
 
 
 def snippet(first: str, depths: str, occurrence: int = 0) -> str:
-    """The code whose first line starts with `first`, with a depth of indentation per line."""
+    """Return the code whose first line starts with `first`, with a depth of indentation per line."""
     starts = [i for i, line in enumerate(LINES) if line.startswith(first)]
     lines = LINES[starts[occurrence] :][: len(depths)]
     return "\n".join("    " * int(depth) + line for depth, line in zip(depths, lines))
 
 
 def run(code: str, **names) -> tuple[dict, str]:
-    """The names that `code` leaves, and what it prints."""
+    """Return the names that `code` leaves, and what it prints."""
     install_as_jax()
     import jax
     import jax.numpy as jnp
@@ -59,7 +59,7 @@ def run(code: str, **names) -> tuple[dict, str]:
 
 
 def shown(first: str, count: int) -> str:
-    """What the document shows, without blanks."""
+    """Return the output that the document shows, without blanks."""
     start = next(i for i, line in enumerate(LINES) if line.startswith(first))
     return "".join("".join(LINES[start : start + count]).split())
 
@@ -69,7 +69,7 @@ def data(*shape: int) -> np.ndarray:
 
 
 def kinds(function, *args) -> dict[str, int]:
-    """Collectives by kind."""
+    """Return the number of collectives of each kind."""
     counts: dict[str, int] = {}
     for record in weft.jit(function).lower(*args).compile().stages.collectives:
         counts[record.kind] = counts.get(record.kind, 0) + record.count

@@ -28,13 +28,13 @@ SPECIAL = (PICTURES, CUT, STALE, *MESSAGES)
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    """What came of every cell: one process runs them all."""
+    """Return the records of all cells, run in one process."""
     records, _ = run_apart(DOCUMENT, tmp_path_factory.mktemp("document") / "record.json")
     return records
 
 
 def cell(records, piece):
-    """The one cell whose code has `piece`."""
+    """Return the one cell whose code has `piece`."""
     (record,) = [r for r in records if piece in r["code"]]
     return record
 

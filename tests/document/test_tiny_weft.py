@@ -114,7 +114,7 @@ def test_values_are_those_of_weft(tiny, name):
 
 
 def words(text):
-    """The words of a program, without parameters that the miniature does not have."""
+    """Return the words of a program, without parameters that the miniature does not have."""
     text = re.sub(r"\b(precision|preferred_element_type)=\w+", "", text)
     return text.replace("[", " [ ").replace("]", " ] ").split()
 

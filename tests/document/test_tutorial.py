@@ -147,7 +147,7 @@ needs_document = pytest.mark.skipif(not CELLS, reason="the document is absent (.
 
 
 def placed_checks():
-    """CHECKS with the number of the cell that each one follows."""
+    """Return the checks, each with the number of its cell."""
     placed, at = [], 0
     for position, (text, expression, expected) in enumerate(CHECKS):
         if position and CHECKS[position - 1][0] != text:
@@ -160,7 +160,7 @@ def placed_checks():
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
-    """What came of every cell: one process runs them all."""
+    """Return the records of all cells, run in one process."""
     folder = tmp_path_factory.mktemp("document")
     checks = folder / "checks.json"
     checks.write_text(json.dumps([[at, expression] for at, expression, _ in placed_checks()]))

@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "processes.md"
 
 
 def parse_yaml(text):
-    """The documents of a YAML text in block style: mappings, lists, numbers, truth values and texts. Anything else is an error."""
+    """Return the documents of a YAML text in block style: mappings, lists, numbers, truth values and texts. Anything else is an error."""
     documents = []
     for part in re.split(r"^---$", text, flags=re.MULTILINE):
         lines = [

@@ -18,7 +18,7 @@ def grads_at(step):
 
 
 def by_hand(name, steps):
-    """The parameters after `steps` steps of size 0.1, by the formula of the rule, in float64."""
+    """Return the parameters after `steps` steps of size 0.1, by the formula of the rule, in float64."""
     x, first, second = START.astype(float), np.zeros((2, 2)), np.zeros((2, 2))
     rows, columns = np.zeros(2), np.zeros(2)
     for i in range(steps):

@@ -95,7 +95,7 @@ BINARY = {
 
 
 def _nested(fun, primals, series):
-    """The derivatives at 0 of `fun` along the curves, by forward mode in forward mode."""
+    """Return the derivatives at 0 of `fun` along the curves, by forward mode in forward mode."""
 
     def along(t):
         return fun(
@@ -213,7 +213,7 @@ def test_series_with_zero_terms():
 
 @pytest.fixture
 def cubed():
-    """A primitive of a library without a derivative; its rules are removed after the test."""
+    """Yield a library's primitive without a derivative; its rules are removed after the test."""
     p = Primitive("cubed")
     p.def_abstract_eval(lambda x: x)
     mlir.register_lowering(p, mlir.lower_fun(lambda x: x * x * x, multiple_results=False))

@@ -24,7 +24,7 @@ def mesh():
 
 @pytest.fixture
 def compiled_programs(monkeypatch):
-    """The names of the programs that are compiled from here on."""
+    """Return the names of the programs that are compiled from here on."""
     seen, work = [], programs._compile
     monkeypatch.setattr(
         programs, "_compile", lambda request, key: seen.append(request.name) or work(request, key)

@@ -18,7 +18,7 @@ from weft.interpreters import mlir
 
 
 def tagged(text: str, op: str) -> list[str]:
-    """The attributes of each operation `op` of a StableHLO text."""
+    """Return the attributes of each operation `op` of a StableHLO text."""
     lines = [line for line in text.splitlines() if re.search(rf"{op}\b", line)]
     return [
         match[1] if (match := re.search(r"mhlo\.frontend_attributes = \{(.*?)\}", line)) else ""

@@ -69,7 +69,7 @@ PARAMS = {
 
 
 def elementwise_cases() -> Iterator[Case]:
-    """Elementwise operations on operands of the first dtypes and number that they take."""
+    """Yield elementwise operations on operands of the first accepted dtypes and number."""
     z = (X + 1j * Y).astype(np.complex64)
     choices = [
         (X,),

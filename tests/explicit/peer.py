@@ -24,7 +24,7 @@ SETUP = {
 
 
 def scope_of(api, xp, put) -> dict:
-    """Names that programs use; `put(shape, spec)` makes an array."""
+    """Return the names that programs use; `put(shape, spec)` makes an array."""
     arrays = {name: put(shape, spec) for name, (shape, spec) in SETUP.items()}
     return {
         "api": api,
@@ -40,7 +40,7 @@ def scope_of(api, xp, put) -> dict:
 
 
 def types(text: str, scope: dict, api) -> list | str:
-    """The types of the results of a program, by dims and axes."""
+    """Return the types of the results of a program, by dims and axes."""
     try:
         return [
             str(api.typeof(leaf))

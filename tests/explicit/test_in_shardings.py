@@ -17,7 +17,7 @@ def mesh_of(n, kind=AxisType.Explicit):
 
 
 def call(fun, *args, **shardings):
-    """The result, and the shardings in the types of the arguments inside the function."""
+    """Return the result, and the shardings in the types of the arguments inside the function."""
     types = []
 
     def traced(*args):

@@ -21,7 +21,7 @@ EXCEPT = {"region", "collective", "callback", "constraint", "custom", "terms"}
 
 
 def layouts(arg: np.ndarray) -> list[P]:
-    """A few layouts of an operand: whole, by each axis along each dim, by both."""
+    """Return a few layouts of an operand: whole, by each axis along each dim, by both."""
     n = arg.ndim
     one = [
         P(*[None] * d, axes)
@@ -38,7 +38,7 @@ def layouts(arg: np.ndarray) -> list[P]:
 
 
 def combinations(case: Case) -> list[tuple]:
-    """Layouts of all operands: each operand's in turn with the others whole or alike, and a sample of all."""
+    """Return layouts of all operands: each operand's in turn with the others unsplit or alike, and a sample of all."""
     choices = [layouts(a) for a in case.args]
     alike = [(spec,) * len(choices) for spec in choices[0] if all(spec in c for c in choices)]
     whole = (P(),) * len(choices)
@@ -61,7 +61,7 @@ def typed(arg: np.ndarray, spec: P):
 
 
 def program(case: Case, specs: tuple):
-    """The program on operands of these types, or None where they do not determine the result."""
+    """Return the program on operands of these types, or None where they do not determine the result."""
     outs = lambda *xs: weft.tree.leaves(case.run(*xs))
     try:
         return stage(outs, [typed(a, s) for a, s in zip(case.args, specs)])
@@ -71,7 +71,7 @@ def program(case: Case, specs: tuple):
 
 
 def by_factors(eqn) -> list | None:
-    """What a plain reading of the factor rule gives, for rules with one factor per dim; None for others."""
+    """Return the result's layout by the factor rule if it has one factor per dim, else None."""
     rule = eqn.primitive.factors(
         [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params
     )

@@ -26,7 +26,7 @@ X, SQUARE = np.arange(8, dtype=np.float32), np.ones((8, 8), np.float32)
 
 
 def mesh_of(*kinds):
-    """A mesh that no other test makes without axis types: equal ones count as made so."""
+    """Return a mesh with axes of these types over devices that no other test uses for a mesh without axis types."""
     return Mesh(np.array(weft.devices()[2:6]).reshape(2, 2), ("x", "y"), axis_types=kinds)
 
 

@@ -43,7 +43,7 @@ def short(x) -> str:
 
 
 def kinds(fun, *args) -> list[str]:
-    """The collectives of a call."""
+    """Return the collectives of a call."""
     return [c.kind for c in weft.explain(fun, *args).collectives]
 
 

@@ -27,7 +27,7 @@ def exported(program: Program) -> Exported:
 
 
 def arguments(program: Program, n: int, m: int, k: int = 3) -> list[np.ndarray]:
-    """Arguments at these sizes, or at the nearest ones that the constraints allow."""
+    """Return arguments of these sizes, or of the nearest sizes that the constraints allow."""
     n, m = max(n, program.smallest), max(m, program.smallest)
     n = -(-n // 4) * 4 if "mod(n, 4) == 0" in program.constraints else n
     rng = np.random.default_rng(n + 10 * m)
@@ -55,7 +55,7 @@ def check_at(call, program: Program, n: int, m: int, tolerance=3e-5) -> None:
 
 
 def loss(function, args):
-    """The sum of the results, as a function of the floating-point arguments, which come first."""
+    """Return the sum of the results, as a function of the floating-point arguments, which come first."""
     floats = [x for x in args if x.dtype == np.float32]
 
     def of_floats(*xs):

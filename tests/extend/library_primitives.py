@@ -10,7 +10,7 @@ X = np.linspace(-1.0, 2.0, 8, dtype=np.float32)
 
 
 def sin_cos(name="sin_cos"):
-    """A primitive with two results, every rule, and a table of how often its implementation ran."""
+    """Return a primitive with two results, every rule, and a table of how often its implementation ran."""
     p = Primitive(name)
     p.multiple_results = True
     p.runs = []
@@ -44,7 +44,7 @@ def sin_cos(name="sin_cos"):
 
 
 def matvec():
-    """A linear primitive with operands that are not: `a @ x` for one `a`."""
+    """Return a primitive `a @ x` that is linear in one operand."""
     p = Primitive("matvec")
     p.def_impl(lambda a, x: np.asarray(a) @ np.asarray(x))
     p.def_abstract_eval(lambda a, x: ShapedArray((a.shape[0],), x.dtype))

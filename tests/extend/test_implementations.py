@@ -15,7 +15,7 @@ X = np.linspace(0.0, 1.0, 3).astype(np.float32)
 
 @pytest.fixture
 def calls():
-    """What the replaced implementation of sine is called with."""
+    """Yield the list of arguments of the replaced implementation of sine."""
     seen, before = [], sin_p.impl
 
     def impl(x, **params):
@@ -62,7 +62,7 @@ def test_what_was_put_back_is_as_before(calls):
 
 @pytest.fixture
 def counted():
-    """An operation with an implementation and no lowering, and the calls of it."""
+    """Return an operation with an implementation and no lowering, and the calls of it."""
     seen: list = []
     twice_p = core.Primitive("twice")
     twice_p.def_impl(lambda x: seen.append(1) or x * 2)

@@ -23,7 +23,7 @@ PROGRAMS = {
 
 
 def _programs(jaxpr):
-    """The program, and all programs in its equations."""
+    """Yield the program, and all programs in its equations."""
     yield jaxpr
     for eqn in jaxpr.eqns:
         for _, inner in weft._engine.ir.jaxpr.subjaxprs(eqn.params):

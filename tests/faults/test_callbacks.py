@@ -24,7 +24,7 @@ def mesh():
 
 
 def fails_at(limit):
-    """A callback that raises once its argument reaches `limit`."""
+    """Return a callback that raises once its argument reaches `limit`."""
 
     def check(v):
         if np.max(v) >= limit:

@@ -17,7 +17,7 @@ X = np.linspace(0.1, 1, 32, dtype=np.float32).reshape(4, 8)
 
 
 def costs(xp, lax, jit, grad) -> dict[str, list[list[float]]]:
-    """(flops, transcendentals, bytes) of each program before optimization and after it."""
+    """Return (flops, transcendentals, bytes) of each program before and after optimization."""
     table = {}
     for name, text in PROGRAMS.items():
         lowered = jit(eval(text, {"np": xp, "lax": lax, "lax_grad": grad})).lower(X, X[::-1])

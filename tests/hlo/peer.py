@@ -21,7 +21,7 @@ except ImportError:  # here this file is only looked through for examples
 
 
 def parsed(text, path):
-    """The module as bytes that can be compiled. HLO is written to PATH.pb, serialized, and to PATH.txt, as XLA prints it."""
+    """Return the module as bytes that can be compiled. HLO is written to PATH.pb, serialized, and to PATH.txt, as XLA prints it."""
     if text.startswith("HloModule"):
         module = _hlo.hlo_module_from_text(text)
         path.with_suffix(".pb").write_bytes(module.as_serialized_hlo_module_proto())

@@ -50,7 +50,7 @@ def assert_orthonormal(q) -> None:
 
 
 def assert_types_of(primitive, outs, x, **params) -> None:
-    """The results have the types that the primitive promises."""
+    """Assert that the results have the types of the primitive's type rule."""
     promised = weft.eval_shape(lambda x: primitive.bind(x, **params), x)
     assert [(y.shape, y.dtype) for y in outs] == [(a.shape, a.dtype) for a in promised]
 

@@ -19,7 +19,7 @@ def compiled(fn, *args, **options):
 
 
 def lines(text: str, opcode: str) -> list[str]:
-    """The instructions of an opcode."""
+    """Return the instructions of an opcode."""
     return [line.strip() for line in text.splitlines() if f" {opcode}(" in line]
 
 
@@ -164,7 +164,7 @@ def test_scopes_of_other_calls_do_not_show():
 
 
 def names(fun, *args) -> list[str]:
-    """The names around the operations that `fun` binds, in order, each once."""
+    """Return the names around the operations that `fun` binds, in order, each once."""
     return list(
         dict.fromkeys(eqn.source_info.name_stack for eqn in weft.make_jaxpr(fun)(*args).eqns)
     )

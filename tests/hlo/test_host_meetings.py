@@ -18,14 +18,14 @@ def mesh():
 
 
 def marked(f, *args):
-    """The program of one device, with marks."""
+    """Return the program of one device, with marks."""
     program = weft.jit(f).lower(*args).compile().stages.program
     differing = [frozenset([a for dim in x.dims for a in dim]) for x in program.ins]
     return mark_meetings(program.jaxpr, program.mesh, differing)
 
 
 def meetings(jaxpr):
-    """The axes of each callback, in the order of the program, without the end."""
+    """Return the axes of each callback, in the order of the program, without the end."""
     meets = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.kind == "callback" and eqn.primitive is not program_end_p:
@@ -59,7 +59,7 @@ def after(x):
 
 
 def carried(x):
-    """What differs only from the second iteration on."""
+    """A value that differs between devices only from the second iteration on."""
 
     def body(state):
         first, second, x = state

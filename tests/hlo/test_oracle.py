@@ -34,7 +34,7 @@ _LONG = 40_000
 
 
 def plain(x: np.ndarray) -> np.ndarray:
-    """An array of a dtype that files know."""
+    """Return the array in a dtype that `.npz` files can store."""
     return x.astype(np.float32) if x.dtype == dtypes.bfloat16 else x
 
 
@@ -44,7 +44,7 @@ def raw(x):
 
 
 def texts_of(program: Program) -> dict[str, str]:
-    """The texts of a program that the peer is to read, by what is written after its name."""
+    """Return the texts of a program for the peer, by the suffix of the program's name."""
     lowered = program.lower()
     texts = {"": lowered.as_text(), " with places": lowered.as_text(debug_info=True)}
     if "chlo." in texts[""]:
@@ -62,7 +62,7 @@ def texts_of(program: Program) -> dict[str, str]:
 
 
 def executes(program: Program, which: str, text: str) -> bool:
-    """Whether the peer can execute a text; it reads HLO for several devices, and translates all but some functions to StableHLO."""
+    """Return whether the peer can execute a text. It only reads HLO for several devices, and cannot translate some functions."""
     if program.name in NOT_EXECUTED or which in (" with places", " compiled"):
         return False
     lacks = (
@@ -74,7 +74,7 @@ def executes(program: Program, which: str, text: str) -> bool:
 
 @pytest.fixture(scope="module")
 def peer(request, tmp_path_factory) -> tuple[dict[str, str], pathlib.Path]:
-    """What the peer said of each text that it refuses, and the folder of results."""
+    """Return the peer's error for each refused text, and the folder of results."""
     python = os.environ.get("WEFT_ORACLE_PYTHON")
     if not python:
         pytest.skip("WEFT_ORACLE_PYTHON is not set")

@@ -176,7 +176,7 @@ def test_ragged_exchanges_are_native_where_platforms_have_them(platform, is_nati
 
 
 def donation(text: str) -> list[str]:
-    """What each argument of the main function says of its memory."""
+    """Return the donation attribute of each argument of the main function."""
     (signature,) = re.findall(r"@main\((.*?)\) -> ", text)
     args = re.split(r", (?=%arg)", signature)
     return ["".join(re.findall(r"tf.aliasing_output = \d+|jax.buffer_donor", arg)) for arg in args]
@@ -247,7 +247,7 @@ def test_values_are_computed_in_the_memory_of_the_device():
 
 
 def hosts() -> tuple:
-    """A function that numbers host calls, and the primitives that it numbered."""
+    """Return a function that numbers host calls, and the primitives that it numbered."""
     named = []
     return lambda eqn: named.append(eqn.primitive.name) or len(named), named
 

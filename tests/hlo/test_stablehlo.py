@@ -37,14 +37,14 @@ def text_of(fn, *args, **options) -> str:
 
 
 def used(jaxpr: Jaxpr) -> set[str]:
-    """The primitives of a program and of those in it."""
+    """Return the primitives of a program, including nested programs."""
     inner = [used(program) for eqn in jaxpr.eqns for _, program in subjaxprs(eqn.params)]
     return {eqn.primitive.name for eqn in jaxpr.eqns}.union(*inner)
 
 
 @pytest.fixture(scope="module")
 def lowered() -> dict[str, tuple[set[str], str]]:
-    """Of each program its primitives and its text."""
+    """Return the primitives and the text of each program."""
     texts = {}
     for p in PROGRAMS:
         with weft.enable_x64(p.x64):

@@ -142,7 +142,7 @@ def test_random_index_expressions_mean_what_they_say():
 
 
 def extend_expression(b, rnd, pool):
-    """An expression made from others, and its value."""
+    """Return an expression made from others, and its value."""
     (x, f), (y, g), c = rnd.choice(pool), rnd.choice(pool), rnd.randint(1, 7)
     return rnd.choice(
         [

@@ -47,7 +47,7 @@ expressions = st.recursive(
 
 
 def value_of(expression, sizes):
-    """An expression at sizes, which may be symbolic."""
+    """Return the value of an expression at sizes, which may be symbolic."""
     if not isinstance(expression, tuple):
         return sizes.get(expression, expression)
     name, *operands = expression
@@ -56,7 +56,7 @@ def value_of(expression, sizes):
 
 
 def admitted(constraints):
-    """Small sizes that satisfy the constraints."""
+    """Yield small sizes that satisfy the constraints."""
     scope = SymbolicScope(constraints)
     for a, b in itertools.product(range(1, 9), repeat=2):
         try:

@@ -213,7 +213,7 @@ def test_filled_arrays_stay_on_the_device_of_their_model():
 
 
 def _peers_number_of_candidates() -> list:
-    """Sizes that JAX 0.10.2 gives: shape, k, recall_target, reduction_input_size_override, size of the result."""
+    """Return sizes of JAX 0.10.2: shape, k, recall_target, reduction_input_size_override, size of the result."""
     return [
         ((127,), 2, 0.5, -1, 127),
         ((1025,), 1, 0.5, 4100, 1024),

@@ -31,14 +31,14 @@ def project() -> dict:
 
 
 def console_blocks(text: str) -> Iterator[str]:
-    """The console blocks that install something."""
+    """Yield the console blocks that install something."""
     for block in re.findall(r"^```(?:console|bash|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         if re.search(r"\bpip (install|wheel)\b", block):
             yield block
 
 
 def inline_commands(text: str) -> Iterator[str]:
-    """The commands in running text and in messages, to the end of the quotation or sentence."""
+    """Yield the commands in running text and in messages, to the end of the quotation or sentence."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     text = text.replace("{DISTRIBUTION_NAME}", DISTRIBUTION_NAME)
     for command in re.findall(r"\bpip install [^`\"\n]+", text):
@@ -46,7 +46,7 @@ def inline_commands(text: str) -> Iterator[str]:
 
 
 def not_repeated(block: str) -> str:
-    """The lines of a block without the slow ones that the block of the README has run in the same environment."""
+    """Return the lines of a block without the slow ones that the block of the README has run in the same environment."""
     return re.sub(
         r"^(python -m venv env|(env/bin/)?pip install \.)\n", "", block, flags=re.MULTILINE
     )

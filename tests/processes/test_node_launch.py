@@ -15,7 +15,7 @@ SECRET = "a secret of all nodes"
 
 @pytest.fixture
 def nodes(tmp_path, monkeypatch):
-    """A factory that starts the launcher of a node, and kills all launchers at the end."""
+    """Yield a factory that starts the launcher of a node, and kills all launchers at the end."""
     monkeypatch.setenv("WEFT_JOB_SECRET", SECRET)
     monkeypatch.setenv("HOST_NAME", "here")
     monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")

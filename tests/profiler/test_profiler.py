@@ -31,7 +31,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> list:
-    """(field number, int or bytes) of a message."""
+    """Return pairs of field number and int or bytes of a message."""
     pairs, at = [], 0
     while at < len(data):
         key, at = varint(data, at)
@@ -52,7 +52,7 @@ def numbers(data: bytes) -> list[int]:
 
 
 def read(profile: bytes) -> tuple[list, list]:
-    """The types, and the samples as (stack, values, labels)."""
+    """Return the types, and the samples as (stack, values, labels)."""
     message = fields(gzip.decompress(profile))
     texts = [v.decode() for n, v in message if n == 6]
     assert texts[0] == ""

@@ -29,7 +29,7 @@ ENGINE_ALIASES = re.compile(
 
 
 def public_modules() -> Iterator[ModuleType]:
-    """The modules of the public API, `weft` first."""
+    """Yield the modules of the public API, `weft` first."""
     yield weft
     for name in sorted(weft._SUBMODULES - {"api", "compat", "ops", "tools"}):
         try:
@@ -52,7 +52,7 @@ def public_modules() -> Iterator[ModuleType]:
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The classes and functions that a module offers, without unions of types."""
+    """Yield the classes and functions that a module offers, without unions of types."""
     own = [
         name
         for name, value in vars(module).items()
@@ -90,7 +90,7 @@ def test_no_signature_shows_an_alias_of_the_engine(module):
 
 
 def _doc(value: Any) -> str:
-    """The docstring of a value itself, not of its type or its bases."""
+    """Return the docstring of a value itself, not of its type or its bases."""
     docstring = (
         vars(value).get("__doc__") if isinstance(value, type) else getattr(value, "__doc__", None)
     )
@@ -98,7 +98,7 @@ def _doc(value: Any) -> str:
 
 
 def resolve_name(name: str) -> tuple[Any, Any]:
-    """The object of a dotted name, and the one that it is an attribute of."""
+    """Return the object of a dotted name, and the one that it is an attribute of."""
     parts = name.split(".")
     owner: Any = weft
     for part in parts[1:-1]:

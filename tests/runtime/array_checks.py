@@ -14,5 +14,5 @@ def same(got, want) -> None:
 
 
 def blocks(a):
-    """The memory of `a`."""
+    """Return the memory of `a`."""
     return a._spec.backend.get_blocks(a._live(), a._spec)

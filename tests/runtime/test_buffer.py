@@ -19,7 +19,7 @@ SIZES = [0, 1, 63, 64, 65, 4096, 4097, 5000, 8192, 100_000, (1 << 20) - 1, 1 << 
 
 @pytest.fixture(params=["python", "native"])
 def fresh_heap(request, monkeypatch):
-    """A heap of each kind, in place of the one that serves buffers."""
+    """Return a heap of each kind, in place of the one that serves buffers."""
     gc.collect()
     heap_object = PythonHeap() if request.param == "python" else NativeHeap(heap.symbols())
     heap_object.trim()
@@ -224,7 +224,7 @@ def test_a_buffer_whose_making_was_interrupted_leaves_silently(fresh_heap, capfd
 
 def test_unshared_numpy_memory_is_owned_by_its_buffer():
     def aligned() -> np.ndarray:
-        """A view, aligned as buffers are; nothing else refers to its base."""
+        """Return a view, aligned as buffers are; nothing else refers to its base."""
         room = np.zeros(buffer.ALIGNMENT + 16, np.uint8)
         start = -room.ctypes.data % buffer.ALIGNMENT
         return room[start : start + 16]

@@ -65,7 +65,7 @@ def gate():
 
 
 def taught(function, *args, **options):
-    """The jitted `function`, after calls on copies of `args` that let native dispatch take over."""
+    """Return the jitted `function`, after calls on copies of `args` that let native dispatch take over."""
     f = weft.jit(function, **options)
     for _ in range(3):
         weft.block_until_ready(f(*[wnp.array(x, copy=True) for x in args]))

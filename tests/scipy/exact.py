@@ -35,7 +35,7 @@ DIGITS = (80, 200, 500, 900)  # as many as differences of differences need
 
 
 def _draw(kind: str, count: int, dtype: Any, rng: np.random.Generator) -> np.ndarray:
-    """Arguments of a kind: half of them of all magnitudes that the type and the kind have, its ends included."""
+    """Return arguments of a kind; half of them cover all magnitudes of the type and the kind, including the ends."""
     info = ml_dtypes.finfo(dtype)
     least, greatest, eps = (np.log(float(v)) for v in (info.smallest_subnormal, info.max, info.eps))
     half = count // 2
@@ -135,7 +135,7 @@ class Exact(NamedTuple):
 
 
 def _at(case: Case, args: Sequence[float]) -> Exact | None:
-    """None where the function is not finite, or mpmath has no value."""
+    """Return the exact values; None if the function is not finite or mpmath has no value."""
     x = [mpf(float(v)) for v in args]
     steps = [abs(v) * STEP if v else mpf(10) ** -340 for v in x]
 
@@ -190,7 +190,7 @@ def exact(name: str, type_: str, count: int) -> list[Exact | None]:
 
 
 def share_of_allowed(got: float, value: mpf, change: mpf, type_: str) -> float:
-    """The error as a share of `ULPS` ulp times 1 + the condition number; what is beyond all floats counts as the next power of 2."""
+    """Return the error as a share of `ULPS` ulp times 1 + the condition number; overflow counts as the next power of 2."""
     info = ml_dtypes.finfo(TYPES[type_])
     limit = mpf(2) ** int(info.maxexp)
     want = max(-limit, min(limit, value))
@@ -211,7 +211,7 @@ def share_of_allowed(got: float, value: mpf, change: mpf, type_: str) -> float:
 
 
 def computed(name: str, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The values, and the slopes by each argument that has any."""
+    """Return the values, and the slopes by each argument that has any."""
     import weft
     from weft import numpy as wnp
 
@@ -240,7 +240,7 @@ class Found(NamedTuple):
 
 
 def shares(name: str, type_: str, count: int) -> list[Found]:
-    """How far the value and each slope are off."""
+    """Return the worst error of the value and of each slope."""
     args = arguments(name, type_, count)
     out = []
     with mp.workdps(DIGITS[0]):
@@ -275,7 +275,7 @@ HEAD = "| of `weft.scipy` | float32 | float64 | float16 | bfloat16 |"
 
 
 def row(name: str, count: int) -> str:
-    """A row of the table: the worst shares of the value and of the slopes."""
+    """Return a row of the table: the worst shares of the value and of the slopes."""
     cells = []
     for type_ in TYPES:
         value, *slopes = [worst[0] for worst in shares(name, type_, count)] or [0.0]

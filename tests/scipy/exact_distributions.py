@@ -26,7 +26,7 @@ from tests.scipy.exact_special import CASES, add_case
 
 
 def _log_of(part: mpf, rest: mpf | None) -> mpf:
-    """Of what is one together with the rest, by the smaller of them."""
+    """Return log(part), where part + rest = 1, computed from the smaller one."""
     return mp.log(part) if rest is None or part < 0.5 else log1m(rest)
 
 
@@ -37,7 +37,7 @@ def _family(
     quantiles: str = "unit",
     **functions: Callable,
 ) -> None:
-    """Functions of a standard distribution; those derived from one another are made here."""
+    """Add the functions of a standard distribution; missing ones are derived from the others."""
     parameters = kinds.split()[1:]
     for log_name, plain in (
         ("logpdf", "pdf"),
@@ -86,7 +86,7 @@ def _mass(a: mpf, b: mpf) -> mpf:
 
 
 def _log_part(part, rest, whole):
-    """log(part / whole), from the smaller of the part and the rest."""
+    """Return log(part / whole), computed from the smaller of the part and the rest."""
     return mp.log(part / whole) if part < rest else log1m(rest / whole)
 
 
@@ -99,7 +99,7 @@ def _truncated(function: Callable) -> Callable:
 
 
 def _beyond_one(function: Callable) -> Callable:
-    """At the end of the support there is no difference on both sides."""
+    """Return the function restricted to z > 1; at 1, the end of the support, central differences have no meaning."""
 
     def checked(z, b):
         require(z > 1)

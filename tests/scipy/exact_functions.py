@@ -38,7 +38,7 @@ def log_gamma(x: mpf) -> mpf:
 
 
 def log_beta(a: mpf, b: mpf) -> mpf:
-    """Of great arguments by more digits, so that gammas may cancel."""
+    """Return log(beta(a, b)), with more digits for large arguments, where gammas cancel."""
     with mp.workdps(mp.dps + max(0, int(mp.log10(max(a, b, 1)))) + 10):
         return mp.loggamma(a) + mp.loggamma(b) - mp.loggamma(a + b)
 
@@ -73,7 +73,7 @@ def log1m(x: mpf) -> mpf:
 
 
 def _converged(fraction: Callable[[int], mpf]) -> mpf:
-    """A continued fraction of as many terms as it needs."""
+    """Return the value of a continued fraction, with as many terms as it needs."""
     last, terms = fraction(15), 30
     while abs((total := fraction(terms)) - last) > abs(total) * mpf(10) ** (10 - mp.dps):
         last, terms = total, 2 * terms
@@ -109,7 +109,7 @@ def gammainc(a: mpf, x: mpf, upper: bool) -> mpf:
 
 
 def betainc(a: mpf, b: mpf, x: mpf, rest: mpf | None = None) -> mpf:
-    """By its fraction, from the side where it converges; `rest` is 1 - x."""
+    """Return the regularized incomplete beta function by its continued fraction; `rest` is 1 - x."""
     rest = 1 - x if rest is None else rest
     if not (a > 0 and b > 0):
         raise ValueError
@@ -153,17 +153,17 @@ def require(inside: bool) -> None:
 
 
 def bounded_exp(z: mpf) -> mpf:
-    """Of which another exponential can be taken."""
+    """Return exp(z) for z up to 30, so that another exponential can be taken."""
     return mp.exp(min(z, 30))
 
 
 def exp(y: mpf) -> mpf:
-    """Zero where that is far below all floats."""
+    """Return exp(y), or zero far below all floats."""
     return mp.exp(y) if y > -(10**5) else mpf(0)
 
 
 def log_of_rest(z: mpf) -> mpf:
-    """log(1 - exp(-z))."""
+    """Return log(1 - exp(-z))."""
     return mp.log(-mp.expm1(-z)) if z < 1 else mp.log1p(-mp.exp(-z))
 
 
@@ -177,7 +177,7 @@ def _whole(k: mpf, n: mpf | None = None) -> None:
 
 
 def _far_series(x: mpf, sign: int) -> mpf:
-    """1 - 1 / (2 x^2) + 3 / (2 x^2)^2 - ..., or all of it positive."""
+    """Return 1 - 1 / (2 x^2) + 3 / (2 x^2)^2 - ..., or the series with positive terms if `sign` is 1."""
     term = total = mpf(1)
     for k in range(1, 40):
         term *= sign * (2 * k - 1) / (2 * x * x)

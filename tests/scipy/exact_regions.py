@@ -115,7 +115,7 @@ DOMAINS = {
 
 
 def _neighbors(points: Sequence[float], dtype: Any) -> list[float]:
-    """The points, the floats next to them and some a little further away."""
+    """Return the points, the floats next to them and some a little further away."""
     out = []
     for point in points:
         x = dtype(point)
@@ -173,7 +173,7 @@ def _points(region: str, case: RegionCase, i: int, dtype: Any) -> list[float]:
 
 
 def arguments(name: str, type_: str) -> tuple[list[str], list[np.ndarray]]:
-    """The region of each point, and the points of all regions."""
+    """Return the region of each point, and the points of all regions."""
     case, dtype = REGIONS[name], TYPES[type_]
     regions, points = [], []
     for region in NAMES:
@@ -194,12 +194,12 @@ def arguments(name: str, type_: str) -> tuple[list[str], list[np.ndarray]]:
 
 
 def _parts(case: RegionCase) -> list[tuple[int, ...]]:
-    """The derivatives measured, by the arguments of each: the value, slopes, bends."""
+    """Return the derivatives measured, by the arguments of each: the value, slopes, bends."""
     return [(), *((i,) for i in case.by), *itertools.combinations_with_replacement(case.by, 2)]
 
 
 def _exact_at(case: RegionCase, args: Sequence[float]) -> list[tuple[mpf, mpf] | None]:
-    """Of each derivative its value and the sum of its changes by relative changes of the arguments; None where it is not finite."""
+    """Return each derivative and the sum of its changes by relative changes of the arguments; None if it is not finite."""
 
     def attempt() -> tuple[list, bool]:
         x = [mpf(v) for v in args]
@@ -289,7 +289,7 @@ def _function(name: str) -> Callable:
 
 
 def computed(name: str, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The value and the derivatives of `_parts`, elementwise."""
+    """Return the value and the derivatives of `_parts`, elementwise."""
     import weft
     from weft import numpy as wnp
 
@@ -324,7 +324,7 @@ class Worst(NamedTuple):
 
 
 def every_share(name: str, type_: str) -> list[tuple[str, Worst]]:
-    """The region and the error of every derivative at every point where it is finite."""
+    """Return the region and the error of every derivative at every point where it is finite."""
     regions, args = arguments(name, type_)
     known, parts, out = exact(name, type_), _parts(REGIONS[name]), []
     with mp.workdps(60):
@@ -347,7 +347,7 @@ def every_share(name: str, type_: str) -> list[tuple[str, Worst]]:
 
 
 def worst(name: str, type_: str) -> dict[tuple[str, int], Worst]:
-    """The worst error for each region and order of derivative."""
+    """Return the worst error for each region and order of derivative."""
     found: dict[tuple[str, int], Worst] = {}
     for region, error in every_share(name, type_):
         key = region, len(error.by)
@@ -657,7 +657,7 @@ HEAD = "| function | region | float32 | float64 |"
 
 
 def rows(name: str) -> list[str]:
-    """The worst shares of the value, the first and the second derivatives, a row for each region."""
+    """Return the worst shares of the value, the first and the second derivatives, a row for each region."""
     measured = [worst(name, type_) for type_ in MEASURED]
     out = []
     for region in NAMES:

@@ -57,7 +57,7 @@ EXACT = {
 
 
 def _by(fun, i, args):
-    """`fun` of its argument `i` alone."""
+    """Return `fun` as a function of argument `i` alone."""
     return lambda x: fun(*args[:i], x, *args[i + 1 :])
 
 

@@ -6,7 +6,7 @@ ROWS = (("a", "b"),)
 
 
 def programs(xp, grad, lax, checkpoint):
-    """name -> (function of arrays written with modules `xp` and `lax` and these transformations, shapes, specs)."""
+    """Return name -> (function of arrays that uses `xp`, `lax` and these transformations, shapes, specs)."""
     square = (64, 64)
 
     def loss(w1, b1, w2, b2, x, t):
@@ -204,7 +204,7 @@ def programs(xp, grad, lax, checkpoint):
 
 
 def flat(fun):
-    """`fun` with its results in a list."""
+    """Return `fun` with its results in a list."""
 
     def run(*args):
         out = fun(*args)

@@ -17,7 +17,7 @@ from weft._engine.runtime.device import devices
 
 
 def make(**axes: int) -> Mesh:
-    """A mesh of the first devices with axes of the given sizes."""
+    """Return a mesh of the first devices with axes of the given sizes."""
     n = int(np.prod(list(axes.values())))
     return Mesh(np.array(devices()[:n], object).reshape(list(axes.values())), tuple(axes))
 
@@ -56,7 +56,7 @@ def check(
 
 
 def same(got, want, tolerance: float) -> None:
-    """Floats within `tolerance` of the largest, others exactly."""
+    """Assert that floats agree within `tolerance` of the largest one, and other dtypes exactly."""
     if want.dtype.kind in "fc":
         scale = max(1, np.abs(want).max(initial=0))
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)

@@ -18,7 +18,7 @@ class Lockstep(lockstep.Lockstep):
         self.sizes = dict(axes)
 
     def scatter(self, x, spec):
-        """Shards of a global array, one per device."""
+        """Return the shards of a global array, one per device."""
         splits, ids = grid_of_dims(tuple(spec), tuple(self.names), tuple(s for _, s in self.axes))
         local = [s // n for s, n in zip(x.shape, splits)]
         shards = []
@@ -28,7 +28,7 @@ class Lockstep(lockstep.Lockstep):
         return shards
 
     def gather(self, shards, spec):
-        """The global array of shards; replicas must agree bit for bit."""
+        """Return the global array of shards; replicas must agree bit for bit."""
         splits, ids = grid_of_dims(tuple(spec), tuple(self.names), tuple(s for _, s in self.axes))
         local = shards[0].shape
         out = np.zeros([s * n for s, n in zip(local, splits)], shards[0].dtype)
@@ -44,14 +44,14 @@ class Lockstep(lockstep.Lockstep):
         return out
 
     def block(self, x, spec):
-        """The storage of a global array: one block [splits..., local dims...]."""
+        """Return the storage of a global array: one block [splits..., local dims...]."""
         splits = [math.prod(self.sizes[a] for a in axes) for axes in spec]
         pairs = [n for s, k in zip(x.shape, splits) for n in (k, s // k)]
         rank = x.ndim
         return x.reshape(pairs).transpose([*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)])
 
     def whole(self, block):
-        """The global array of a storage block."""
+        """Return the global array of a storage block."""
         rank = block.ndim // 2
         order = [d for k in range(rank) for d in (k, rank + k)]
         return block.transpose(order).reshape(

@@ -17,7 +17,7 @@ GRID = make(a=4, b=2)
 
 
 def gradients(fun, args):
-    """The gradients of the sum of squares of `fun(*args)`."""
+    """Return the gradients of the sum of squares of `fun(*args)`."""
     loss = lambda *xs: [
         reduce.reduce_sum(arithmetic.mul(y, y), tuple(range(typeof(y).ndim))) for y in [fun(*xs)]
     ]

@@ -31,7 +31,7 @@ def loss(w1, b1, w2, b2, w3, b3, x, t):
 
 
 def step(*args):
-    """The parameters after one step of gradient descent."""
+    """Return the parameters after one step of gradient descent."""
     _, program, _ = linearize_flat(lambda *a: [loss(*a)], args)
     cts = backward_pass(
         program, [UndefPrimal(v.aval) for v in program.invars], [np.ones((), np.float32)]

@@ -113,7 +113,7 @@ class Program:
 
 
 def random_spec(rng, mesh, shape):
-    """A spec that divides `shape`, or None."""
+    """Return a spec that divides `shape`, or None."""
     if rng.random() < 0.2:
         return None
     axes = list(mesh.axis_names)

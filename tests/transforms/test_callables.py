@@ -54,7 +54,7 @@ def test_tangents_of_integers_under_jit():
 
 def test_docstrings_say_what_was_done_to_a_function():
     def area(r):
-        """Of a circle."""
+        """Return the area of a circle."""
         return r * r
 
     def bare(r):
@@ -71,10 +71,10 @@ def test_docstrings_say_what_was_done_to_a_function():
         assert (
             first.startswith(begin)
             and middle == "Original documentation:"
-            and original == "Of a circle."
+            and original == "Return the area of a circle."
         )
         assert transform(bare).__doc__ is None and transform(area).__name__ == "area"
-    assert weft.jit(area).__doc__ == "Of a circle."
+    assert weft.jit(area).__doc__ == "Return the area of a circle."
 
 
 def test_asarray_gives_arrays_of_differentiated_numbers():

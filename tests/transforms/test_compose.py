@@ -47,7 +47,7 @@ FUNCTIONS = {
 
 
 def directional(f, args, tangents, eps=1e-2):
-    """Central difference in float64 on NumPy values of `f`, of fourth order."""
+    """Return the directional derivative of `f` by a central difference of fourth order in float64."""
     at = lambda h: np.asarray(f(*[a + h * t for a, t in zip(args, tangents)]), np.float64)
     return (8 * (at(eps) - at(-eps)) - (at(2 * eps) - at(-2 * eps))) / (12 * eps)
 

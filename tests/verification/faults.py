@@ -9,7 +9,7 @@ from weft._engine.util.record import replace
 
 
 def swap(jaxpr, old, new):
-    """The program with one elementwise operation in the place of another."""
+    """Return the program with one elementwise operation in the place of another."""
     eqns = [
         e.replace(primitive=registry[new]) if e.primitive.name == old else e for e in jaxpr.eqns
     ]
@@ -17,19 +17,19 @@ def swap(jaxpr, old, new):
 
 
 def in_simplify(monkeypatch, old="sin", new="cos"):
-    """The first simplification replaces an operation."""
+    """Make the first simplification replace an operation."""
     inner = pipeline.simplify
     monkeypatch.setattr(pipeline, "simplify", lambda jaxpr: swap(inner(jaxpr), old, new))
 
 
 def in_stack(monkeypatch, old="sin", new="cos"):
-    """The simplification of the stacked program replaces an operation."""
+    """Make the simplification of the stacked program replace an operation."""
     inner = cpu_compile.simplify
     monkeypatch.setattr(cpu_compile, "simplify", lambda jaxpr: swap(inner(jaxpr), old, new))
 
 
 def in_lowering(monkeypatch, old="add", new="sub"):
-    """Kernels are made from Loops with another operation."""
+    """Make kernels from Loops with another operation."""
     inner = cpu_compile.schedule
     monkeypatch.setattr(
         cpu_compile, "schedule", lambda jaxpr, *options: inner(swap(jaxpr, old, new), *options)
@@ -37,13 +37,13 @@ def in_lowering(monkeypatch, old="add", new="sub"):
 
 
 def in_codegen(monkeypatch, old=" fadd ", new=" fsub "):
-    """The LLVM IR of kernels has another instruction."""
+    """Replace an instruction in the LLVM IR of kernels."""
     inner = native_program._batch_ir
     monkeypatch.setattr(native_program, "_batch_ir", lambda batch: inner(batch).replace(old, new))
 
 
 def in_bounds(monkeypatch, by=1):
-    """Kernels store their results `by` elements after the places where they should."""
+    """Make kernels store their results `by` elements after the right addresses."""
     inner = cpu_compile.schedule
 
     def shifted(jaxpr, *options):

@@ -24,7 +24,7 @@ def checked():
 
 @pytest.fixture
 def compared(monkeypatch):
-    """The stages that ran, by their titles."""
+    """Return the stages that ran, by their titles."""
     types = []
     inner = stages._jaxpr_stages
     monkeypatch.setattr(

@@ -31,7 +31,7 @@ def checked():
 
 @pytest.fixture
 def compared(monkeypatch):
-    """The calls that were compared."""
+    """Return the calls that were compared."""
     calls = []
     inner = values.compare
     monkeypatch.setattr(values, "compare", lambda call: (calls.append(call), inner(call))[1])

@@ -25,7 +25,7 @@ def random(*shape, seed=0):
 
 
 def is_parallel(call) -> bool:
-    """Whether the grid of the only program of a call became independent parts."""
+    """Return whether the grid of the only program of a call became independent parts."""
     ((kernel, _),) = call.known.values()
     return loops._independent(kernel) is not None
 

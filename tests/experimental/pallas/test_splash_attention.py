@@ -35,7 +35,7 @@ def draw(*shape):
 
 
 def expected(mask, q, k, v, segments=None, cap=None, sinks=None):
-    """The attention and the logarithms of sums, in float64."""
+    """Return the attention and the logarithms of sums, in float64."""
     k, v = (np.repeat(x, len(q) // len(x), axis=0).astype("f8") for x in (k, v))
     scores = np.einsum("htd,hsd->hts", q.astype("f8"), k)
     scores = scores if cap is None else cap * np.tanh(scores / cap)
