@@ -63,8 +63,10 @@ def _pick(values, mask):
 
 
 def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
-    """Return the equation unchanged: the `dce` rule of operations that need all operands and
-    results."""
+    """Return the equation unchanged.
+
+    This is the `dce` rule of operations that need all operands and results.
+    """
     return eqn.replace(
         outvars=[
             v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)
@@ -73,8 +75,9 @@ def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
 
 
 class ProgramCallOp(CallLike):
-    """A call of params["jaxpr"]. Each transformation maps that program and memoizes the result on
-    it.
+    """A call of params["jaxpr"].
+
+    Each transformation maps that program and memoizes the result on it.
 
     The rules of a call with derivative rules (`only_derivatives`) describe the whole program: its
     parts and its transpose become plain calls.
@@ -176,8 +179,10 @@ class ProgramCallOp(CallLike):
         return run_partial(trace, partial, known_args, unknown_args, bind_known, bind_unknown)
 
     def partial_eval_eqn(self, eqn, mask):
-        """Split a call equation inside a program into (known equations, unknown equation, unknown
-        variables)."""
+        """Split a call equation inside a program.
+
+        Return (known equations, unknown equation, unknown variables).
+        """
         partial = self.divide(eqn.params["jaxpr"], mask, eqn.params)
         unknown_params = self.unknown_params(partial, mask, eqn.params)
         known_ins = [a for a, u in zip(eqn.invars, mask) if not u]

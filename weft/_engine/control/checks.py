@@ -225,8 +225,10 @@ check_p.define(
 
 
 def without_checks(jaxpr: Jaxpr, effects: frozenset = frozenset(["check", "debug_check"])) -> Jaxpr:
-    """Return `jaxpr` without the checks that have one of `effects`; "debug_check" marks checks that
-    act only under `checkify`."""
+    """Return `jaxpr` without the checks that have one of `effects`.
+
+    "debug_check" marks checks that act only under `checkify`.
+    """
     if not effects & jaxpr.effects:
         return jaxpr
     eqns = []
@@ -362,8 +364,10 @@ class Sites:
 def functionalize_checks(
     jaxpr: Jaxpr, errors: frozenset
 ) -> tuple[Sites, Callable[..., tuple[list, list]]]:
-    """Return the sites of a program, and a function from its operands to the final state and the
-    results."""
+    """Return the sites of a program, and a function without check effects.
+
+    The function maps its operands to the final state and the results.
+    """
     sites = Sites(jaxpr, errors)
 
     def run(*args: Any) -> tuple[list, list]:

@@ -473,8 +473,9 @@ def cond(
     operand: Any = _absent,
     linear: Any = None,
 ) -> Any:
-    """Return `true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only the selected
-    function runs.
+    """Return `true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`.
+
+    Only the selected function runs.
 
     Both functions are traced and must return equal structures, shapes and dtypes; otherwise
     TypeError is raised. `pred` is a scalar boolean or number. The form `cond(pred, true_operand,
@@ -586,8 +587,9 @@ def _switch_with_refs(
 @api_boundary
 @thread_refs(_switch_with_refs)
 def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _absent) -> Any:
-    """Return `branches[index](*operands)` with `index` clamped to the valid range; only the
-    selected branch runs.
+    """Return `branches[index](*operands)` with `index` clamped to the valid range.
+
+    Only the selected branch runs.
 
     `index` is a scalar integer. The branches must return equal structures, shapes and dtypes.
     Raises TypeError if they do not or if the index is not an integer, and ValueError without
@@ -663,8 +665,10 @@ def _choose(
 
 
 def common_consts(bodies: Sequence[StagedBody]) -> tuple[Branches, list]:
-    """Return programs that take the constants of all `bodies`, then the arguments; and the
-    constants without duplicates."""
+    """Return programs that take the constants of all `bodies`, then the arguments.
+
+    Also return the constants without duplicates.
+    """
     numbers: dict[int, int] = {}
     consts: list = []
     for body in bodies:

@@ -37,8 +37,9 @@ custom_vmap_call_p = WholeCall(
 
 
 class custom_vmap:
-    """A function with a custom rule for `vmap`, set by `def_vmap`. Reverse-mode differentiation is
-    refused; wrap it in a `custom_vjp`.
+    """A function with a custom rule for `vmap`, set by `def_vmap`.
+
+    Reverse-mode differentiation is refused; wrap it in a `custom_vjp`.
 
     >>> @weft.custom_batching.custom_vmap
     ... def f(x, y): return x + y

@@ -33,8 +33,10 @@ class Compound(tuple):
 
 @record
 class EinsumRule:
-    """Named factors for each dim of operands and results; an `Ellipsis` stands for leading dims
-    that all values share."""
+    """Named factors for each dim of operands and results.
+
+    An `Ellipsis` stands for leading dims that all values share.
+    """
 
     ins: tuple[tuple, ...]
     outs: tuple[tuple, ...]
@@ -240,8 +242,10 @@ def has_partitions(jaxpr: Jaxpr) -> bool:
 
 
 def without_partitions(jaxpr: Jaxpr) -> Jaxpr:
-    """Return `jaxpr` with `custom_partitioning` functions replaced by their programs, at every
-    depth."""
+    """Return `jaxpr` with `custom_partitioning` functions replaced by their programs.
+
+    They are replaced at every depth.
+    """
 
     def make() -> Jaxpr:
         inside = jaxpr.replace(

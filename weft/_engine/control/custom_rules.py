@@ -65,8 +65,10 @@ from weft._engine.util.source import api_boundary, function_name
 
 
 class Subfunction:
-    """A function of flat values that `get_bind_params` takes from an operation's parameters; `rule`
-    is the operation's own record of it."""
+    """A function of flat values among an operation's parameters.
+
+    `get_bind_params` takes it from them; `rule` is the operation's own record of it.
+    """
 
     __slots__ = ("call_wrapped", "rule")
 

@@ -27,8 +27,9 @@ from weft._engine.util.tree import tree_flatten, tree_unflatten
 
 @record
 class SymbolicZero:
-    """A tangent or cotangent that is known to be zero, passed to rules with `symbolic_zeros=True`;
-    `aval` is its type.
+    """A tangent or cotangent that is known to be zero.
+
+    It is passed to rules with `symbolic_zeros=True`; `aval` is its type.
 
     >>> zero = SymbolicZero(weft.typeof(wnp.ones((2, 3))))
     >>> zero.shape, zero.dtype.name
@@ -49,16 +50,19 @@ class SymbolicZero:
 
 @record
 class CustomVJPPrimal:
-    """An argument of `fwd` with `symbolic_zeros=True`: its value, and True if it is
-    differentiated."""
+    """An argument of `fwd` with `symbolic_zeros=True`.
+
+    It has its value, and True if it is differentiated.
+    """
 
     value: Any
     perturbed: bool
 
 
 def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """Return a tree of `CustomVJPPrimal`s as a tree of their values. Raise TypeError for other
-    leaves.
+    """Return a tree of `CustomVJPPrimal`s as a tree of their values.
+
+    Raise TypeError for other leaves.
 
     >>> custom_vjp_primal_tree_values({"x": CustomVJPPrimal(2.0, True)})
     {'x': 2.0}
@@ -107,8 +111,10 @@ def from_user_tangent(tangent: Any) -> Any:
 
 
 class DifferentiableArguments:
-    """The flattened differentiable arguments of a call, and the structure from which all arguments
-    are rebuilt."""
+    """The flattened differentiable arguments of a call.
+
+    It has also the structure from which all arguments are rebuilt.
+    """
 
     def __init__(self, args: Sequence, nondiff_argnums: Sequence[int], symbolic_zeros: bool):
         n = len(args)
@@ -128,8 +134,10 @@ class DifferentiableArguments:
             self.flat = [x for x in self.flat if not is_ref(x)]
 
     def take(self) -> list:
-        """Return the flat arguments and drop them here, since the rules keep this object after the
-        call."""
+        """Return the flat arguments and drop them here.
+
+        The rules keep this object after the call.
+        """
         flat, self.flat = self.flat, []
         return flat
 
@@ -153,8 +161,10 @@ class DifferentiableArguments:
 
 
 def check_outputs(rule: str, name: str, known: list, given: list) -> None:
-    """Raise TypeError if the structure, shapes or dtypes of a rule's results (`given`) differ from
-    those of its function (`known`)."""
+    """Raise TypeError if a rule's results (`given`) differ from its function's (`known`).
+
+    They differ in structure, shapes or dtypes.
+    """
     if known and known[0] != given[0]:
         raise TypeError(
             f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
@@ -184,8 +194,10 @@ def check_tangents(name, outs, tangents) -> None:
 
 
 def flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray]) -> list:
-    """Return cotangents in the order of the flat arguments; None stands for zeros of a whole
-    subtree."""
+    """Return cotangents in the order of the flat arguments.
+
+    None stands for zeros of a whole subtree.
+    """
     try:
         whole = tree.tree_unflatten(of_tangents(structure), avals)
         flat = tree.broadcast_prefix(linear_parts(result), whole, is_leaf=lambda x: x is None)
@@ -245,9 +257,11 @@ def leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callable
 def check_unbatched_agree(
     once: list[bool], dims: Sequence, flags: Sequence[bool], axis: BatchAxis
 ) -> bool:
-    """Return True if the results of a mapped call are equal for all examples: neither an argument
-    (`flags`) nor a result (`dims`) is mapped. A function and its rules share the list `once`, which
-    records the first answer. Raise ValueError if a later one differs."""
+    """Return True if the results of a mapped call are equal for all examples.
+
+    Then neither an argument (`flags`) nor a result (`dims`) is mapped. A function and its rules share the list `once`, which records the
+    first answer. Raise ValueError if a later one differs.
+    """
     unmapped = all(d is None for d in dims)
     once[:] = once or [unmapped and not any(flags)]
     if once[0] and not unmapped:
@@ -261,8 +275,10 @@ def check_unbatched_agree(
 def map_over_axis(
     fun: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool] | None = None
 ) -> Callable:
-    """Return flat `fun` mapped over dim 0 of the flagged arguments. Either all results are batched
-    at dim 0, or none is (see `check_unbatched_agree`)."""
+    """Return flat `fun` mapped over dim 0 of the flagged arguments.
+
+    Either all results are batched at dim 0, or none is (see `check_unbatched_agree`).
+    """
 
     def mapped(*args):
         outs, dims = batch_flat(
@@ -279,8 +295,10 @@ def map_over_axis(
 
 
 def unbatch_ct(ct, whole: bool):
-    """Return the cotangent of an argument: summed over the batch if the argument is unbatched and
-    the cotangent is batched."""
+    """Return the cotangent of an argument, summed over the batch if needed.
+
+    It is summed if the argument is unbatched and the cotangent is batched.
+    """
     if whole:
         return ct
     return reduce_sum(ct, (0,))
@@ -328,8 +346,10 @@ def batch_jvp(jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[
 def batch_vjp(
     rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], once: list[bool]
 ) -> VjpRules:
-    """Return rules mapped over dim 0 of the flagged arguments. Results are batched as in `map_over_axis`, residuals if they differ along
-    the axis."""
+    """Return rules mapped over dim 0 of the flagged arguments.
+
+    Results are batched as in `map_over_axis`, residuals if they differ along the axis.
+    """
     differ: list[bool] = []
 
     def fwd(args, perturbed):

@@ -66,8 +66,10 @@ def _params(eqn: Eqn, axes: frozenset) -> dict:
 
 
 def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) -> None:
-    """Raise ShardingError if a program that only some devices along `axes` run has a collective
-    over `axes`."""
+    """Raise ShardingError if a program has a collective over `axes`.
+
+    Only some devices along `axes` run the program.
+    """
     for eqn in (eqn for program in programs for eqn in _collectives(program)):
         shared = [a for a in collective_axes(eqn.params) if a in axes]
         if shared:

@@ -19,8 +19,10 @@ from weft._engine.ops.callback import guard_calls
 
 
 def add_guard_input(jaxpr: Jaxpr) -> Jaxpr:
-    """Return `jaxpr` with a leading boolean scalar input; if it is false, the program has no
-    effects."""
+    """Return `jaxpr` with a leading boolean scalar input.
+
+    If it is false, the program has no effects.
+    """
 
     def make() -> Jaxpr:
         def run(on, *args):

@@ -253,8 +253,7 @@ class MutableHiType(_UserType):
     is_writer = False
 
     def lo_ty(self) -> list:
-        """Raise NotImplementedError: the arrays of a mutable value depend on its state, see
-        `lo_ty_qdd`."""
+        """Raise NotImplementedError: the arrays depend on the state, see `lo_ty_qdd`."""
         raise NotImplementedError(
             f"{type(self).__name__}.lo_ty: what a mutable value consists of depends on its state; use lo_ty_qdd."
         )
@@ -360,15 +359,13 @@ def lower_value(x: Any, where: str) -> list:
 
 
 def arrays_of(x: Any) -> Sequence:
-    """Return the arrays of a value of a hi type, as its type alone determines them: none for a
-    mutable value."""
+    """Return the arrays of a value of a hi type: none for a mutable value."""
     aval = hi_types[type(x)](x)
     return () if aval.has_qdd or type(aval).lower_val is HiType.lower_val else aval.lower_val(x)
 
 
 def flatten(x: Any, where: str) -> tuple[list, Any]:
-    """Return the arrays in a tree, and the structure from which `tree_unflatten` raises the values
-    of hi types again."""
+    """Return the arrays in a tree, and the structure that `tree_unflatten` takes."""
     return tree.tree_flatten(replace_hi_values(x, where))
 
 
@@ -393,8 +390,7 @@ def is_linear(aval: Any) -> bool:
 
 
 def flatten_linear(x: Any, symbolic_zeros: bool = False) -> tuple[list, Any]:
-    """Return the leaves and structure of a differentiated tree. Values of hi types for which
-    `is_linear` holds become arrays."""
+    """Return the leaves and structure of a tree; linear values of hi types become arrays."""
     return tree.tree_flatten(linear_parts(x, symbolic_zeros))
 
 
@@ -464,8 +460,7 @@ def is_value(x: Any) -> bool:
 
 
 def check_slices(x: Any, size: int) -> None:
-    """Raise NotImplementedError unless elements of each value of a hi type among the leaves consist
-    of slices of its arrays along dim 0."""
+    """Raise NotImplementedError unless elements of hi-type leaves are slices along dim 0."""
     for leaf in tree.tree_leaves(x) if hi_types else ():
         if type(leaf) in hi_types:
             aval = typeof(leaf)
@@ -483,8 +478,10 @@ def check_slices(x: Any, size: int) -> None:
 
 
 class ValueRef(_Writable):
-    """A reference to a value of the hi type `type.inner_aval`, which is read and written as a
-    whole. It is a pytree node of the references to its arrays, `parts`."""
+    """A reference to a value of the hi type `type.inner_aval`.
+
+    The value is read and written as a whole. The reference is a pytree node of the references to its arrays, `parts`.
+    """
 
     __slots__ = ("parts", "type")
 
@@ -717,8 +714,10 @@ def on_contents(fun: Callable, args: Sequence) -> Any:
 
 
 class Contents:
-    """A mutable value in a tree of arguments or results, as its arrays. `number` identifies the
-    value; if it is passed more than once, later occurrences have no arrays."""
+    """A mutable value in a tree of arguments or results, as its arrays.
+
+    `number` identifies the value; if it is passed more than once, later occurrences have no arrays.
+    """
 
     __slots__ = ("arrays", "aval", "number", "state")
 
@@ -770,8 +769,7 @@ def extract_mutable_values(args: Any) -> tuple[Any, list]:
 
 
 def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
-    """Call `fun` on arguments from `extract_mutable_values`, with new values of their arrays. Return its
-    result and the final contents."""
+    """Call `fun` on copies of its mutable arguments; return its result and the final contents."""
     values: dict[int, Any] = {}
 
     def raised(x: Any) -> Any:

@@ -93,8 +93,9 @@ class _TreeFunctionStager:
 def custom_root(
     f: Callable, initial_guess: Any, solve: Callable, tangent_solve: Callable, has_aux: bool = False
 ) -> Any:
-    """Return a root of `f`, `solve(f, initial_guess)`, differentiable with respect to the values
-    that `f` closes over.
+    """Return a root of `f`, `solve(f, initial_guess)`.
+
+    It is differentiable with respect to the values that `f` closes over.
 
     `f` maps a tree of arrays to one of the same structure and shapes. `tangent_solve(g, y)` returns
     the solution x of `g(x) == y` for a linear function g, the derivative of `f` at the root. With
@@ -156,8 +157,9 @@ def custom_linear_solve(
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """Return the solution x of `matvec(x) == b`, `solve(matvec, b)`, differentiable with respect to
-    `b` and the values that `matvec` closes over.
+    """Return the solution x of `matvec(x) == b`, `solve(matvec, b)`.
+
+    It is differentiable with respect to `b` and the values that `matvec` closes over.
 
     `matvec` is linear, on trees of arrays with the structure and shapes of `b`. Reverse mode calls
     `transpose_solve(vecmat, b)`, where vecmat is the transpose of `matvec`; with `symmetric`,

@@ -28,8 +28,9 @@ linear_call_p = WholeCall("linear_call", multiple_results=True, only_derivatives
 def linear_call(
     fun: Callable, fun_transpose: Callable, residual_args: Any, linear_args: Any
 ) -> Any:
-    """Return `fun(residual_args, linear_args)`, which is linear in the second argument; its
-    transpose is `fun_transpose(residual_args, cotangent)`.
+    """Return `fun(residual_args, linear_args)`, linear in the second argument.
+
+    Its transpose is `fun_transpose(residual_args, cotangent)`.
 
     Arguments and results are trees. Raises TypeError if the transpose returns another structure
     than `linear_args`, and NotImplementedError under differentiation with respect to

@@ -476,8 +476,10 @@ def _why_not_writable(value: Tracer, ref: Ref) -> str:
 
 
 def free(ref: Ref) -> Any:
-    """Return the value of a reference and invalidate it. Raise ValueError if it was created by
-    another function."""
+    """Return the value of a reference and invalidate it.
+
+    Raise ValueError if it was created by another function.
+    """
     if ref.lent_by or ref._cell() is not ref:
         raise ValueError(
             f"freeze: {ref.type} can only be frozen or freed in the function that created it.{ref._origin()}"
@@ -500,8 +502,10 @@ def any_refs(leaves: Iterable) -> bool:
 
 
 class bind_ref_values:
-    """Context manager that gives `refs` these values in the traced program; on exit, `values` holds
-    the last writes."""
+    """Context manager that gives `refs` these values in the traced program.
+
+    On exit, `values` holds the last writes.
+    """
 
     __slots__ = ("refs", "values", "cells", "written")
 
@@ -524,8 +528,10 @@ class bind_ref_values:
 
 
 def call_on_values(refs: Sequence[Ref], call: Callable, operands: Sequence) -> list:
-    """Call a program that takes the values of `refs` first and returns their last values last;
-    write these back."""
+    """Call a program on the values of `refs`, and write their last values back.
+
+    The program takes these values first and returns their last values last.
+    """
     outs = call(*[r[...] for r in refs], *operands)
     n = len(outs) - len(refs)
     for r, value in zip(refs, outs[n:]):
@@ -680,8 +686,9 @@ def lift_refs(
     funs: Sequence[Callable],
     run: Callable,
 ) -> Any:
-    """Call `run(functions, values, args)` with references replaced by values in `funs` and `args`,
-    and write them back.
+    """Call `run(functions, values, args)` with references replaced by values.
+
+    References are in `funs` and `args`; their values are written back.
 
     `run` returns (result, last values of closed-over references, last values of references in
     `args`). `first` is the trace of a first attempt, or None.
@@ -724,9 +731,11 @@ def lift_refs(
 
 
 def thread_refs(how: Callable) -> Callable:
-    """Return a decorator for functions that trace user functions. If these or the arguments contain
-    references, `how(fun, first, *args, **kwargs)` is called instead, which threads their values
-    through; `first` is the trace of a first attempt."""
+    """Return a decorator for functions that trace user functions.
+
+    If these or the arguments contain references, `how(fun, first, *args, **kwargs)` is called instead, which threads their values through;
+    `first` is the trace of a first attempt.
+    """
 
     def decorate(fun: Callable) -> Callable:
         @functools.wraps(fun)

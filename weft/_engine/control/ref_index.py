@@ -51,8 +51,9 @@ class Slice:
 
 
 def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice | slice:
-    """Return the slice of `size` elements from `start` in steps of `stride`; `ds(size)` starts at
-    0. `start` may be traced.
+    """Return the slice of `size` elements from `start` in steps of `stride`.
+
+    `ds(size)` starts at 0. `start` may be traced.
 
     Raises TypeError if the size is traced.
 
@@ -80,8 +81,10 @@ def has_slices(index: Any) -> bool:
 
 
 def is_basic(index: Any) -> bool:
-    """Return True if an index selects no element twice: it has only integers, slices and new
-    dims."""
+    """Return True if an index selects no element twice.
+
+    It then has only integers, slices and new dims.
+    """
     parts = index if isinstance(index, tuple) else (index,)
     return all(
         i is None
@@ -93,8 +96,9 @@ def is_basic(index: Any) -> bool:
 
 
 def clamp_index(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
-    """Return an index into an array with the known starts of slices clamped, and whether all slices
-    were in bounds.
+    """Return an index into an array with the known starts of slices clamped.
+
+    Also return whether all slices were in bounds.
 
     If starts are traced, the second result is a function without arguments, which reads do not
     call.
@@ -162,8 +166,10 @@ def write(value: Any, index: Any, new: Any, how: str) -> Any:
 
 
 def replace_window(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> Any:
-    """Return `value` with the window of the traced slices replaced by `new(window, remaining
-    index)`."""
+    """Return `value` with the window of the traced slices replaced.
+
+    Its new content is `new(window, remaining index)`.
+    """
     from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
 
     starts, sizes, inner_index = _window(typeof(value).shape, index)

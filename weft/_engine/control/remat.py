@@ -58,8 +58,10 @@ class Offloadable:
 
 
 def is_saved(answer: Any) -> bool:
-    """Return True if the result of a policy allows to save results. Raise TypeError if it is
-    invalid."""
+    """Return True if the result of a policy allows to save results.
+
+    Raise TypeError if it is invalid.
+    """
     if isinstance(answer, (bool, np.bool_)):
         return bool(answer)
     if answer is Saveable or answer is Recompute or isinstance(answer, Offloadable):
@@ -170,8 +172,10 @@ class Remat(ProgramCallOp):
     in_place = staticmethod(_program_behind_barrier)
 
     def divide(self, jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> PartialEvalResult:
-        """Evaluate partially under the policy: the unknown part recomputes the values that the
-        policy does not save."""
+        """Evaluate partially under the policy.
+
+        The unknown part recomputes the values that the policy does not save.
+        """
         policy = params["policy"]
         program = jaxpr if policy is None else inline_calls(jaxpr, _is_policy_transparent)
         partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))

@@ -598,8 +598,7 @@ def scan(
     unroll: int | bool = 1,
     _split_transpose: bool = False,
 ) -> tuple[Any, Any]:
-    """Run `carry, y = f(carry, x)` over the slices of `xs` along dim 0; return the last carry and
-    the stacked ys.
+    """Run `carry, y = f(carry, x)` over slices of `xs`; return the last carry and the stacked ys.
 
     `xs` is a tree of arrays of equal size along dim 0, or None with `length`. `f` is traced once;
     the carry keeps its structure, shapes and dtypes. `reverse` runs from the last slice to the

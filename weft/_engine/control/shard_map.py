@@ -50,8 +50,10 @@ shard_map_p = RegionOp("shard_map", multiple_results=True, per_device=True)
 
 
 def manual_scope(params: dict) -> AbstractContextManager:
-    """Return the context in which the program of one device is traced or transformed: its manual
-    axes have names."""
+    """Return the context in which the program of one device is traced or transformed.
+
+    Its manual axes have names.
+    """
     mesh, manual = params["mesh"], params["manual_axes"]
     return extend_axis_env(
         [(name, size) for name, size in mesh.shape_tuple if name in manual],
@@ -74,8 +76,10 @@ def mesh_inside(mesh: Mesh | AbstractMesh, manual: tuple) -> AbstractContextMana
 
 
 def block_aval(aval: ShapedArray, spec: PartitionSpec, params: dict) -> ShapedArray:
-    """Return the type of one device's block of a value of type `aval`. Explicit non-manual axes
-    split the block further."""
+    """Return the type of one device's block of a value of type `aval`.
+
+    Explicit non-manual axes split the block further.
+    """
     return aval.shard(params["mesh"], params["manual_axes"], params["check_vma"], spec)
 
 
@@ -92,8 +96,10 @@ def whole_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, manual: Seque
 
 
 def whole_sharding(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh) -> NamedSharding:
-    """Return the sharding of a value whose blocks have type `aval`: explicit axes in that type
-    split the blocks further."""
+    """Return the sharding of a value whose blocks have type `aval`.
+
+    Explicit axes in that type split the blocks further.
+    """
     if aval.explicit is not None:
         spec = spec_of_dims(
             tuple(

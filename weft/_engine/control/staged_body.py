@@ -77,8 +77,10 @@ def runs_in_python() -> bool:
 
 
 def freeze_numpy_arrays(values: Any) -> Any:
-    """Return the tree with its NumPy arrays as immutable arrays: `x += 1` in a function then makes
-    a new array, as under staging."""
+    """Return the tree with its NumPy arrays as immutable arrays.
+
+    `x += 1` in a function then makes a new array, as under staging.
+    """
 
     same = lambda x: broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
     return tree.tree_map(
@@ -87,14 +89,18 @@ def freeze_numpy_arrays(values: Any) -> Any:
 
 
 def unchanged_carries(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
-    """Return, for each of the `count` carries from input `first` of `jaxpr`, whether the program
-    returns it unchanged."""
+    """Return, for each of the `count` carries, whether the program returns it unchanged.
+
+    Carries begin at input `first` of `jaxpr`.
+    """
     return [a is b for a, b in zip(jaxpr.invars[first : first + count], jaxpr.outvars)]
 
 
 def restore_unchanged_carries(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
-    """Return the results of a loop, with the initial value in place of each traced carry that no
-    step changes."""
+    """Return the results of a loop, with unchanged carries restored.
+
+    The initial value replaces each traced carry that no step changes.
+    """
     unchanged = unchanged_carries(jaxpr, first, len(given))
     return [
         x if keep and isinstance(x, Tracer) else out
@@ -218,8 +224,10 @@ def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
 
 
 class AdaptedFunction:
-    """The function `how(fun, *args)` of `args`: one object per pair, which is staged once, as `fun`
-    itself is."""
+    """The function `how(fun, *args)` of `args`.
+
+    There is one object per pair, which is staged once, as `fun` itself is.
+    """
 
     __slots__ = ("__weakref__", "fun", "how")
 
@@ -334,8 +342,9 @@ def _holds_arrays(jaxpr: Jaxpr) -> bool:
 
 
 def deduplicate_program(jaxpr: Jaxpr) -> Jaxpr:
-    """Return `jaxpr` or an equal program that was staged before, so that its derived programs and
-    executables are reused.
+    """Return `jaxpr` or an equal program that was staged before.
+
+    Its derived programs and executables are then reused.
 
     Programs are equal if their equations, types and source lines are. Programs with unhashable
     parameters are not shared, nor are programs with constant arrays, which would stay in memory.
@@ -369,8 +378,9 @@ def _clear_caches() -> None:
 
 
 def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool = False) -> None:
-    """Define the partial evaluation of `primitive`, in a running trace and inside a program, by one
-    rule.
+    """Define the partial evaluation of `primitive` by one rule.
+
+    It applies in a running trace and inside a program.
 
     `split(args, unknown, params, known, staged) -> (outs, out_unknown)` works on values and on
     variables alike. It applies operations by `known(primitive, args, params)` and
@@ -515,8 +525,10 @@ def describe_type_mismatch(one: ShapedArray, other: ShapedArray) -> str:
 
 
 def layout_mismatch(one: ShapedArray, other: ShapedArray) -> str:
-    """Return why the explicit shardings of two types differ; '' if they agree or one is
-    unspecified."""
+    """Return why the explicit shardings of two types differ.
+
+    Return '' if they agree or one is unspecified.
+    """
     return (
         ""
         if one.explicit is None or other.explicit is None or one.explicit == other.explicit
@@ -554,8 +566,10 @@ class LeafPlaceholder:
 def check_carry(
     api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_tree: Any, out_avals: Sequence
 ) -> None:
-    """Raise TypeError unless a loop body returns its carry with the structure and types that it
-    takes."""
+    """Raise TypeError unless a loop body returns its carry as it takes it.
+
+    Its structure and types must be equal.
+    """
     name = function_name(fun)
     if api == "fori_loop":  # the counter is not the user's
         in_tree, out_tree = in_tree.children()[-1], out_tree.children()[-1]
@@ -629,8 +643,10 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
 
 
 def keep_axes(body: StagedBody, in_avals: Sequence[ShapedArray]) -> StagedBody:
-    """Return a loop body whose carried results vary over the axes of the initial carry; the same
-    body if a result varies over more."""
+    """Return a loop body whose carried results vary over the axes of the initial carry.
+
+    Return the same body if a result varies over more axes.
+    """
     carry_avals = body.out_avals[: len(in_avals)]
     if all(a.vma == b.vma for a, b in zip(in_avals, carry_avals)) or any(
         b.vma - a.vma for a, b in zip(in_avals, carry_avals)

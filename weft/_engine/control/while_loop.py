@@ -227,9 +227,10 @@ def _batch_programs(
 
 
 def without_shared_draws(jaxpr: Jaxpr) -> Jaxpr:
-    """Return the program without the rules by which a batch of keys draws from its first key: the
-    key of a finished example would not change, and the other examples would draw the same numbers
-    in every step."""
+    """Return the program without the rules by which a batch of keys draws from its first key.
+
+    The key of a finished example would not change, and the other examples would draw the same numbers in every step.
+    """
 
     def make():
         eqns = []

@@ -359,8 +359,9 @@ def istft(
     time_axis: int = -1,
     freq_axis: int = -2,
 ) -> tuple:
-    """Return times and the signal whose `stft` is closest to `Zxx`; with the arguments of `stft`, the original signal. As in
-    SciPy, the number of times is the size of the result's first dim.
+    """Return times and the signal whose `stft` is closest to `Zxx`.
+
+    With the arguments of `stft`, it is the original signal. As in SciPy, the number of times is the size of the result's first dim.
 
     >>> x = wnp.arange(64.0)
     >>> bool(wnp.allclose(istft(stft(x, nperseg=16)[2], nperseg=16)[1], x, atol=1e-4))

@@ -203,8 +203,9 @@ def near_betainc(f: Formulas, a: FormulaValue, b: FormulaValue, x: FormulaValue)
 
 
 def continued_fraction(g: Value, p: Value, q: Value, u: Value, left_out: Value):
-    """Return 1 / (1 + d1 / (1 + d2 / ...)), with d(2m+1) = -(p+m)(p+q+m) u / ((p+2m)(p+2m+1)) and
-    d(2m) = m(q-m) u / ((p+2m-1)(p+2m)).
+    """Return the continued fraction 1 / (1 + d1 / (1 + d2 / ...)).
+
+    d(2m+1) = -(p+m)(p+q+m) u / ((p+2m)(p+2m+1)) and d(2m) = m(q-m) u / ((p+2m-1)(p+2m)).
 
     The fraction ends when terms are below `left_out` of the sum.
     """

@@ -111,8 +111,11 @@ log_binomial.defjvps(
 
 
 def binomial_slope(i, a, b, x, y, factor=lambda slope: slope):
-    """The `i`-th derivative of exp(log_binomial); `factor` is applied to the logarithm's derivative. The probability enters
-    as two square roots, since it may underflow where its derivative does not."""
+    """Return the `i`-th derivative of exp(log_binomial).
+
+    `factor` is applied to the logarithm's derivative. The probability enters as two square roots, since it may underflow where its
+    derivative does not.
+    """
     root = wnp.exp(0.5 * log_binomial(a, b, x, y))
     if i < 2:
         return root * factor(binomial_slopes(a, b, x, y)[i]) * root

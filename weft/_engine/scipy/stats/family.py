@@ -107,8 +107,10 @@ def _derive_functions(functions: dict[str, Callable], names: list[str]) -> dict[
 def continuous(
     family: str, names: str, shapes: str = "", quantile: str = "q", **functions: Callable
 ) -> list[Callable]:
-    """Return the functions `names` of a family with location and scale, from the functions of the standard distribution;
-    `quantile` names the argument of `ppf` and `isf`."""
+    """Return the functions `names` of a family with location and scale.
+
+    They are derived from the functions of the standard distribution; `quantile` names the argument of `ppf` and `isf`.
+    """
     requested = names.split()
     standard = _derive_functions(functions, requested)
 
