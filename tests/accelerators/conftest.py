@@ -44,7 +44,7 @@ def mesh(devices):
     return Mesh(np.array(devices).reshape(4, 2), ("a", "b"))
 
 
-if PLUGIN and "xla" not in plugins.registered:  # before a test module asks for its devices
+if PLUGIN and "xla" not in plugins.registered:  # before a test module reads its devices
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     client_options = {"cpu_device_count": NUM_DEVICES}
     plugins.register_plugin("xla", library_path=PLUGIN, options=client_options, priority=-1)

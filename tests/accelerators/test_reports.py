@@ -13,7 +13,7 @@ from weft.sharding import Mesh, NamedSharding, PartitionSpec
 PLUGIN = os.environ.get("WEFT_TEST_PJRT_PLUGIN", "")
 pytestmark = pytest.mark.skipif(not PLUGIN, reason="WEFT_TEST_PJRT_PLUGIN names no CPU plugin")
 
-if PLUGIN and "xla" not in plugins.registered:  # before a test module asks for its devices
+if PLUGIN and "xla" not in plugins.registered:  # before a test module reads its devices
     plugins.register_plugin(
         "xla", library_path=PLUGIN, options={"cpu_device_count": 8}, priority=-1
     )

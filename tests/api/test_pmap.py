@@ -374,7 +374,7 @@ def test_device_put_along_devices():
 
 
 def test_constraints_on_a_mesh_without_axes_ask_for_nothing():
-    """They are the shardings in the types of values on one device."""
+    """Such shardings occur in the types of values on one device."""
     one = weft.typeof(wnp.ones((3,))).sharding
     assert one.mesh.empty
     f = lambda v: lax.with_sharding_constraint(v * 2, one)

@@ -129,7 +129,7 @@ def f():
 
 
 def test_passes_know_no_operation_by_name():
-    """Where you need to tell operations apart, give them an attribute, a class or a rule."""
+    """To distinguish operations in a pass, give them an attribute, a class or a rule."""
     violations = {}
     for path in (
         path for package in PASS_PACKAGES for path in sorted((ROOT / package).rglob("*.py"))

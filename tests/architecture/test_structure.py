@@ -246,7 +246,7 @@ def test_a_circle_is_found():
 
 
 def test_imports_do_not_go_in_circles():
-    """Where two modules want each other, move what they share below both. When you take apart a known circle, lower its number."""
+    """If two modules need each other, move their shared code below both. Lower the number of a known cycle that you remove."""
     edges = {}
     for path in SOURCES:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -54,7 +54,7 @@ def test_no_room_is_a_clear_error_and_the_older_step_remains(tmp_path):
 
 
 def killed_at_random(folder, seeds, longest):
-    """Kill a program that saves, once for each seed, at moments up to `longest` seconds after its first step: nothing told is lost."""
+    """Kill a program that saves, once for each seed, at moments up to `longest` seconds after its first step: no reported step is lost."""
     saved = 0
     for seed in seeds:
         child = subprocess.Popen(

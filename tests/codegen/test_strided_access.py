@@ -171,8 +171,8 @@ def test_halves_of_windows_where_functions_are_called(type_):
 
 @pytest.mark.skipif(target.current().vector_bytes != 64, reason="counts loads of 16 lanes")
 def test_windows_share_what_they_load():
-    """Of four vectors of x[2 * i], x[2 * i + 1] and x[2 * i + 2], only the last one ends where its
-    elements do."""
+    """Four vectors of x[2 * i], x[2 * i + 1] and x[2 * i + 2] share their loads; only the last one
+    ends at its last element."""
     kernel = windows_kernel("f32", 2, [0, 1, 2], 64)
     assert (
         len(

@@ -351,7 +351,7 @@ def test_gathers(native):
 
 @BOTH
 def test_gathered_rows_are_concatenated_in_one_kernel(native):
-    """As in periodic padding: no row is gathered separately for two results."""
+    """Periodic padding, for example, gathers no row separately for two results."""
 
     def fn(x, at, u):
         gathered = rows(x, at, MODE.CLIP)

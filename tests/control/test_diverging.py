@@ -61,7 +61,7 @@ def on_mesh(program, **options):
 
 
 def one_by_one(program):
-    """The same by a map over blocks, where types tell nothing of axes."""
+    """Return the same program as a `vmap` over blocks, where types have no varying axes."""
 
     def whole(a, w):
         return weft.vmap(lambda a: program(lax.axis_index("i"), a[None], w)[0], axis_name="i")(a)

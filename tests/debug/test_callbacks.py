@@ -158,7 +158,7 @@ PROGRAMS = {
         ["2.0 0", "2.0 1"],
     ),
     "vmap of while": (weft.vmap(count), (np.array([0, 2, 3]),), ["0", "2", "1", "2"]),
-    "vmap of while condition": (  # asked twice a step, and of examples that are done too
+    "vmap of while condition": (  # called twice per step, also for finished examples
         weft.vmap(
             lambda n: lax.while_loop(lambda i: (show("{}", i), i < 2)[1], lambda i: i + 1, n)
         ),
@@ -403,7 +403,7 @@ def test_unused_io_callbacks_run_per_example():
 
 
 def test_an_ordered_io_callback_is_not_mapped():
-    """Of two ordered calls in a batch it would be open whether all examples make the first before any makes the second."""
+    """The order of two calls in a batch would be ambiguous: example by example, or call by call."""
     seen = []
     note = lambda x: io_callback(
         lambda v: (seen.append(float(v)), v)[1],
@@ -574,7 +574,7 @@ def test_promises_and_errors_are_those_of_compiled_calls():
             api(fails, THREE, THREE)
     promised = {
         "y": [weft.ShapeDtypeStruct((3,), np.float32)]
-    }  # how results are nested is what the promise says
+    }  # the promised tree decides how results are nested
     assert (
         weft.jit(lambda x: weft.pure_callback(lambda v: ((v + 1,),), promised, x))(THREE)["y"][
             0

@@ -141,9 +141,7 @@ def test_types_without_sharding_replicate_on_the_context_mesh():
         with use_mesh(mesh.abstract_mesh.update(axis_names=("a",))):
             weft.jit(f)(wnp.ones(4))
         plain = weft.typeof(wnp.ones(4))
-        assert (
-            plain.update(sharding=plain.sharding) is plain
-        )  # it says nothing, so it changes nothing
+        assert plain.update(sharding=plain.sharding) is plain  # an empty sharding changes nothing
     assert [s.mesh.axis_names for s in seen] == [("x",), ("a",)] and plain.sharding.mesh.empty
     with weft.set_mesh(mesh_of(2, AxisType.Explicit)):
         alone = weft.device_put(wnp.ones(4), weft.devices()[0])

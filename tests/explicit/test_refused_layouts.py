@@ -65,7 +65,7 @@ def test_a_spec_has_no_more_entries_than_the_value_has_dims(mesh, spec):
             match=r"only valid for values of rank at least 2, but was applied to a value of rank 1",
         ):
             place(X)
-    assert layout.shard_shape((8,)) == ((4,) if spec.axes else (8,))  # that asks for no value
+    assert layout.shard_shape((8,)) == ((4,) if spec.axes else (8,))  # `shard_shape` needs no value
 
 
 def test_reshard_leaves_entries_out_that_split_nothing():

@@ -210,7 +210,7 @@ def test_jit_types_what_its_shardings_say():
     assert (
         short(weft.jit(f, in_shardings=on("a"))(np.ones((8, 16), np.float32))) == "float32[8@a,16]"
     )
-    assert seen == ["float32[8,16]"]  # only the type of the result says it
+    assert seen == ["float32[8,16]"]  # only the type of the result has the axis
     assert short(weft.jit(f, out_shardings=on(None, "b"))(X)) == "float32[8,16@b]"
     assert (
         short(weft.jit(lambda x: weft.jit(f, out_shardings=on(None, "b"))(x) + 1)(X))

@@ -157,7 +157,7 @@ def test_the_page_of_fft():
 
 
 def test_on_axes_that_are_cut():
-    """A reshape may split a dim between the devices of one axis; the rule knows the mesh that the user knows."""
+    """A reshape may split a dim between the devices of one axis; the rule still gets the user's mesh."""
     calls = []
     f = product(calls)
     g = weft.jit(lambda a, b: f(a.reshape(2, 4, 4).transpose(1, 0, 2).reshape(8, 4), 3, b))

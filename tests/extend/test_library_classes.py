@@ -36,7 +36,7 @@ def test_subclasses():
 
 
 def test_a_trace_of_a_library():
-    """Values that carry a unit: what a trace does not know it binds under the one around it, which may be any."""
+    """Values carry a unit. The trace binds other primitives under the surrounding trace, of any kind."""
 
     class Unit(Tracer):
         def __init__(self, trace, value, power):

@@ -234,7 +234,7 @@ def test_rules_that_know_the_mapped_axis():
     np.testing.assert_allclose(out, np.full(8, X.mean()), rtol=1e-5)
     assert weft.vmap(lambda x: x + p.bind(2.0, name="i"), axis_name="i")(X).shape == (
         8,
-    )  # asked for what is not mapped, too
+    )  # the rule is also called for operands that are not mapped
     assert [s[2] for s in seen] == [[0], [None]]
     batching.axis_primitive_batchers[p] = lambda size, axis, _, args, dims, *, name: (
         args[0] * size,
@@ -357,7 +357,7 @@ def test_the_page_runs():
 
 
 def test_rules_are_given_numbers_with_types():
-    """A number among the operands is still a number, and has the shape and dtype that rules ask for."""
+    """A number among the operands stays a number, with the shape and dtype that rules need."""
     p, seen = Primitive("asked"), []
 
     @p.def_impl

@@ -147,7 +147,7 @@ def test_serialized_hlo_prints_as_the_peer_prints_it(program: Program, peer):
         path = peer[1] / f"{program.name}{which}.pb"
         printed = re.sub(
             r", num_partitions=\d+", "", path.with_suffix(".txt").read_text(), count=1
-        )  # the serialized module does not say
+        )  # the serialized module has no such field
         assert lines(module_text(path.read_bytes()).rstrip()) == lines(printed.rstrip())
 
 

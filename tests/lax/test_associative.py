@@ -157,7 +157,7 @@ def test_an_axis_that_is_not_there_is_refused(shape, axis):
 
 @pytest.mark.parametrize("form", [weft.custom_jvp, weft.custom_vjp], ids=["jvp", "vjp"])
 def test_a_rule_of_the_function_is_its_derivative(form):
-    """The rule says that products have slope 10 in both factors."""
+    """The rule gives products slope 10 in both factors."""
 
     @form
     def fn(x, y):

@@ -94,7 +94,7 @@ def test_writing(case, method):
     if method == "set":
         places = np.arange(x.size).reshape(shape)[index]
         if len(np.unique(places)) < places.size:
-            return  # which of several values for one place wins is not said
+            return  # the order of several updates of one element is unspecified
     result = np.asarray(getattr(wnp.asarray(x).at[index], method)(values))
     if method == "set":
         x[index] = values

@@ -35,7 +35,7 @@ exact, slope = -2 * np.sin(wide / 2)**2, -np.sin(wide)
 def close(got, want):
     np.testing.assert_allclose(np.asarray(got, np.float64), want, rtol=2e-6, atol=1e-7)
 
-# Loops know it by its name, whatever is loaded
+# Loops find the function by its name without imports
 y = np.zeros(992, np.float32)
 evaluate(parse_kernel(f"kernel k(in x: f32[992], out y: f32[992]) {{ vector i in 992 {{ y[@i] = {name}.f32(x[@i]) }} }}"), x, y)
 close(y, exact)

@@ -198,7 +198,7 @@ def test_pvary_of_a_varying_value_is_refused():
         weft.shard_map(
             lambda x: lax.pcast(x, "i", to="varying"), mesh=MESH, in_specs=P("i"), out_specs=P("i")
         )(np.ones(4, np.float32))
-    assert along_i(lambda x: lax.pvary(x, "i")).shape == (4, 4)  # no types tell of an axis of vmap
+    assert along_i(lambda x: lax.pvary(x, "i")).shape == (4, 4)  # types have no axes of vmap
 
 
 def test_without_axes_nothing_happens():

@@ -134,7 +134,7 @@ LINEAR = {
     "imag": ((0,),),
     "conj": ((0,),),
 }
-FLAT = {"nextafter": ()}  # steps: differences say nothing about the derivative
+FLAT = {"nextafter": ()}  # a step function: differences do not approximate the derivative
 INTEGER = [
     ("bitwise_and", (BITS, BITS[::-1]), np.bitwise_and),
     ("bitwise_or", (INTS, MORE_INTS), np.bitwise_or),

@@ -316,7 +316,7 @@ FIRST = GatherDimensionNumbers((), (0,), (0,))
 
 @pytest.mark.parametrize("mode, want", [("clip", [3, 4, 4, 4, 0]), ("fill", [3, 9, 9, 9, 0])])
 def test_unsigned_indices_beyond_all_places(mode, want):
-    """They do not wrap as negative indices."""
+    """Large unsigned indices do not wrap around like negative indices."""
     x = np.arange(5)
     params = {
         "dimension_numbers": FIRST,

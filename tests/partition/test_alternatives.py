@@ -65,7 +65,7 @@ def test_fewer_bytes(name, monkeypatch):
 
 
 def test_recomputed_weights_move_instead_of_masks():
-    """They move to the layout of the targets, once: a permute of a shard of 8 numbers."""
+    """The weights move to the layout of the targets once, by a permute of a shard of 8 numbers."""
     assert (
         sent(
             recomputed, [(128, 8), (128, 8), (8, 8)], [P(), P(None, ("b", "a")), P(None, "a")], GRID

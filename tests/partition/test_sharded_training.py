@@ -1,4 +1,4 @@
-"""Fully sharded training written with annotations alone: batch and state are split over the same axes, nothing else is said."""
+"""Fully sharded training written with annotations alone: batch and state are split over the same axes, without other annotations."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def check_values(training):
 
 
 class Accumulation(Training):
-    """A step that adds the gradients of four parts of a split batch, which it takes as `parts` says."""
+    """A step that adds the gradients of four parts of a split batch; `parts` selects the parts."""
 
     def __init__(self, mesh, parts, **options):
         super().__init__(mesh, **options)

@@ -525,8 +525,8 @@ def test_a_program_whose_objects_are_gone_is_whole(own_cache, loaded):
 
 
 def test_a_program_for_another_library_is_compiled_anew(monkeypatch, loaded):
-    """Where the routines take integers of another width, the program on disk names routines that no
-    library has."""
+    """If the library's routines take integers of another width, the program on disk refers to missing
+    routines."""
     fun, args = PROGRAMS["library"]()
     first = results(fun, args)
     monkeypatch.setattr(symbols, "routine", lambda name: f"weft_library_i8_{name}")

@@ -18,7 +18,7 @@ PROGRAM = """
 import os, sys, time
 import weft, weft.distributed
 from weft._engine import processes
-weft.distributed.initialize()           # the launcher has done it; a program may say it nevertheless
+weft.distributed.initialize()           # the launcher has initialized it; a second call is allowed
 me, what = weft.process_index(), sys.argv[1]
 print(f"rank {me} of {weft.process_count()}, {weft.device_count()} devices, pid {os.getpid()}", flush=True)
 if what == "raise" and me == 1:

@@ -338,7 +338,7 @@ print(f"done {me} of {weft.process_count()}", flush=True)
 
 @pytest.mark.slow
 def test_half_of_the_ranks_go_on_without_a_host_that_is_cut_off(ssh, monkeypatch):
-    """They wait until the launcher has proof of the loss, which is later than `--grace`."""
+    """The survivors wait until the launcher has proof of the loss, later than `--grace`."""
     monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
     words = ["--hosts", "a:1,b:1", "--grace", "1", "program.py", str(ssh), "cut"]
     launched = Launched(ssh, *words, program=SURVIVES)

@@ -161,7 +161,7 @@ def test_new_keys_of_a_batch():
 
 @both
 def test_samples_by_rejection_come_from_their_own_keys(impl):
-    """As in a loop over the keys, and with the values that JAX 0.10.2 gives for `split(key(73), 3)`."""
+    """Samples equal a loop over the keys, and JAX 0.10.2's values for `split(key(73), 3)`."""
     keys = random.split(random.key(73, impl=impl), 3)
     samples = weft.vmap(lambda k: random.gamma(k, 2.0))(keys)
     np.testing.assert_array_equal(

@@ -186,7 +186,7 @@ def test_errors(call, error, says):
 
 @pytest.mark.parametrize(
     "draw",
-    [  # of sizes that no other test asks for
+    [  # sizes that no other test uses
         lambda k: random.normal(k, (37,)),
         lambda k: random.uniform(k, (37,), minval=-2.0, maxval=3.0),
         lambda k: random.split(k, 37),

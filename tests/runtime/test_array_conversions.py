@@ -203,7 +203,7 @@ def test_a_copy_can_be_forbidden(split):
     for array, dtype in ((x, np.float64), (split[0], None)):
         with pytest.raises(
             ValueError, match=r"no NumPy view|avoid copy"
-        ):  # NumPy says it where it reads the buffer itself
+        ):  # NumPy raises the error if it reads the buffer itself
             np.asarray(array, dtype=dtype, copy=False)
 
 

@@ -49,7 +49,7 @@ def test_short_calls_without_a_pause_leave_others_their_turns(native, leaves, mo
 
 
 def test_a_loop_over_few_bytes_leaves_others_their_turns(monkeypatch):
-    """It may take long: nothing says how often it goes round."""
+    """The loop may take long: its number of iterations is unknown."""
     monkeypatch.setattr(native_entries, "add_entry", lambda *a: None)
     weft.config.update("jax_cpu_enable_async_dispatch", False)
     f = weft.jit(lambda n: lax.while_loop(lambda i: i < n, lambda i: i + 1, 0))

@@ -128,7 +128,7 @@ def arguments(name: str, type_: str, count: int) -> list[np.ndarray]:
 
 
 class Exact(NamedTuple):
-    """What a function is at a point: value and slopes, and of each the sum of its absolute changes with its arguments."""
+    """The exact value and slopes of a function at a point, and the sum of absolute changes of each with the arguments."""
 
     values: tuple[mpf, ...]
     changes: tuple[mpf, ...]

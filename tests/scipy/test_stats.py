@@ -124,7 +124,7 @@ def test_discrete(family, name):
 
 
 def test_gradients_of_parameters():
-    """Of log-likelihoods, by differences of SciPy's."""
+    """Gradients of log-likelihoods equal differences of SciPy's."""
     for family, shapes in (
         ("gamma", (2.5,)),
         ("beta", (2.0, 0.7)),
@@ -153,7 +153,7 @@ def test_gradients_of_parameters():
     ],
 )
 def test_slopes_of_probabilities_of_counts(family, args, by):
-    """By the parameters, against differences."""
+    """Slopes by the parameters equal differences."""
     args, h = [np.broadcast_to(np.asarray(x, float), 3) for x in args], 1e-6
     ours, theirs = getattr(stats, family).pmf, getattr(scipy.stats, family).pmf
     with weft.enable_x64(True):
@@ -169,7 +169,7 @@ def test_slopes_of_probabilities_of_counts(family, args, by):
     "family, args", [("gamma", (2.0, 2.5)), ("t", (0.4, 4.0)), ("vonmises", (0.5, 4.0))]
 )
 def test_second_derivatives(family, args):
-    """By differences of the first ones."""
+    """Second derivatives equal differences of the first derivatives."""
     h, every, fun = 1e-6, tuple(range(len(args))), getattr(stats, family).logpdf
     with weft.enable_x64(True):
         slope, bend = weft.jit(weft.grad(fun, every)), weft.jit(weft.hessian(fun, every))(*args)

@@ -125,7 +125,7 @@ def test_complex_zeros_keep_their_signs(look_up, layout):
     ],
 )
 def test_negative_zeros_keep_their_sign(look_up):
-    """What devices hold of a looked-up value is summed, and a sum begins with a positive zero."""
+    """A looked-up value is the sum of the devices' parts, and a sum begins with a positive zero."""
     split = weft.device_put(ZEROS, NamedSharding(Mesh(np.array(weft.devices()), ("x",)), P("x")))
     for backend in ("cpu", "reference"):
         assert np.signbit(np.asarray(weft.jit(look_up, backend=backend)(split))).all()

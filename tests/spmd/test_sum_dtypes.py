@@ -144,7 +144,7 @@ def test_scattered_extrema_of_complex_numbers(name):
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8])
 @pytest.mark.parametrize("spec", [P(), P("y"), P("x")], ids=str)
 def test_unreduced_types_of_small_dtypes(dtype, spec):
-    """Terms over devices, as types ask for them: added up in a program, or by the next one."""
+    """Terms on several devices (unreduced types) are added in the same program or in the next one."""
     mesh = Mesh(
         np.array(weft.devices()).reshape(4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2
     )

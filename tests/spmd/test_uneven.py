@@ -211,7 +211,7 @@ def test_rotations_where_devices_hold_nothing_but_padding(size, mesh, spec):
 )
 @pytest.mark.parametrize("size", [2, 4, 8, 11])
 def test_results_without_elements(mesh, spec, size):
-    """They ask for rows by their place, and there are none to ask for."""
+    """Operations that select rows by position accept arrays without rows."""
 
     def nothing(x):
         x = laid(functions.sin(x), mesh, spec)

@@ -117,7 +117,7 @@ def test_none_is_a_node_unless_is_leaf_says_otherwise():
 )
 @pytest.mark.parametrize("other", [None, (1, {"a": 2}), "leaf"])
 def test_wide_nodes_are_flattened_as_narrow_ones(make, other, count):
-    """Where all children are leaves, they are not inspected one by one."""
+    """If all children are leaves, they are not inspected one by one."""
     if hasattr(make, "_fields"):
         count, make = 300, make._make
     for at in (None, 0, count - 1):

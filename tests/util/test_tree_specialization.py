@@ -150,7 +150,7 @@ def test_unflatten_gives_custom_nodes_a_tuple_of_children():
 
 
 def test_static_data_that_are_made_anew_are_looked_for_once():
-    """Where the data are equal but never identical, the user's functions run as often as for a tree
+    """If the data are equal but never identical, the user's functions run as often as for a tree
     that is flattened once."""
     make = lambda: [Probe(1, (len("ab"), "a")) for _ in range(9)]
     for _ in range(2):
