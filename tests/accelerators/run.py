@@ -1,4 +1,4 @@
-"""Install PJRT plugins into an environment of their own, and run the tests of accelerators on each.
+"""Install PJRT plugins into a separate environment, and run the tests of accelerators on each.
 
     python -m tests.accelerators.run [--quick] [--workers N]
 

@@ -211,7 +211,7 @@ def test_arrays_may_be_stored_in_any_order_of_dims(devices, mesh, order):
 
 
 def test_programs_run_in_the_order_of_their_calls(devices, mesh):
-    """Each program reads what the one before has written, on one device and on all in turn."""
+    """Each program reads the results of the previous one, on one device and on all devices alternately."""
     sharding = NamedSharding(mesh, P("a", "b"))
     step = weft.jit(lambda x: x * 3 % 1009 + 1, donate_argnums=0)
     rotate = weft.jit(lambda x: wnp.roll(x, 1, axis=0) + x.sum() % 7, donate_argnums=0)
@@ -235,7 +235,7 @@ def test_the_default_device_may_be_named_by_its_platform(devices):
 
 
 def test_a_function_runs_where_its_arguments_are(devices, mesh):
-    """Calls alternate between platforms, devices and shardings; each has a program of its own."""
+    """Calls alternate between platforms, devices and shardings; each has a separate program."""
     places = [weft.devices("cpu")[0], devices[0], devices[3], NamedSharding(mesh, P("a", "b"))]
     arrays = [weft.device_put(MATRIX + i, place) for i, place in enumerate(places)]
     f = weft.jit(lambda x: wnp.cumsum(x, axis=0) * 2)

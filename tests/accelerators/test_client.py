@@ -1,4 +1,4 @@
-"""The client of a plugin: its errors, threads, the end of the process, and that it frees what it makes."""
+"""The client of a plugin: its errors, threads, the end of the process, and freed memory."""
 
 import ctypes
 import gc

@@ -9,7 +9,7 @@ import pytest
 
 from tests.accelerators.plugin import run_on_plugin
 
-#: prints how many programs were compiled and loaded, and what they give
+#: prints the numbers of compiled and loaded programs, and their results
 PROGRAMS = """
 import json, os
 import numpy as np, weft, weft.numpy as wnp

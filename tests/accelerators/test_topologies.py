@@ -3,7 +3,7 @@
     WEFT_TEST_CUDA_PLUGIN=path/to/xla_cuda_plugin.so WEFT_TEST_LIBTPU=path/to/libtpu.so \\
         python -m pytest tests/accelerators/test_topologies.py
 
-Each test runs in a process of its own, as a plugin cannot be unloaded.
+Each test runs in a separate process, because a plugin cannot be unloaded.
 """
 
 import json
@@ -115,7 +115,7 @@ for p in programs.PROGRAMS:
         failed[p.name] = str(error)[:300]
 print(json.dumps([compiled, failed]))
 """
-#: programs that call the host, and one whose arguments are on devices of its own
+#: programs that call the host, and a program that places its arguments
 ON_HOST = {"factorizations", "forms_and_reflectors", "callbacks", "tiled"}
 
 

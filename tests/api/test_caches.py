@@ -43,7 +43,7 @@ def rows():
     return NamedSharding(weft.make_mesh((8,), ("i",)), P("i"))
 
 
-#: parameters of jit, each created anew
+#: parameters of jit, newly created by each call
 PARAMETERS = {
     "none": dict,
     "static number": lambda: {"static_argnums": 1},

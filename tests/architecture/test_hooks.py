@@ -18,7 +18,7 @@ MUTATIONS = {"add", "append", "extend", "insert", "setdefault", "update"}
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
-    """Return what the names that a module imports from weft mean."""
+    """Return the full names of the names that a module imports from weft."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft"):

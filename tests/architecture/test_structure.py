@@ -32,7 +32,7 @@ MAX_COMPARISONS = 44
 MOST_MODULES = 22
 #: folders whose modules are a family of equal things, one for each group of functions or each distribution
 FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}
-#: package -> import circles in it that still wait to be taken apart; a number here is never raised
+#: package -> number of its import cycles that remain to be removed; never raise a number
 KNOWN_CIRCLES: dict[str, int] = {}
 
 
@@ -252,7 +252,7 @@ def test_imports_do_not_go_in_circles():
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         name = module.removesuffix(".__init__")
         edges[name] = set(imported(name, name != module, parse(path), MODULES)) - {name}
-        if name != "weft" and path.with_suffix(".pyi").exists():  # what a module loads lazily, too
+        if name != "weft" and path.with_suffix(".pyi").exists():  # lazily loaded modules, too
             edges[name] |= set(
                 imported(name, name != module, parse(path.with_suffix(".pyi")), MODULES)
             ) - {name}

@@ -121,7 +121,7 @@ def test_options_of_a_part_of_a_program():
             call(1.0)
         assert "xla_cpu_enable_fast_math" in str(raised.value), name
     results = []
-    named(lambda: results.append(weft.vmap(part)(wnp.arange(3.0))))  # still a program of its own
+    named(lambda: results.append(weft.vmap(part)(wnp.arange(3.0))))  # still a separate program
     named(lambda: results.append(weft.grad(part)(1.0)))
     assert results[0].tolist() == [0.0, 2.0, 4.0] and results[1] == 2
 

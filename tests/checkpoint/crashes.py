@@ -189,7 +189,7 @@ def overtaken(place: str, old, new, number: int) -> dict:
 
 
 def saved_as(folder: str, step: int) -> int:
-    """Return the number that a step was saved with, read by a process of its own; -1 if its leaves disagree."""
+    """Return the number with which a step was saved, read by a separate process; -1 if its leaves disagree."""
     read, write = os.pipe()
 
     def work():

@@ -294,7 +294,7 @@ def test_the_package_is_a_function_too():
         checkpoint.store_all
 
 
-# ---- what is refused
+# ---- errors
 
 
 def test_leaves_that_cannot_be_saved_are_named(tmp_path):

@@ -44,7 +44,7 @@ def plain(tree):
 
 
 def outcomes(good, bad, flips=12, **options):
-    """Yield each file, its damage, and what came of restoring: "named", "equal", or what is wrong."""
+    """Yield each file, its damage, and the outcome of restoring: "named", "equal", or a problem."""
     expected = plain(checkpoint.restore(good, **options))
     for file in sorted(path.relative_to(good) for path in good.rglob("*") if path.is_file()):
         for how, changed in damages((good / file).read_bytes(), flips):

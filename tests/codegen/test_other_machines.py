@@ -83,7 +83,7 @@ assert target.current().level == ("neon" if "aarch64" in triple else "generic")
 assert machine_model().name == ("neoverse" if "aarch64" in triple else "generic")
 assert machine_model().vector_bytes == target.current().vector_bytes == 16
 print(len(objects), flush=True)
-os._exit(0)                          # at exit the pool would call what it never linked
+os._exit(0)                          # at exit the pool would call functions that were never linked
 """
 
 

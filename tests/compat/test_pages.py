@@ -1,4 +1,4 @@
-"""`compat_suites/pages.py`: the cells of pages, run on weft in a process of their own."""
+"""`compat_suites/pages.py`: the cells of pages, run on weft in a separate process."""
 
 import json
 import sys

@@ -219,7 +219,7 @@ def test_a_function_is_traced_and_compiled_once():
     for _ in range(3):
         fresh(X)
         programs.add(staged_body._first.cache_info().misses)
-    assert len(programs) == 1  # functions made anew in each call, of equal text, share one program
+    assert len(programs) == 1  # new functions of equal text in each call share one program
 
 
 def test_what_a_function_captures_is_looked_at_anew():

@@ -1,4 +1,4 @@
-"""Branches and loops that only some devices of a shard_map run: values, gradients, and what is refused."""
+"""Branches and loops that only some devices of a shard_map run: values, gradients, and errors."""
 
 import numpy as np
 import pytest

@@ -100,7 +100,7 @@ def test_layouts_are_seen_on_objects(internals):
 
 
 def test_layouts_refuse_other_objects():
-    assert layouts.deallocator(dict) is None  # a destructor of its own
+    assert layouts.deallocator(dict) is None  # its own destructor
     assert layouts.slot_offset(type("D", (), {"a": property()}), "a") is None
     assert layouts.has_plain_fields(np.arange(6.0).reshape(2, 3))
     assert not layouts.has_plain_fields(np.arange(6.0)[::2])

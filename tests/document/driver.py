@@ -3,7 +3,7 @@
     python driver.py DOCUMENT RECORD [--size N] [--checks FILE]
 
 In:  a document with ```{code-cell} blocks; FILE, a JSON list of [cell number, expression].
-Out: RECORD, a JSON file: for every cell what it printed, the value that it ends in, its error if any, its seconds, and
+Out: RECORD, a JSON file: for every cell its output, its final value, its error if any, its seconds, and
      the values of the expressions asked for after it; at the end the peak memory.
 
 `--size N` stands in for the document's 8192, so that a run is quick. `%timeit` lines become a few plain runs.

@@ -28,7 +28,7 @@ TEXT, TIMING = "compile().as_text()", " per loop (mean"
 def records(tmp_path_factory):
     """Return the records of all cells, run in one process."""
     records, complaints = run_apart(DOCUMENT, tmp_path_factory.mktemp("document") / "record.json")
-    assert "Traceback" not in complaints  # the tracker works in a thread of its own
+    assert "Traceback" not in complaints  # the tracker works in a separate thread
     return records
 
 
@@ -61,7 +61,7 @@ def test_programs_have_the_local_shapes_that_the_document_shows(records):
 
 
 def test_the_collectives_of_each_case(records):
-    """Inner axes split alike: one sum. Axes that disagree, or an outer axis: what it takes to make them agree."""
+    """Inner axes split alike need one sum. Other axes also need the collectives that make the splits agree."""
     counts = [
         {
             kind: r["printed"].count(f" {kind}(")

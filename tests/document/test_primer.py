@@ -37,7 +37,7 @@ def snippet(first: str, depths: str, occurrence: int = 0) -> str:
 
 
 def run(code: str, **names) -> tuple[dict, str]:
-    """Return the names that `code` leaves, and what it prints."""
+    """Run `code`; return its variables and its output."""
     install_as_jax()
     import jax
     import jax.numpy as jnp

@@ -18,7 +18,7 @@ needs_document = pytest.mark.skipif(not CELLS, reason="the document is absent (.
 # What a cell prints where the document cannot be compared line by line: a piece of its code, and why.
 PICTURES = "jax.debug.visualize_array_sharding(scroll_C_sharded)"  # pictures are not in the text
 CUT = "def all_gather_example_tiled"  # the document breaks off in the middle
-STALE = "def psum_scatter_example_tiled"  # shown is what the cell printed before an edit
+STALE = "def psum_scatter_example_tiled"  # the output shown is from before an edit of the cell
 MESSAGES = (
     "def incorrect_out_specs_example",
     "def scan_vma_problem_func",

@@ -1,4 +1,4 @@
-"""Arrays in tensorstore's formats: what is written, read back by other layouts, and what goes wrong."""
+"""Arrays in tensorstore's formats: written files, reads with other layouts, and errors."""
 
 import asyncio
 import json
@@ -149,7 +149,7 @@ def test_saves_go_on_while_the_program_does(tmp_path, split):
     manager.serialize_with_paths(
         [x], [str(tmp_path / "x")], on_commit_callback=lambda: called.append(1)
     )
-    x.delete()  # what was copied is no longer needed
+    x.delete()  # the copied array is no longer needed
     manager.wait_until_finished()
     assert called == [1]
     manager.serialize([wnp.ones(3)], [get_tensorstore_spec(tmp_path / "y")])

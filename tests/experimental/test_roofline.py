@@ -1,4 +1,4 @@
-"""Costs of programs that are counted from their traces: operations, memory, network, and what is alive at once."""
+"""Costs of programs, counted from their traces: operations, memory, network, and peak memory."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""`shard_alike`: two values have one sharding, found by propagation, wherever it comes from."""
+"""`shard_alike`: two values have one sharding, propagated from either of them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The programs of docs/sparse.md compute what the page says."""
+"""The programs of docs/sparse.md have the results shown on the page."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Attributes of operations: of blocks, values and calls, through transformations, in every text, and in what is cached."""
+"""Attributes of blocks, values and calls: through transformations, in every text, and in caches."""
 
 import functools
 import json
@@ -146,7 +146,7 @@ def test_constants_and_regions_that_combine_have_none():
     ) == {""}
 
 
-# --- what is cached ---------------------------------------------------------------------------------------------------
+# --- caches ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_cached_trace_is_one_for_its_attributes():

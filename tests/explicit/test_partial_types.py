@@ -64,7 +64,7 @@ def test_one_collective_sends_the_bytes_of_the_result():
     cut = collectives(lambda a, b: reshard(product(a, b), P("x", "y")), a, b)
     assert [(r.kind, r.bytes_per_device) for r in cut] == [("reduce_scatter", 4 * 6 * 4 // 2)]
     terms = weft.jit(product)(a, b)
-    assert collectives(lambda t: t + t, terms) == []  # they come in and go out as terms
+    assert collectives(lambda t: t + t, terms) == []  # arguments and results are terms
     assert [r.kind for r in collectives(lambda t: reshard(t, P("x")), terms)] == ["psum"]
     assert collectives(lambda a: reshard(a, P(unreduced={"x"})), weft.device_put(A, P("x"))) == []
 

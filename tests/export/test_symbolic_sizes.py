@@ -1,4 +1,4 @@
-"""Programs traced once with symbolic sizes compute what the functions do, at every size, from bytes, mapped and differentiated."""
+"""Programs traced once with symbolic sizes equal their functions at every size, from bytes, mapped and differentiated."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Programs whose costs are compared: `python costs.py` prints what the peer counts, before and after optimization, as JSON."""
+"""Programs whose costs are compared: `python costs.py` prints the peer's counts before and after optimization as JSON."""
 
 import json
 

@@ -18,7 +18,7 @@ from weft._engine.util import dtypes
 pytestmark = pytest.mark.oracle
 
 AXES = (["a", "b"], [4, 2])
-#: what the peer reads and cannot execute
+#: texts that the peer reads but cannot execute
 NOT_EXECUTED = {
     "factorizations": "calls of libraries",
     "forms_and_reflectors": "calls of libraries",

@@ -80,7 +80,7 @@ def test_what_may_wrap_has_no_range():
 
 
 def test_remainders_of_data_may_be_negative():
-    """Also of what is an index elsewhere, one that is negative where its guard is false."""
+    """The data may be used as an index elsewhere, even one that is negative where its guard is false."""
     b = LoopsBuilder()
     place = b.isub(b.index("i", 40), b.index("j", 6))
     assert b.range(b.irem(place, 7)) == (0, 6)

@@ -129,7 +129,7 @@ def test_running_logsumexp(size):
 
 @pytest.mark.parametrize("axis, reverse", [(0, False), (1, True), (2, False)])
 def test_the_numpy_engine_scans_rows(axis, reverse):
-    """The function is of single elements, what it runs on are rows of any shape."""
+    """A function of single elements runs on rows of any shape."""
     x = RNG.random((4, 3, 5)).astype(np.float32)
     scale = lambda a, b: wnp.where(
         b > 2.0, b, a * b * 0.5

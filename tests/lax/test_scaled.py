@@ -107,7 +107,7 @@ def test_quantized_derivatives_and_exact_numbers():
         np.testing.assert_array_equal(got, want)
     four = nn.get_scaled_dot_general_config(
         "nvfp4", wnp.array([1e-4])
-    )  # too small: what is cut off has no slope
+    )  # too small: clipped values have no slope
     assert not np.asarray(weft.grad(loss([four] * 3))(x + 1, y)).all()
 
 

@@ -2,7 +2,7 @@
 
 In:   a model and a size.
 Out:  for each program ("forward", "gradient", "step"), the first mismatch as text, or None.
-How:  a program is traced once. The compiled program, each op of the jaxpr as a program of its own,
+How:  a program is traced once. The compiled program, each op of the jaxpr as a separate program,
       and the jaxpr in float64 on NumPy get the same arguments. `weft._engine.verification.tolerance` states
       how far they may differ: units of the coarsest dtype, and a multiple of what noise changes.
 Laws: results are compared relative to their own magnitude, so that small gradients count, too.
@@ -86,7 +86,7 @@ class Comparison:
         return arrays_of(weft.jit(self.function)(*self.args))
 
     def one_op_at_a_time(self) -> list[np.ndarray]:
-        """Run each op as a program of its own; a loop is one op."""
+        """Run each op as a separate program; a loop is one op."""
         return arrays_of(evaluate(self.jaxpr, *weft.tree.leaves(self.args)))
 
     def float64(self) -> list[np.ndarray]:

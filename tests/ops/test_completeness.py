@@ -12,7 +12,7 @@ import weft._engine.control
 import weft._engine.ops
 import weft._engine.ops.functions
 import weft._engine.pallas.call
-import weft.experimental.hijax  # defines primitives of its own
+import weft.experimental.hijax  # defines more primitives
 from weft._engine.core.primitive import (
     OPTIONAL_SLOTS,
     SLOTS,

@@ -1,4 +1,4 @@
-"""Combined reductions: which are done together, that no cycle arises, and that taking them apart gives the program back."""
+"""Combined reductions: the choice of reductions, no cycles, and splitting them restores the program."""
 
 import numpy as np
 import pytest

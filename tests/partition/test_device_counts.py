@@ -153,7 +153,7 @@ def test_calls_do_not_grow_with_devices(program, dims):
         return count_calls(lowered.compile)
 
     few, many = MESHES[dims]
-    compile_for((2,) * len(few))  # what is loaded or known afterwards does not count
+    compile_for((2,) * len(few))  # modules and caches loaded afterwards do not count
     calls = compile_for(few), compile_for(many)
     assert calls[1] <= 1.5 * calls[0], calls
 

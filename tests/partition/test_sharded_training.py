@@ -146,7 +146,7 @@ class Training:
         return sum(r.bytes_per_device * r.count for r in self.compiled().stages.collectives)
 
 
-#: what is special about the training, and the bytes that a device sends on every mesh
+#: options of the training, and the bytes that a device sends on every mesh
 VARIANTS = {
     "plain": ({}, 18_866_176),
     "adam": ({"use_adam": True}, 18_866_176),

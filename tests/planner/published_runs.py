@@ -37,7 +37,7 @@ from weft._engine.util.record import replace
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """One run: what was trained, how, and the published seconds of a step."""
+    """One published run: the model, the training plan, and the seconds of a step."""
 
     group: str
     label: str

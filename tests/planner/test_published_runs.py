@@ -1,4 +1,4 @@
-"""The model's errors on published training runs stay within their bounds, and what is fitted is what the record states."""
+"""The model's errors on published training runs stay within their bounds, and fitted values equal the record's."""
 
 from statistics import mean
 

@@ -1,4 +1,4 @@
-"""The search: what it considers, what it rejects and why, and how it ranks."""
+"""The search: considered plans, rejected plans with reasons, and the ranking."""
 
 import math
 

@@ -443,7 +443,7 @@ def _disturbed(scene: Scene, times: list[float]) -> str:
 
 
 def _compare_with_outcome(running: Running, this: Case, outcome: str) -> str:
-    """Return how the ends of the processes differ from the required outcome of the fault."""
+    """Return the differences between the processes' exits and the required outcome of the fault."""
     codes = [process.returncode for process in running.processes]
     groups = set()
     for rank, code in enumerate(codes):
@@ -503,7 +503,7 @@ def _find_leaked_segments(pids: list[int], before: set[str]) -> str:
 
 
 def _check_saved_steps(folder: str, saved: list[int]) -> str:
-    """Check the steps in the folder in a separate process, and return what is wrong with them."""
+    """Check the steps in the folder in a separate process, and return the problems."""
     program = (
         "import sys; import numpy as np; from weft import checkpoint; from tests.processes.elastic_faults import value_at\n"
         "steps = checkpoint.steps(sys.argv[1])\n"

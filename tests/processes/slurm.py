@@ -280,7 +280,7 @@ def _stop(folder: Path) -> None:
 
 
 def sums(output: str, size: int = 4, devices: int = 2) -> str:
-    """Return what is wrong with the output of a program, or ""."""
+    """Return the problem in the output of a program, or ""."""
     total = float(sum(range(4 * devices * size)))  # each device has four numbers
     matches = re.findall(rf"rank (\d+) of {size} on (n\d): sum {total} ", output)
     if sorted(int(rank) for rank, _ in matches) == list(range(size)):

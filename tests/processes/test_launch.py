@@ -140,7 +140,7 @@ def test_a_failure_ends_all_and_names_the_first(what, status, message, tmp_path)
         )
     if (
         what == "child"
-    ):  # it has no error of its own; another process's error shows where the program was
+    ):  # it reports no error itself; another process's error shows where the program was
         assert launched.err.count("ProcessFailureError: distributed: process 1") == 1
 
 

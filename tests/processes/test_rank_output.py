@@ -55,7 +55,7 @@ def test_lines_without_an_end_are_written_in_parts():
 
 @pytest.fixture
 def streams(monkeypatch):
-    """Replace both standard streams by pipes, and return what was written to each."""
+    """Replace both standard streams by pipes, and return the bytes written to each."""
     pipes, write = {OUT: os.pipe(), ERR: os.pipe()}, os.write
     monkeypatch.setattr(
         os, "write", lambda stream, data: write(pipes.get(stream, (0, stream))[1], data)

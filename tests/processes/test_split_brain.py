@@ -68,7 +68,7 @@ def shrink_all(clients):
 
 
 def join_all(coordinator, clients):
-    """Connect the survivors anew after a shrink; close and replace their clients."""
+    """Reconnect the survivors after a shrink; close and replace their clients."""
     joined = [None] * len(clients)
 
     def join(i):

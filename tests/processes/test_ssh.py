@@ -1,4 +1,4 @@
-"""`weft launch --hosts` over real ssh to hosts with a network of their own: links that go down and
+"""`weft launch --hosts` over real ssh to hosts in a separate network: links that go down and
 come up again."""
 
 import contextlib

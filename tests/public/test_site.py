@@ -11,7 +11,7 @@ from tests.harness.scripts import load_script
 
 reference = load_script("docs/reference.py")
 LISTED = [name for names in reference.MODULES.values() for name in names]
-#: parts of the package that a program can name but whose names are public elsewhere, or nowhere
+#: importable parts of the package without public names of their own
 INSIDE = {
     "weft._engine.api",
     "weft._engine.ops",

@@ -1,6 +1,6 @@
 """Compiled programs from many threads, nested, across forks, under interrupts and at the end of the process.
 
-Each case is a process of its own with a deadline, so that a program that hangs fails.
+Each case is a separate process with a deadline, so that a program that hangs fails.
 """
 
 from __future__ import annotations

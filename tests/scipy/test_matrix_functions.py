@@ -1,4 +1,4 @@
-"""Forms and functions of matrices against SciPy, and by what they must satisfy."""
+"""Forms and functions of matrices against SciPy and their defining equations."""
 
 import numpy as np
 import pytest

@@ -192,7 +192,7 @@ def test_expm(n, scale):
         np.testing.assert_allclose(
             result, exact, rtol=1e-3, atol=2e-4 * max(1, np.abs(exact).max())
         )
-    for odd in (np.nan, np.inf, 1e8):  # and does not mind what the others are
+    for odd in (np.nan, np.inf, 1e8):  # a result does not depend on the other matrices
         beside = np.stack([a[0], np.full_like(a[0], odd)])
         np.testing.assert_array_equal(linalg.expm(beside)[0], linalg.expm(a[:1])[0])
         assert np.isnan(linalg.expm(beside)[1]).all()

@@ -1,4 +1,4 @@
-"""All devices of a mesh in step, as the reference backend runs them, and global arrays taken apart and put together."""
+"""Execution of all devices of a mesh in lockstep, as on the reference backend; scatter and gather of global arrays."""
 
 from __future__ import annotations
 

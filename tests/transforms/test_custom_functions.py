@@ -1,4 +1,4 @@
-"""Rules of users beyond plain custom derivatives: symbolic zeros, rules that give way under checkpoint, custom_vmap, linear_call,
+"""Rules of users beyond plain custom derivatives: symbolic zeros, rules that are dropped under checkpoint, custom_vmap, linear_call,
 custom_root, custom_linear_solve."""
 
 import functools
@@ -434,7 +434,7 @@ def test_traced_values_in_arguments_that_are_not_differentiated(wrap):
 
 
 def test_rules_of_known_values():
-    """`ensure_compile_time_eval` runs functions with rules of their own on values."""
+    """`ensure_compile_time_eval` runs functions with custom rules on values."""
     seen = []
 
     def look(x):
@@ -608,7 +608,7 @@ def test_rules_close_over_mapped_values(make, outer):
     def total(z):
         return weft.vmap(lambda x: make(x)(z))(
             X
-        ).sum()  # no argument is mapped, what the rule closes over is
+        ).sum()  # no argument is mapped, but a value that the rule closes over
 
     if outer is weft.vmap:
         assert np.allclose(weft.vmap(weft.grad(total))(X), 3.0 * X.sum())

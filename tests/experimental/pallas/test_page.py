@@ -1,4 +1,4 @@
-"""The kernels of docs/pallas.md compute what the page says."""
+"""The kernels of docs/pallas.md have the results shown on the page."""
 
 import numpy as np
 import pytest
