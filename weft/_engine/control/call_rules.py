@@ -106,8 +106,10 @@ class ProgramCallOp(CallLike):
     def unknown_params(
         self, partial: PartialEvalResult, unknown: Sequence[bool], params: dict
     ) -> dict | None:
-        """Return the parameters of a call of this op for the unknown part; None if the part becomes
-        a plain call."""
+        """Return the parameters of a call of this op for the unknown part.
+
+        Return None if the part becomes a plain call.
+        """
         return None
 
     def jvp(self, primals, tangents, *, jaxpr, **params):
@@ -253,8 +255,10 @@ def _known_part_shardings(
 
 
 def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
-    """Return the program without unused results and unread inputs, and the mask of remaining
-    inputs."""
+    """Return the program without unused results and unread inputs.
+
+    Also return the mask of remaining inputs.
+    """
     inner = dce_jaxpr(jaxpr, used)
     needed = used_vars(inner)
     keep = [v in needed for v in inner.invars]
@@ -262,8 +266,10 @@ def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[boo
 
 
 def _inline_forwarding_call(call: Eqn) -> list[Eqn]:
-    """Return the equations of the called program if each result of the call is computed by one of
-    them, otherwise the call."""
+    """Return the equations of the called program if they compute all results of the call.
+
+    Otherwise return the call.
+    """
     program = call.params["jaxpr"]
     computed = {v for eqn in program.eqns for v in eqn.outvars}
     names: dict[Var, Atom] = dict(zip(program.invars, call.invars))

@@ -196,8 +196,10 @@ def _type(*_avals, **_params):
 
 @check_p.def_batch
 def _batch(axis, args, dims, **params):
-    """Map with the new dim leading in the code and in each value, so that each example has its
-    own."""
+    """Map with the new dim leading in the code and in each value.
+
+    Each example then has its own.
+    """
     args = [
         broadcast_in_dim(x, (axis.size, *typeof(x).shape), range(1, typeof(x).ndim + 1))
         if d is None
@@ -340,8 +342,10 @@ class Sites:
         return self._codes.get((id(eqn), category))
 
     def get_or_make(self, key: Any, make: Callable[[], Jaxpr]) -> Jaxpr:
-        """Return the program cached under `key`, or make and cache it; `key` begins with the
-        program that it is derived from."""
+        """Return the program cached under `key`, or make and cache it.
+
+        `key` begins with the program that it is derived from.
+        """
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -428,8 +432,10 @@ def _record(
     slot: int | None = None,
     values: Sequence = (),
 ) -> list:
-    """Return the state after a site; if `failed` holds and there was no earlier error, it has this
-    code and these values."""
+    """Return the state after a site.
+
+    If `failed` holds and there was no earlier error, it has this code and these values.
+    """
     varying = typeof(state[0]).vma
     spread = lambda x: cast(x, varying) if varying else x
     new = spread(bitwise_and(failed, eq(state[0], np.int32(0))))
@@ -470,8 +476,10 @@ def _after_check(sites: Sites, eqn: Eqn, state: list, operands: list) -> list:
 
 
 def _first_of_batch(code: Any, values: Sequence, n: int) -> tuple[Any, list]:
-    """Return the code and values of the first example with an error; the `n` leading dims are batch
-    dims."""
+    """Return the code and values of the first example with an error.
+
+    The `n` leading dims are batch dims.
+    """
     if n == 0:
         return code, list(values)
     size = math.prod(typeof(code).shape)
@@ -506,8 +514,10 @@ def _after_indexing(sites: Sites, eqn: Eqn, code: int, state: list, operands: li
 
 
 def _indices(eqn: Eqn, operands: list) -> tuple[Any, list[int], list[int], list[int]]:
-    """Return the indices of an operation, [..., axes], the indexed dims, the largest valid index
-    and the size of each."""
+    """Return the indices of an operation, [..., axes], and the indexed dims.
+
+    Also return the largest valid index and the size of each dim.
+    """
     shape = typeof(operands[0]).shape
     name = eqn.primitive.name
     if name in ("dynamic_slice", "dynamic_update_slice"):
@@ -536,8 +546,10 @@ def _indices(eqn: Eqn, operands: list) -> tuple[Any, list[int], list[int], list[
 
 
 def _with_state(sites: Sites, jaxpr: Jaxpr, position: int = 0) -> Jaxpr:
-    """Return a program that takes the state before input `position` and returns it before its
-    results."""
+    """Return a program that takes the state before input `position`.
+
+    It returns the state before its results.
+    """
 
     def make() -> Jaxpr:
         avals = [a.update(vma=a.vma | find_tracked_axes()) for a in sites.avals]
@@ -627,9 +639,11 @@ def _run_rule_without_checks(rule: Callable[[], tuple[Sequence, Sequence]]) -> t
 
 
 def _custom(sites: Sites, params: dict, n: int, operands: list) -> tuple:
-    """Return the parts of a call of a function with a derivative rule: its program, which takes the
-    state after the constants; a function from the state and other arguments to the new state; the
-    constants; and the other arguments."""
+    """Return the parts of a call of a function with a derivative rule.
+
+    They are its program, which takes the state after the constants; a function from the state and other arguments to the new state; the
+    constants; and the other arguments.
+    """
     k = params["num_consts"]
     program = _with_state(sites, params["jaxpr"], k)
     consts, args = operands[:k], operands[k:]
@@ -650,8 +664,10 @@ def _scan(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, li
 
 
 def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
-    """Check the condition before the loop and at the end of each step; the loop itself evaluates
-    the plain condition."""
+    """Check the condition before the loop and at the end of each step.
+
+    The loop itself evaluates the plain condition.
+    """
     params = eqn.params
     cond, body, n_cond, n_body = (
         params["cond_jaxpr"],
@@ -718,8 +734,10 @@ def _evaluate_without_checks(eqn: Eqn, operands: list) -> Sequence:
 
 
 def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
-    """Give every device its own state. Afterwards all devices take the state of the first one with
-    an error."""
+    """Give every device its own state.
+
+    Afterwards all devices take the state of the first one with an error.
+    """
     params = eqn.params
     body, axes = params["jaxpr"], params["manual_axes"]
 

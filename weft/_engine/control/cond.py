@@ -91,8 +91,10 @@ def _type(index, *avals, branches):
 
 
 def _common_type(avals) -> ShapedArray:
-    """Return the type of a result from its types in all branches: the first one, with a sharding
-    only if all branches agree."""
+    """Return the type of a result from its types in all branches.
+
+    It is the first one, with a sharding only if all branches agree.
+    """
     shardings = {a.explicit for a in avals} - {None}
     return avals[0].update(sharding=shardings.pop() if len(shardings) == 1 else None)
 
@@ -149,8 +151,10 @@ def _batch(axis, args, dims, *, branches):
 
 
 def _batch_select(axis, index, operands, batched, branches):
-    """Run every branch on the whole batch and select the results of each example; effects are
-    guarded."""
+    """Run every branch on the whole batch and select the results of each example.
+
+    Effects are guarded.
+    """
 
     index = clamp(np.int32(0), index, np.int32(len(branches) - 1))
     cases = []
@@ -185,8 +189,10 @@ def _batch_select(axis, index, operands, batched, branches):
 
 
 def _mask_cotangent(chosen, x):
-    """Return `x` with a zero cotangent for the examples that do not take the branch: its derivative
-    there may be inf or nan."""
+    """Return `x` with a zero cotangent for the examples that do not take the branch.
+
+    Its derivative there may be inf or nan.
+    """
     aval = typeof(x)
     if not isinstance(x, Tracer) or aval.to_tangent_aval().dtype == dtypes.float0:
         return x
@@ -195,8 +201,7 @@ def _mask_cotangent(chosen, x):
 
 
 def _forwarded_operands(branches) -> list[int | None]:
-    """Return, for each result, the number of the operand that every branch returns unchanged, or
-    None."""
+    """Return, for each result, the number of the operand that every branch forwards, or None."""
     operands = [{v: i for i, v in enumerate(b.invars)} for b in branches]
     forwarded = []
     for outs in zip(*[b.outvars for b in branches]):
@@ -250,9 +255,11 @@ define_partial_eval(cond_p, _split, sees_policy=True)
 
 
 class _BranchSplit:
-    """Branches split for partial evaluation. Residuals that branches compute use `n_slots` slots,
-    which equal types of different branches share; residuals that are known operands (numbers in
-    `deduplicate_program`) are passed on directly."""
+    """Branches split for partial evaluation.
+
+    Residuals that branches compute use `n_slots` slots, which equal types of different branches share; residuals that are known operands
+    (numbers in `deduplicate_program`) are passed on directly.
+    """
 
     __slots__ = ("known", "unknown", "out_unknown", "n_slots", "shared")
 
@@ -443,8 +450,10 @@ def _cond_with_refs(
     operand: Any = _absent,
     linear: Any = None,
 ) -> Any:
-    """Apply `cond` with references in its functions or operands: every branch also returns their
-    values."""
+    """Apply `cond` with references in its functions or operands.
+
+    Every branch also returns their values.
+    """
     if operand is not _absent:
         operands = (operand,)
     if (
@@ -571,8 +580,10 @@ def _switch_with_refs(
     *operands: Any,
     operand: Any = _absent,
 ) -> Any:
-    """Apply `switch` with references in its functions or operands: every branch also returns their
-    values."""
+    """Apply `switch` with references in its functions or operands.
+
+    Every branch also returns their values.
+    """
     if operand is not _absent:
         operands = (operand,)
     return lift_refs(
@@ -634,8 +645,10 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
 
 
 def _clamp_index(index, n: int):
-    """Return the index as int32 between 0 and n - 1. It is clamped first, since a wider integer may
-    not fit."""
+    """Return the index as int32 between 0 and n - 1.
+
+    It is clamped first, since a wider integer may not fit.
+    """
     if isinstance(index, (int, np.integer)):
         return np.int32(min(max(int(index), 0), n - 1))
     dtype = typeof(index).dtype
@@ -695,8 +708,10 @@ def common_consts(bodies: Sequence[StagedBody]) -> tuple[Branches, list]:
 
 
 def _check_branches(api: str, functions, titles, bodies: Sequence[StagedBody]) -> None:
-    """Raise TypeError unless all branches return the same structure and, up to weak types, the same
-    types."""
+    """Raise TypeError unless all branches return the same structure and types.
+
+    Weak types may differ.
+    """
     first = bodies[-1] if api == "cond" else bodies[0]
     title = titles[-1] if api == "cond" else titles[0]
     for name, fun, body in zip(titles, functions, bodies):

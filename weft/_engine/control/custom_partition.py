@@ -84,8 +84,10 @@ class EinsumRule:
         )
 
     def _sizes_of_factors(self, groups: Sequence[tuple]) -> dict[Any, int]:
-        """Return the sizes of factors that form a whole dim, and `self.sizes`. Raise ValueError if
-        two sizes of a factor differ."""
+        """Return the sizes of factors that form a whole dim, and `self.sizes`.
+
+        Raise ValueError if two sizes of a factor differ.
+        """
         known: dict[Any, int] = dict(self.sizes)
         for kind, rules, avals in groups:
             if len(rules) != len(avals):

@@ -41,8 +41,10 @@ linear_solve_p = CallLike(
 
 
 class _TreeFunctionStager:
-    """Staging for functions of trees with one structure; their results must have the same
-    structure."""
+    """Staging for functions of trees with one structure.
+
+    Their results must have the same structure.
+    """
 
     def __init__(self, api: str, value: Any, what: str):
         self.api, self.what = api, what

@@ -165,8 +165,10 @@ class Ref(_Writable, metaclass=Sealed):
 
     # ---- where the value is
     def _cell(self) -> _Cell | Ref:
-        """Return the holder of the value in the current trace: the reference itself, or its cell in
-        the innermost program."""
+        """Return the holder of the value in the current trace.
+
+        It is the reference itself, or its cell in the innermost program.
+        """
         if self._value is _FREED:
             raise ValueError(
                 f"{self.type} was freed or frozen and can no longer be used.{self._origin()}"
@@ -240,8 +242,10 @@ class Ref(_Writable, metaclass=Sealed):
             self._write(write(current, index, value, how))
 
     def _cast_to_array(self, value: Any, shape: tuple[int, ...]) -> Any:
-        """Return `value` with the array's dtype and the given shape. Raise ValueError if it does
-        not fit."""
+        """Return `value` with the array's dtype and the given shape.
+
+        Raise ValueError if it does not fit.
+        """
         if getattr(value, "_is_ref", False):
             raise ValueError(
                 f"Cannot store a Ref into another Ref: {value.type} into {self.type}. References hold arrays. Read it first: "
@@ -403,8 +407,10 @@ class TransformedRef(_Writable):
 
 
 def _flatten_view(view: TransformedRef) -> tuple[tuple, tuple]:
-    """Return the reference and the arrays among the indices, and the other indices in hashable
-    form."""
+    """Return the reference and the arrays among the indices.
+
+    Also return the other indices in hashable form.
+    """
     arrays: list = []
 
     def entry(i: Any) -> tuple:

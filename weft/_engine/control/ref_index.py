@@ -236,8 +236,10 @@ def _slice_extent(part: Slice) -> int:
 
 
 def _check_inside(part: Slice, start: int | None, n: int) -> None:
-    """Raise ValueError if a slice exceeds a dim of size `n`; a traced start (None) is not
-    checked."""
+    """Raise ValueError if a slice exceeds a dim of size `n`.
+
+    A traced start (None) is not checked.
+    """
     reach = _slice_extent(part)
     if start is None and reach > n:
         raise ValueError(
@@ -250,8 +252,10 @@ def _check_inside(part: Slice, start: int | None, n: int) -> None:
 
 
 def _of_one_dtype(starts: list) -> list:
-    """Return the starts of a window in the dtype of the traced starts, or in the default integer
-    dtype if these differ."""
+    """Return the starts of a window in one dtype.
+
+    It is the dtype of the traced starts, or the default integer dtype if these differ.
+    """
     start_dtypes = {typeof(start).dtype for start in starts if not isinstance(start, int)}
     dtype = start_dtypes.pop() if len(start_dtypes) == 1 else dtypes.default_int_dtype()
     return [

@@ -107,8 +107,10 @@ def _log_residuals(partial: PartialEvalResult, n_results: int) -> None:
 
 
 def _each(prevent_cse: bool | tuple[bool, ...], n: int) -> tuple[bool, ...]:
-    """Return, for each of `n` inputs, whether it goes behind a barrier. If the count differs from
-    the flags, as in derivatives of higher order, all inputs do if one does."""
+    """Return, for each of `n` inputs, whether it goes behind a barrier.
+
+    If the count differs from the flags, as in derivatives of higher order, all inputs do if one does.
+    """
     if isinstance(prevent_cse, tuple) and len(prevent_cse) == n:
         return prevent_cse
     return (any(prevent_cse) if isinstance(prevent_cse, tuple) else bool(prevent_cse),) * n
@@ -160,8 +162,10 @@ def _make_key_reading(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _is_policy_transparent(eqn: Eqn) -> bool:
-    """Return True if a policy applies to the equations inside a call: not if it has a rule, which
-    higher derivatives need."""
+    """Return True if a policy applies to the equations inside a call.
+
+    It does not if the call has a rule, which higher derivatives need.
+    """
     return is_transparent(eqn) or eqn.primitive is remat_p
 
 

@@ -246,9 +246,10 @@ def _bind_mapped(
 
 
 def _find_split_axes(axis: BatchAxis, params: dict) -> tuple:
-    """Return the manual axes over which a mapped dim is split: axes that the user requests, or that
-    split it already. Return None if the program has collectives over them, or if the specs were
-    derived (as for adjoints without varying types): then every device computes the whole dim.
+    """Return the manual axes over which a mapped dim is split.
+
+    These are axes that the user requests, or that split it already. Return None if the program has collectives over them, or if the specs
+    were derived (as for adjoints without varying types): then every device computes the whole dim.
     """
     spread_axes, manual = axis.spread, set(params["manual_axes"])
     spread = axis.spread or axis.splits
@@ -272,8 +273,10 @@ def _find_split_axes(axis: BatchAxis, params: dict) -> tuple:
 def _batch_over_manual_axes(
     axis: BatchAxis, spread: tuple, args: Sequence, dims: Sequence, params: dict
 ) -> tuple[list, list]:
-    """Map over a dim that is split over manual axes which the program does not use: each device
-    maps its own part."""
+    """Map over a dim that is split over manual axes which the program does not use.
+
+    Each device maps its own part.
+    """
     jaxpr, n = params["jaxpr"], math.prod(params["mesh"].shape[a] for a in spread)
     batched = tuple(d is not None for d in dims)
     part = BatchAxis(axis.size // n, axis.name)
@@ -301,8 +304,10 @@ def _batch_over_manual_axes(
 
 
 def _split(args, unknown, params, known, staged, saveable=None):
-    """Compute at once what the known blocks determine. A residual leaves with a leading dim for the
-    axes over which it varies, and enters the other side block by block."""
+    """Compute at once the values that the known blocks determine.
+
+    A residual leaves with a leading dim for the axes over which it varies, and enters the other side block by block.
+    """
     jaxpr = params["jaxpr"]
     with manual_scope(params):
         key = (
@@ -433,8 +438,10 @@ def _transpose(cts, *args, **params):
 def _divide_copied_cotangents(
     backward: Jaxpr, given: Sequence, wanted: Sequence, params: dict
 ) -> Callable:
-    """Return an adjoint program for types that do not track copies: a cotangent is divided among
-    the copies of its result, and the cotangents of the copies of an operand are summed."""
+    """Return an adjoint program for types that do not track copies.
+
+    A cotangent is divided among the copies of its result, and the cotangents of the copies of an operand are summed.
+    """
 
     def share(ct, spec):
         n = math.prod(params["mesh"].shape[a] for a in replicated_axes(spec, params))

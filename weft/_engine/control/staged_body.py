@@ -257,8 +257,10 @@ def adapt_function(fun: Callable, how: Callable) -> AdaptedFunction:
 
 
 def _capture(fun: Callable) -> tuple | None:
-    """Return the objects that a function closes over, to compare by identity; None if their state
-    may change unnoticed."""
+    """Return the objects that a function closes over, to compare by identity.
+
+    Return None if their state may change unnoticed.
+    """
     if isinstance(fun, AdaptedFunction):
         return _capture(fun.fun())
     if isinstance(fun, functools.partial):
@@ -284,8 +286,10 @@ def _capture(fun: Callable) -> tuple | None:
 
 
 def _state_of(fun: Any) -> tuple | None:
-    """Return the attributes of a callable object and the objects that its wrapped function closes
-    over; None if unknown."""
+    """Return the state of a callable object; None if unknown.
+
+    The state is its attributes and the objects that its wrapped function closes over.
+    """
     attributes = getattr(fun, "__dict__", None)
     if attributes is None:
         return None
@@ -310,8 +314,10 @@ def without_consts(jaxpr: Jaxpr) -> Jaxpr:
 
 
 class _Structure:
-    """A program that is hashed and compared by its structure: two traces of one function are
-    equal."""
+    """A program that is hashed and compared by its structure.
+
+    Two traces of one function are equal.
+    """
 
     __slots__ = ("jaxpr", "key", "hash")
 
@@ -622,8 +628,10 @@ def check_carry(
 
 
 def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why: str) -> str:
-    """Return how to change the code so that a carry keeps its type; '' if the fix for another leaf
-    suffices."""
+    """Return how to change the code so that a carry keeps its type.
+
+    Return '' if the fix for another leaf suffices.
+    """
     if why == VARYING:
         more = sorted(made.vma - given.vma, key=str)
         axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"

@@ -256,9 +256,10 @@ def without_shared_draws(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _carry_condition(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:
-    """Return the parameters of the same loop with its flag as the first carry: each step evaluates
-    the condition at its end, so that the effects of both programs happen under the guard of the
-    step."""
+    """Return the parameters of the same loop with its flag as the first carry.
+
+    Each step evaluates the condition at its end, so that the effects of both programs happen under the guard of the step.
+    """
 
     def make():
         def step(*args):
@@ -284,8 +285,10 @@ def _carry_condition(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict
 def _mask_finished_examples(
     flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple
 ) -> tuple[Jaxpr, Jaxpr]:
-    """Return condition and body of a loop over a batch in which each example stops by itself. A
-    step with effects is guarded."""
+    """Return condition and body of a loop over a batch where each example stops by itself.
+
+    A step with effects is guarded.
+    """
 
     carry_avals = flag.in_avals[n_cond:]
 
@@ -375,8 +378,10 @@ def _transpose(cts, *args, **params):
 
 
 def _without(params: dict, used: Sequence[bool]) -> tuple[dict, list[bool]]:
-    """Return the parameters of a loop that carries only what its `used` results need, and the mask
-    of its operands."""
+    """Return the parameters of a loop that carries only values for its `used` results.
+
+    Also return the mask of its operands.
+    """
     cond, body, n_cond, n_body = _unpack(params)
     cond = dce_jaxpr(cond)
     in_cond = used_vars(cond)

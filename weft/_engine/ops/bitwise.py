@@ -47,8 +47,9 @@ def _width(dtype: np.dtype[Any]) -> int:
 
 
 def _amount(x: NumPyArray, y: NumPyArray):
-    """Return the shift amount, replaced where it is out of range, and a mask of the amounts in
-    range.
+    """Return the shift amount, replaced where it is out of range, and a mask.
+
+    The mask marks the amounts in range.
     """
     fits = (y >= 0) & (y < _width(x.dtype))
     return np.where(fits, y, 0).astype(x.dtype), fits

@@ -226,8 +226,9 @@ def _examples(
 def _assemble_blocks(
     operands: Sequence[np.ndarray], mapped: tuple[Any, ...], layout: CallbackSharding
 ) -> tuple[list[np.ndarray], tuple[Any, ...]]:
-    """Return operands assembled from their blocks along the layout's axes, and the other mapped
-    axes.
+    """Return operands assembled from their blocks along the layout's axes.
+
+    Also return the other mapped axes.
     """
     whole: list[NumPyArray] = []
     mesh = layout.of_mesh(mapped)

@@ -104,8 +104,9 @@ def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
 def _reduce_in_groups(
     primitive: Primitive, x: Any, *, axes: rules.Axes, axis_index_groups: Groups
 ) -> Any:
-    """Return the result of `primitive` on the values of the own group, equal for all of its
-    members.
+    """Return the result of `primitive` on the values of the own group.
+
+    It is equal for all members of the group.
     """
     rows = _rows_of_group(x, axes, axis_index_groups)
     axis = BatchAxis(len(axis_index_groups[0]), axes[0])
@@ -191,8 +192,9 @@ def _rows_of_group(x: Any, axes: rules.Axes, groups: Groups) -> Any:
 
 
 def _exchange_blocks_in_group(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
-    """Return the block of dim `dim` that each member of the own group sends here, along a new dim
-    0.
+    """Return the blocks of dim `dim` that the members of the own group send here.
+
+    They are stacked along a new dim 0.
     """
     size = len(groups[0])
     own = _index_in_group(axes, groups)

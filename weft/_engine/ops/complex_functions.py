@@ -79,10 +79,9 @@ def _unless_infinite(x: Value, re: Value, im: Value, re_at_infinity: Value, im_a
 
 
 def _direction(x: Value):
-    """Return the real part and the absolute imaginary part of x, infinite ones as 1, finite ones as
-    0.
+    """Return the real part and the absolute imaginary part of x, infinite ones as 1.
 
-    NaN is unchanged.
+    Finite parts become 0. NaN is unchanged.
     """
     unit: Callable[[Value], Value] = lambda part: select(
         ew.eq(ew.abs(part), math.inf), full_like(part, 1), ew.mul(0, part)

@@ -197,8 +197,9 @@ def _by_algorithm(
     algorithm: DotAlgorithm | DotAlgorithmPreset,
     preferred: Any,
 ):
-    """Return the product computed by an algorithm, in dtype `preferred` or else the operands'
-    common dtype.
+    """Return the product computed by an algorithm, in dtype `preferred`.
+
+    Without `preferred`, it has the operands' common dtype.
     """
     if isinstance(algorithm, DotAlgorithm):
         types = [(dtypes.check_dtype(t, "DotAlgorithm"),) for t in algorithm[:2]]

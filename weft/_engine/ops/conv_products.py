@@ -541,8 +541,9 @@ def _interleave(parts: list[Any], dim: int, size: int):
 
 
 def _is_thin(image: Value, kernel: Value, p: ConvParams, spread: bool) -> bool:
-    """Return whether there are so few output features that products should be added after the
-    matmul.
+    """Return whether there are few output features.
+
+    Products are then added after the matmul.
     """
     outs, features, *taps = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec)
     plain = p.feature_group_count == p.batch_group_count == 1 and all(

@@ -544,8 +544,9 @@ multilinear(conv_general_dilated_p, (0, 1))
 
 @conv_general_dilated_p.def_transpose
 def _conv_transpose(ct: Value, lhs: Value, rhs: Value, **params: Any):
-    """Return the cotangents, which have the types of their operands even with
-    `preferred_element_type`.
+    """Return the cotangents of the operands.
+
+    They have the types of their operands even with `preferred_element_type`.
     """
     p = ConvParams(**params)._replace(preferred_element_type=None)
     lhs_shape, rhs_shape = [x.aval.shape if is_undef(x) else typeof(x).shape for x in (lhs, rhs)]
@@ -636,8 +637,9 @@ def _rhs_cotangent(ct: Value, lhs: Value, aval: ShapedArray, p: ConvParams, pads
 
 
 def _merge(x: Value, source: int, target: int, groups: int = 1):
-    """Merge dim `source` of `x` into dim `target` (counted without it), inside the major part that
-    numbers `groups`.
+    """Merge dim `source` of `x` into dim `target` (counted without it).
+
+    It is placed inside the major part that numbers `groups`.
     """
     x = move_dim(x, source, 0)
     size, *shape = typeof(x).shape
@@ -760,8 +762,9 @@ def _conv_factors(in_avals: Avals, out_avals: Avals, **params: Any):
 
 @conv_general_dilated_p.def_localize
 def _localize_conv(params: dict[str, Any], in_avals: Avals, out_avals: Avals) -> dict[str, Any]:
-    """Return parameters for local shapes, with the group counts that fit the local features or
-    batch.
+    """Return parameters for local shapes.
+
+    Their group counts fit the local features or batch.
     """
     numbers: ConvDimensionNumbers = params["dimension_numbers"]
     lhs, rhs, out = in_avals[0].shape, in_avals[1].shape, out_avals[0].shape

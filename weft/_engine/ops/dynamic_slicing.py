@@ -256,8 +256,9 @@ def _start(index: Value, size: int, wraps: bool):
 def _clamped_starts(
     b: LoopsBuilder, starts: Sequence[ElementReader], shape: Sequence[int], sizes: Sequence[int]
 ):
-    """Return run-time start indices as i64, clamped so that the window of `sizes` is inside
-    `shape`.
+    """Return run-time start indices as i64, clamped.
+
+    The window of `sizes` is then inside `shape`.
     """
     return [
         0 if size == n else b.imax(b.imin(b.to_index(s(())), n - size), 0)
@@ -337,8 +338,9 @@ def _dynamic_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, slic
 
 
 def _stacked_starts(starts: Values, dims: BatchDims, size: int):
-    """Return start indices, some with one per example, as one array of indices [size,
-    len(starts)].
+    """Return start indices as one array of indices [size, len(starts)].
+
+    Some of them may have one value per example.
     """
     dtype = functools.reduce(common_dtype, [typeof(s).dtype for s in starts])
     columns = [

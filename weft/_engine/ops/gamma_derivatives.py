@@ -39,8 +39,9 @@ def _by_series(a: NumPyArray, x: NumPyArray):
 
 
 def _by_fraction(a: NumPyArray, x: NumPyArray):
-    """Return the slope from Q = density x h with Legendre's continued fraction h, by Lentz's method
-    on dual numbers.
+    """Return the slope from Q = density x h with Legendre's continued fraction h.
+
+    It is evaluated by Lentz's method on dual numbers.
     """
     psi = scipy_special("psi")
     b = x + 1 - a
@@ -69,8 +70,9 @@ def _by_fraction(a: NumPyArray, x: NumPyArray):
 
 
 def _order_slope(a: NumPyArray, x: NumPyArray):
-    """Return the derivative of the lower function P(a, x) by `a`, divided by its derivative by `x`;
-    nan outside of its domain.
+    """Return the derivative of P(a, x) by `a`, divided by its derivative by `x`.
+
+    P is the lower function; the result is nan outside of its domain.
     """
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     out = np.full(a.shape, np.nan)

@@ -202,8 +202,9 @@ def _gather_transpose(
 
 
 def _picks_one_of_each_row(aval: ShapedArray, indices: Value, n: GatherDimensionNumbers) -> bool:
-    """Return whether a gather reads one element per position along the batching dims (as a cross
-    entropy does).
+    """Return whether a gather reads one element per position along the batching dims.
+
+    A cross entropy does.
     """
     own = [d for d in range(indices.ndim - 1) if d not in n.start_indices_batching_dims]
     return (
@@ -617,8 +618,9 @@ def scatter_sub(
 
 
 def _gather_at(x: Value, indices: Value, update_aval: ShapedArray, params: dict[str, Any]):
-    """Return the elements of `x` at the places that a scatter with `params` writes, and zeros for
-    dropped updates.
+    """Return the elements of `x` at the places that a scatter with `params` writes.
+
+    Dropped updates give zeros.
     """
     numbers, sizes = windows.window_of_scatter(
         params["dimension_numbers"], typeof(x).ndim, update_aval.shape

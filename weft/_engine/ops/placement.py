@@ -75,8 +75,9 @@ def _linear_factors(in_avals: Avals, out_avals: Avals, **_: Any) -> FactorRule:
 
 
 def _changes_no_value(primitive: Primitive, transpose: Callable[..., Values]) -> None:
-    """Fill the slots, except type and batch rules, of an op that applies `sharding` to its
-    operand.
+    """Fill the slots of an op that applies `sharding` to its operand.
+
+    Type and batch rules are left out.
     """
 
     def jvp(primals: Values, tangents: Values, *, sharding: NamedSharding):

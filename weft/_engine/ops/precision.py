@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 def _parts(bits: int, exponent_bits: int, mantissa_bits: int) -> tuple[int, float | None, float]:
-    """Return the mantissa bits to drop, the largest finite number if exponents are cut too, and the
-    smallest normal number.
+    """Return the mantissa bits to drop, the largest finite number, the smallest normal one.
+
+    The largest is None unless exponents are cut, too.
     """
     exponent, mantissa = {32: (8, 23), 64: (11, 52)}[bits]
     drop = max(mantissa - mantissa_bits, 0)

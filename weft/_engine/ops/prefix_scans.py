@@ -179,8 +179,9 @@ def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]
 def _prefixes_by_doubling(
     xs: list[Any], combine: Callable[..., Any], axis: int, n: SymbolicDim
 ) -> list[Any]:
-    """Return prefixes along a dim of symbolic size: runs of 1, 2, 4, ... elements, up to the
-    largest possible size.
+    """Return prefixes along a dim of symbolic size.
+
+    Runs of 1, 2, 4, ... elements are combined, up to the largest possible size.
     """
     for exponent in range(31):
         if is_at_most(n, 1 << exponent):
@@ -215,8 +216,9 @@ def _strided_slices(xs: list[Any], start: int, stop: int, step: int, axis: int) 
 
 
 def _interleave(even: Any, odd: Any, axis: int) -> Any:
-    """Interleave even[0], odd[0], even[1], odd[1], ..., and a last even element if there is one
-    more.
+    """Interleave even[0], odd[0], even[1], odd[1], ...
+
+    The last even element follows if there is one more.
     """
     half, size = typeof(odd).shape[axis], typeof(even).shape[axis]
     head = slicing.slice_in_dim(even, 0, half, axis=axis)
@@ -282,8 +284,9 @@ def _jvp(
     axis: int,
     reverse: bool,
 ):
-    """Return the jvp by prefixes of (value, tangent) pairs, as combinations of whole arrays, where
-    linear terms separate.
+    """Return the jvp by prefixes of (value, tangent) pairs.
+
+    They are combinations of whole arrays, where linear terms separate.
     """
     count = len(primals)
     if all(type(t) is Zero for t in tangents):

@@ -83,8 +83,9 @@ def _factors(in_avals: Avals, out_avals: Avals, **params: Any):
 
 
 def _check(avals: list[ShapedArray], size: int) -> None:
-    """Raise ShapeError or TypeError unless the operands of an exchange between `size` positions fit
-    each other.
+    """Raise ShapeError or TypeError unless the operands of an exchange fit each other.
+
+    The exchange is between `size` positions.
     """
     operand, output, *numbers = avals
     if not operand.ndim or operand.shape[1:] != output.shape[1:] or operand.dtype != output.dtype:
@@ -178,8 +179,9 @@ def _overwrite_rows(outputs: Any, operands: Any, starts: Any, sizes: Any, target
 def _several(
     operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_index_groups: Any
 ) -> Any:
-    """Exchange over several axes: every position gathers the rows of all, and keeps the rows sent
-    to it.
+    """Exchange over several axes.
+
+    Every position gathers the rows of all, and keeps the rows sent to it.
     """
     n, own, aval = axes_size(axis_name), rules.position(axis_name), typeof(output)
     k = typeof(numbers[0]).shape[0] // n
@@ -258,8 +260,9 @@ def _transpose(
 
 
 def _written_mask(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
-    """Return a mask of the output elements in slices that begin at rows `starts` and have `sizes`
-    rows.
+    """Return a mask of the output elements in some slices.
+
+    The slices begin at rows `starts` and have `sizes` rows.
     """
     shape = (aval.shape[0], typeof(starts).shape[0])
     spread: Callable[[Value], Value] = lambda x: broadcast_in_dim(

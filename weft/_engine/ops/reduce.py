@@ -106,8 +106,9 @@ def _extremum_jvp(t: Value, out: Value, x: Value, *, axes: Ints):
 
 
 def _prod_jvp(t: Value, out: Value, x: Value, *, axes: Ints):
-    """Return the sum of each tangent times the product of all other elements, without division by
-    zeros.
+    """Return the sum of each tangent times the product of all other elements.
+
+    There is no division by zeros.
     """
     aval = typeof(x)
     kept_axes = _others(aval.ndim, axes)

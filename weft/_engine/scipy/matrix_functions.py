@@ -135,8 +135,11 @@ def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803
 
 
 def _complex_schur(a: Any) -> tuple:
-    """Return the complex Schur form of a matrix. For a real matrix it is computed from the real form, so that real
-    eigenvalues have no imaginary part: rounding would put them on either side of a function's branch cut."""
+    """Return the complex Schur form of a matrix.
+
+    For a real matrix it is computed from the real form, so that real eigenvalues have no imaginary part: rounding would put them on either
+    side of a function's branch cut.
+    """
     if dtypes.issubdtype(a.dtype, np.complexfloating):
         return tuple(matrix_forms.schur(a))
     return _rotate(*(_complex(x) for x in matrix_forms.schur(a)))

@@ -183,8 +183,9 @@ def scaled_tail(f: Formulas, x: FormulaValue):
 
 
 def _log_tail(f: Formulas, size: FormulaValue):
-    """Return the logarithm of the normal distribution function at -size <= 0, and its negated
-    derivative by the size.
+    """Return the logarithm of the normal distribution function at -size <= 0.
+
+    Also return its negated derivative by the size.
     """
     near, far, beyond = scaled_tail(f, size * math.sqrt(0.5))
     y = f.log(0.5 * f.select(beyond, far, near)) - f.select(

@@ -163,8 +163,9 @@ def igamma_grad_x(f: Formulas, a: FormulaValue, x: FormulaValue):
 
 
 def _scaled_slope(density: Value, slope: Value):
-    """Return the slope of a density from its logarithmic slope, which may be infinite where the
-    density is zero.
+    """Return the slope of a density from its logarithmic slope.
+
+    The latter may be infinite where the density is zero.
     """
     return select(eq(density, 0), 0, mul(density, slope))
 
@@ -315,8 +316,9 @@ def _cold(
 
 
 def _regions(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """Return a mask of positive finite arguments, and its parts with and without the uniform
-    expansion.
+    """Return a mask of positive finite arguments, and its two parts.
+
+    The first part uses the uniform expansion, the second does not.
     """
     inside = (a > 0.0) & (x > 0.0) & (a < inf) & (x < inf)
     uniform = inside & (a > _LARGE) & (f.abs(x - a) < a * _NEAR)

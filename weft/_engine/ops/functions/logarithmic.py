@@ -41,8 +41,9 @@ def _log_core(f: Formulas, k: FormulaValue, x: FormulaValue):
 
 
 def _rough_log_core(f: Formulas, k: FormulaValue, x: FormulaValue):
-    """Return `_log_core` with an error of one unit in the last place of the largest term of the
-    sum.
+    """Return `_log_core` with a larger error.
+
+    The error is one unit in the last place of the largest term of the sum.
     """
     s = x / (x + 2.0)
     z = s * s

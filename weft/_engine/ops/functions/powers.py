@@ -145,8 +145,9 @@ def _sum(x: Value, y: Value, low: Value):
 
 
 def _power_with_care(f: Formulas, result: FormulaValue, x: FormulaValue, y: FormulaValue):
-    """Return the result with the sign of powers of negative numbers, and with results that are one
-    or NaN.
+    """Return the result with the sign of powers of negative numbers.
+
+    Results that are one or NaN are set, too.
     """
     whole = f.trunc(y).same(y)
     half = y * 0.5

@@ -52,8 +52,10 @@ def _late(name: str) -> Callable:
 
 
 def _unary(name: str, op: Callable | str, text: str, weak: bool = True) -> Callable:
-    """Return a public function of one array, given by a function or by a name in `ops.functions`. With `weak`, its result
-    for a Python number is weakly typed."""
+    """Return a public function of one array from a function or a name in `ops.functions`.
+
+    With `weak`, its result for a Python number is weakly typed.
+    """
     apply = _late(op) if isinstance(op, str) else in_single(op)
 
     def fun(x):

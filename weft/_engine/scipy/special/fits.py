@@ -78,8 +78,10 @@ class Chebyshev:
 
 
 def _powers(terms: list[float]) -> list[float]:
-    """Return the coefficients of the same polynomial in powers of its variable, computed in extended precision if
-    available, because their rounding errors enter every value."""
+    """Return the coefficients of the same polynomial in powers of its variable.
+
+    They are computed in extended precision if available, because their rounding errors enter every value.
+    """
     total, exact = np.zeros(len(terms), np.longdouble), np.eye(2, len(terms), dtype=np.longdouble)
     last, this = exact  # two consecutive Chebyshev polynomials
     for c in terms:

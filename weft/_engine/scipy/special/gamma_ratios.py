@@ -369,8 +369,11 @@ beta = _binary("beta", _beta, "The beta function.", "a b", weak=False)
 
 @custom_jvp
 def _poch_away_from_zero(z, m):
-    """The rising factorial by Stirling's series of both gammas, whose large terms cancel algebraically, after upward steps
-    to its range. The factors of the steps are multiplied between two halves of the exponential, which may overflow."""
+    """Return the rising factorial by Stirling's series of both gammas.
+
+    Their large terms cancel algebraically, after upward steps to the range of the series. The factors of the steps are multiplied between
+    two halves of the exponential, which may overflow.
+    """
     total = ew.add(z, m)
     inside = ew.bitwise_and(ew.gt(z, 0), ew.gt(total, 0))
     a, b, m = select(inside, z, 1), select(inside, total, 1), select(inside, m, 0)

@@ -144,8 +144,10 @@ def _rest(x):
 
 
 def _beta_binomial_exponent(k, m, a, b):
-    """`log_beta_binomial` without half the logarithm of `_squares`: binomial log-probabilities at (a + k) / (a + b + k + m),
-    and the difference to those at a / (a + b)."""
+    """Return `log_beta_binomial` without half the logarithm of `_squares`.
+
+    It has binomial log-probabilities at (a + k) / (a + b + k + m), and the difference to those at a / (a + b).
+    """
     scale = wnp.where(
         wnp.maximum(a, b) > 1e30, 0.125, 1.0
     )  # scale of numbers whose sum may overflow
