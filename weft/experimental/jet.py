@@ -383,10 +383,10 @@ def _pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | N
             else ew.sub(series[0][k - 1], less)
         )
         logs.append(None if top is None else ew.div(top, x))
-    wide = [
+    converted = [
         None if t is None else ew.convert_element_type(t, typeof(x).dtype) for t in (y, *series[1])
     ]
-    exponent = [_leibniz(_mul, wide, logs, k) for k in range(1, len(logs))]
+    exponent = [_leibniz(_mul, converted, logs, k) for k in range(1, len(logs))]
     out = [primitive.bind(*primals, **params)]
     for k in range(1, len(logs)):
         out.append(_derivative_of_product_with_slope(exponent, out, k))

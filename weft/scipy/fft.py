@@ -69,10 +69,13 @@ def idct(
         [uf.multiply(first, creation.asarray(0, x.dtype)), flip(rest, axis)], axis
     )
     half = _quarter_turns(size, 1) / 2
-    wide = dtypes.to_complex_dtype(x.dtype)
+    complex_dtype = dtypes.to_complex_dtype(x.dtype)
     spectrum = uf.multiply(
-        uf.subtract(x.astype(wide), uf.multiply(mirrored.astype(wide), creation.asarray(1j, wide))),
-        _along(half, axis, x.ndim, wide),
+        uf.subtract(
+            x.astype(complex_dtype),
+            uf.multiply(mirrored.astype(complex_dtype), creation.asarray(1j, complex_dtype)),
+        ),
+        _along(half, axis, x.ndim, complex_dtype),
     )
     v = uf.real(fft.ifft(spectrum, axis=axis))
     even, odd = (

@@ -80,11 +80,11 @@ def deallocator(cls: type) -> Any:
     class Another:
         __slots__ = ("slot",)
 
-    at = id(cls)
-    sizes = _word(at + _TYPE_BASIC_SIZE).value, _word(at + _TYPE_ITEM_SIZE).value
+    address = id(cls)
+    sizes = _word(address + _TYPE_BASIC_SIZE).value, _word(address + _TYPE_ITEM_SIZE).value
     if sizes != (cls.__basicsize__, cls.__itemsize__):
         return None
-    if ctypes.string_at(_word(at + _TYPE_NAME).value) != cls.__name__.encode():
+    if ctypes.string_at(_word(address + _TYPE_NAME).value) != cls.__name__.encode():
         return None
     own, usual, builtin = [_word(id(c) + _TYPE_DEALLOC) for c in (cls, Another, object)]
     return own if own.value == usual.value != builtin.value else None

@@ -86,9 +86,9 @@ def scaled_dot(
 
 def _scale(x: Any, scale: Any, contracted: tuple[int, ...], side: str) -> Any:
     """Return `x` times its scales, in float32."""
-    wide = casting.convert_element_type(x, _F32)
+    x32 = casting.convert_element_type(x, _F32)
     if scale is None:
-        return wide
+        return x32
     scale = scale if isinstance(scale, Tracer) else to_array(scale)
     shape, blocks = tuple(x.shape), tuple(scale.shape)
     facts = f"scaled_dot: {side}_scale has shape {blocks}, {side} {shape}."
@@ -110,4 +110,4 @@ def _scale(x: Any, scale: Any, contracted: tuple[int, ...], side: str) -> Any:
     scale = casting.convert_element_type(scale, _F32)
     split = [size for n, m in zip(shape, blocks) for size in (m, n // m)]
     spread = layout.broadcast_in_dim(scale, tuple(split), tuple(range(0, 2 * len(shape), 2)))
-    return mul(wide, layout.reshape(spread, shape))
+    return mul(x32, layout.reshape(spread, shape))

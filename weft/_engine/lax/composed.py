@@ -225,10 +225,10 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
         raise ValueError(
             f"tile: reps {tuple(reps)} must have one entry per dim of the operand, shape {shape}."
         )
-    wide = layout.broadcast_in_dim(
+    repeated = layout.broadcast_in_dim(
         operand, [n for pair in zip(reps, shape) for n in pair], range(1, 2 * len(shape), 2)
     )
-    return layout.reshape(wide, [r * n for r, n in zip(reps, shape)])
+    return layout.reshape(repeated, [r * n for r, n in zip(reps, shape)])
 
 
 def _number_of_candidates(

@@ -121,8 +121,8 @@ def reduce_by(
     combine = _elementwise(of_scalars)
     for d in reversed(dims):
         flat = _reduce_by_halving(flat, inits, combine, d)
-    wide = [layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)]
-    return tree.tree_unflatten(structure, combine(wide, flat))
+    full_inits = [layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)]
+    return tree.tree_unflatten(structure, combine(full_inits, flat))
 
 
 def _of_scalars(computation: Callable, structure, api: str) -> Callable:

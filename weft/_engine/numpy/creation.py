@@ -473,8 +473,8 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
 
 
 def _arange_on_host(n: int, by, lo, dtype) -> Array:
-    wide = np.float64 if np.dtype(dtype).kind in "fV" else np.int64
-    numbers = np.arange(n, dtype=wide) * by + lo
+    wide_dtype = np.float64 if np.dtype(dtype).kind in "fV" else np.int64
+    numbers = np.arange(n, dtype=wide_dtype) * by + lo
     with AllowTransfers(NO_TRANSFER):  # the numbers do not come from a value of the host
         return from_numpy(numbers.astype(dtype), ShapedArray((n,), dtype), copy=False)
 

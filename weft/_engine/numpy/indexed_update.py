@@ -404,8 +404,8 @@ def _combined_in(x, values) -> np.dtype:
 
     It is the dtype of `x` if x64 is disabled and `x` has more bits.
     """
-    wide, have = dtypes.result_type(x, values), typeof(x).dtype
-    return have if wide == dtypes.canonicalize_dtype(have) else wide
+    common, have = dtypes.result_type(x, values), typeof(x).dtype
+    return have if common == dtypes.canonicalize_dtype(have) else common
 
 
 def _check_storable(x, values) -> None:
@@ -417,12 +417,12 @@ def _check_storable(x, values) -> None:
     if have == values_dtype or type(values) in adopted[have] or is_own_arithmetic():
         return
     values_dtype = typeof(value(values)).dtype
-    wide = (
+    common = (
         common_dtype(have, type(values))
         if type(values) in PYTHON_SCALARS
         else dtypes.result_type(x, value(values))
     )
-    if wide != have:
+    if common != have:
         warn_user(
             f"x.at[...]: scatter inputs have incompatible types: {values_dtype.name} values are stored in an array of {have.name}, which "
             "may change them and will be an error. Convert them with astype first.",

@@ -386,8 +386,8 @@ def _pinv_jvp(hermitian, primals, tangents):
     p = _pinv(a, rtol, hermitian)
     if hermitian:  # the nearest Hermitian matrix
         a, t = (uf.divide(uf.add(x, _adjoint(x)), 2) for x in (a, t))
-    wide = a.shape[-2] < a.shape[-1]
-    slope = _adjoint(_pinv_slope(*map(_adjoint, (a, t, p)))) if wide else _pinv_slope(a, t, p)
+    is_wide = a.shape[-2] < a.shape[-1]
+    slope = _adjoint(_pinv_slope(*map(_adjoint, (a, t, p)))) if is_wide else _pinv_slope(a, t, p)
     return p, slope
 
 

@@ -79,12 +79,12 @@ def sum_dtype(a, dtype=None, promote_integers: bool = True):
     if a.dtype == np.bool_:
         return dtypes.default_int_dtype()
     if promote_integers and dtypes.issubdtype(a.dtype, np.integer):
-        wide = (
+        acc_dtype = (
             dtypes.default_uint_dtype()
             if dtypes.issubdtype(a.dtype, np.unsignedinteger)
             else dtypes.default_int_dtype()
         )
-        return wide if wide.itemsize > a.dtype.itemsize else a.dtype
+        return acc_dtype if acc_dtype.itemsize > a.dtype.itemsize else a.dtype
     return a.dtype
 
 
@@ -646,10 +646,10 @@ def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = 
         rd.reduce_max(ew.real(a) if dtypes.issubdtype(a.dtype, np.complexfloating) else a, axes)
     )
     top = select(ew.is_finite(top), top, 0)
-    wide = broadcast_in_dim(
+    full_top = broadcast_in_dim(
         promote.cast(top, a.dtype), tuple(a.shape), tuple(d for d in range(a.ndim) if d not in axes)
     )
-    terms = ew.exp(ew.sub(a, wide))
+    terms = ew.exp(ew.sub(a, full_top))
     total = rd.reduce_sum(terms if b is None else ew.mul(terms, b), axes)
     sign = ew.sign(total) if return_sign else None
     total = ew.abs(total) if return_sign else total

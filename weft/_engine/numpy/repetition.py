@@ -34,12 +34,12 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     if isinstance(repeats, (int, np.integer, SymbolicDim)) and total_repeat_length is None:
         r = as_int(repeats)
         shape = tuple(a.shape)
-        wide = layout.broadcast_in_dim(
+        repeated = layout.broadcast_in_dim(
             a,
             (*shape[: axis + 1], r, *shape[axis + 1 :]),
             tuple(d + (d > axis) for d in range(a.ndim)),
         )
-        return layout.reshape(wide, (*shape[:axis], n * r, *shape[axis + 1 :]))
+        return layout.reshape(repeated, (*shape[:axis], n * r, *shape[axis + 1 :]))
     if isinstance(repeats, Tracer):
         if total_repeat_length is None:
             operator.index(repeats) if not repeats.ndim else np.asarray(repeats)
@@ -70,12 +70,12 @@ def tile(A, reps):
     n = builtins.max(a.ndim, len(reps))
     reps = (1,) * (n - len(reps)) + reps
     shape = (1,) * (n - a.ndim) + tuple(a.shape)
-    wide = layout.broadcast_in_dim(
+    repeated = layout.broadcast_in_dim(
         layout.reshape(a, shape),
         tuple(k for pair in zip(reps, shape) for k in pair),
         tuple(2 * d + 1 for d in range(n)),
     )
-    return layout.reshape(wide, tuple(r * s for r, s in zip(reps, shape)))
+    return layout.reshape(repeated, tuple(r * s for r, s in zip(reps, shape)))
 
 
 def resize(a, new_shape):

@@ -279,8 +279,8 @@ def isin(
     check_arraylike("isin", element, test_elements)
     a, b = [concrete(x) for x in promote_dtypes(value(element), value(test_elements))]
     b = mp.ravel(b)
-    wide = uf.equal(mp.expand_dims(a, -1), b)
-    mask = rd.any(wide, -1)
+    equal_pairs = uf.equal(mp.expand_dims(a, -1), b)
+    mask = rd.any(equal_pairs, -1)
     return uf.logical_not(mask) if invert else mask
 
 

@@ -104,13 +104,13 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     last = (n - 1) * 1.0
     if ignore_nan:
         last = uf.maximum(uf.subtract(cast(rd.sum(uf.logical_not(nan), -1), a.dtype), 1), 0)
-    wide = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
+    full_q = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
     if w is None:
-        picked = _pick_by_position(method, ordered, wide, last, lead)
+        picked = _pick_by_position(method, ordered, full_q, last, lead)
     else:
         if ignore_nan:
             w = selection.where(uf.isnan(ordered), 0, w)
-        picked = _pick_by_weight(ordered, w, wide, last, lead)
+        picked = _pick_by_weight(ordered, w, full_q, last, lead)
     spoiled = rd.all(nan, -1) if ignore_nan else rd.any(nan, -1)
     picked = cast(selection.where(spoiled, np.nan, picked), dtype)
     if not keepdims:

@@ -95,10 +95,10 @@ def positions(shape: Ints, paired: int = -1) -> list[Any]:
     """
     if not shape:
         return [np.uint32(0)]
-    wide, total, stride = not is_at_most(math.prod(shape), 1 << 32), None, 1
+    is_wide, total, stride = not is_at_most(math.prod(shape), 1 << 32), None, 1
     for d in reversed(range(len(shape))):
         if not is_at_most(shape[d], 1) or len(shape) == 1:
-            part = _indices(shape, d, wide)
+            part = _indices(shape, d, is_wide)
             part = _shift(part, 1) if d == paired else part
             part = part if stride == 1 else _times(part, stride)
             total = part if total is None else _plus(part, *total)

@@ -78,9 +78,9 @@ def _convert_reference(
 
 def _saturate(x: NumPyArray, new_dtype: np.dtype[Any]):
     info = dtypes.iinfo(new_dtype)
-    wide = x.astype(np.float64)
-    low, high = wide <= float(info.min), wide >= float(info.max)
-    inside = np.where(low | high | np.isnan(wide), 0.0, np.trunc(wide)).astype(
+    x64 = x.astype(np.float64)
+    low, high = x64 <= float(info.min), x64 >= float(info.max)
+    inside = np.where(low | high | np.isnan(x64), 0.0, np.trunc(x64)).astype(
         np.int64 if info.min < 0 else np.uint64
     )
     ends = np.where(low, np.array(info.min, inside.dtype), np.array(info.max, inside.dtype))
@@ -300,13 +300,14 @@ def _cast(x: Value, dtype: dtypes.DType) -> Value:
 
 def _bits_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
-    shape, wide = (*aval.shape, old // new), _bits_dtype(old)
-    whole = _cast(bitcast_convert_type(x, _uint(old)), wide)
+    shape, bits_dtype = (*aval.shape, old // new), _bits_dtype(old)
+    whole = _cast(bitcast_convert_type(x, _uint(old)), bits_dtype)
     bits = registry["broadcast_in_dim"].bind(
         whole, shape=shape, broadcast_dimensions=tuple(range(aval.ndim))
     )
     part = _cast(
-        registry["shift_right_logical"].bind(bits, _offsets(shape, wide, new)), _bits_dtype(new)
+        registry["shift_right_logical"].bind(bits, _offsets(shape, bits_dtype, new)),
+        _bits_dtype(new),
     )
     if new < 8:
         part = _cast(registry["and"].bind(part, np.uint8((1 << new) - 1)), _uint(new))

@@ -168,8 +168,8 @@ class DotAlgorithmPreset(enum.Enum):
         if first == "DEFAULT":
             return None
         # operands in parts, and TF32 operands of 19 bits, are float32 here
-        wide = "_X" in self.name or first == "TF32"
-        return (dtypes.canonicalize_dtype("float32" if wide else _NAMES[first]),)
+        accepts_f32 = "_X" in self.name or first == "TF32"
+        return (dtypes.canonicalize_dtype("float32" if accepts_f32 else _NAMES[first]),)
 
     @property
     def supported_rhs_types(self) -> tuple[np.dtype, ...] | None:
@@ -304,8 +304,10 @@ def dot_general(
     preferred = dtypes.check_dtype(preferred_element_type, "dot_general")
     if is_whole(left, right, preferred):
         return dot_general_p.bind(lhs, rhs, **params, preferred_element_type=preferred)
-    wide = sum_dtype(left, right, preferred)
-    return convert(dot_general_p.bind(lhs, rhs, **params, preferred_element_type=wide), preferred)
+    acc_dtype = sum_dtype(left, right, preferred)
+    return convert(
+        dot_general_p.bind(lhs, rhs, **params, preferred_element_type=acc_dtype), preferred
+    )
 
 
 def product_dtype(lhs: np.dtype, rhs: np.dtype) -> np.dtype:
@@ -599,8 +601,10 @@ def _mixed_dot(
     """Return dot_general of operands of possibly different dtypes, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
     if a != b:
-        wide = sum_dtype(a, b, dtype)
-        return convert(dot_general(convert(x, wide), convert(y, wide), numbers, precision), dtype)
+        acc_dtype = sum_dtype(a, b, dtype)
+        return convert(
+            dot_general(convert(x, acc_dtype), convert(y, acc_dtype), numbers, precision), dtype
+        )
     return dot_general(
         x, y, numbers, precision, None if dtype == a and preferred is None else dtype
     )

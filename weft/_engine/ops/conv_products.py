@@ -250,10 +250,12 @@ def expand_conv(lhs: Value, rhs: Value, **params: Any):
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
     out = np.dtype(p.preferred_element_type or left)
     if left != right or left == np.bool_ or not is_whole(left, right, out):
-        wide = sum_dtype(left, right, out)
+        acc_dtype = sum_dtype(left, right, out)
         return convert(
             expand_conv(
-                convert(lhs, wide), convert(rhs, wide), **dict(params, preferred_element_type=wide)
+                convert(lhs, acc_dtype),
+                convert(rhs, acc_dtype),
+                **dict(params, preferred_element_type=acc_dtype),
             ),
             out,
         )
@@ -424,12 +426,12 @@ def _sum(
     For kernels of one feature, whose matrices would be thin.
     """
     dims = [*out_dims, *(d for d in w_dims if d in k_dims and d != "g")]
-    wide = sum_dtype(typeof(windows).dtype, typeof(kernel).dtype, out_dtype)
+    acc_dtype = sum_dtype(typeof(windows).dtype, typeof(kernel).dtype, out_dtype)
     shape = tuple(extent[d] for d in dims)
 
     def spread(x: Value, names: list[str]):
         names, x = _order(x, names, [d for d in dims if d in names])
-        return broadcast_in_dim(convert(x, wide), shape, tuple(dims.index(d) for d in names))
+        return broadcast_in_dim(convert(x, acc_dtype), shape, tuple(dims.index(d) for d in names))
 
     terms = mul(spread(windows, w_dims), spread(kernel, k_dims))
     return convert(reduce_sum(terms, tuple(range(len(out_dims), len(dims)))), out_dtype)
@@ -576,8 +578,10 @@ def _by_taps(image: Value, kernel: Value, p: ConvParams):
         return _empty_result(image, kernel, p, phases.sizes)
     kernel = transpose(kernel, (*numbers.rhs_spec[2:], *numbers.rhs_spec[:2]))
     image = transpose(image, (numbers.lhs_spec[0], *numbers.lhs_spec[2:], numbers.lhs_spec[1]))
-    wide = sum_dtype(typeof(image).dtype, typeof(kernel).dtype, out_dtype)
-    products = _product(kernel, image, (((count + 1,), (count + 1,)), ((), ())), p.precision, wide)
+    acc_dtype = sum_dtype(typeof(image).dtype, typeof(kernel).dtype, out_dtype)
+    products = _product(
+        kernel, image, (((count + 1,), (count + 1,)), ((), ())), p.precision, acc_dtype
+    )
     taps, places = range(count), range(count + 2, 2 * count + 2)
 
     def phase(offsets: Sequence[int]):
@@ -588,8 +592,8 @@ def _by_taps(image: Value, kernel: Value, p: ConvParams):
             reach = phases.each[i] + (typeof(part).shape[i] - 1) * dilation[i]
             config[d] = (before, reach - typeof(part).shape[d] - before, 0)
         if 0 in typeof(part).shape:
-            return full([*typeof(products).shape[count : count + 2], *phases.each], 0, wide)
-        padded = pad(part, np.zeros((), wide)[()], config)
+            return full([*typeof(products).shape[count : count + 2], *phases.each], 0, acc_dtype)
+        padded = pad(part, np.zeros((), acc_dtype)[()], config)
         shifted = shifted_p.bind(
             padded,
             dims=tuple(places),

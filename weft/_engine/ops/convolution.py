@@ -570,8 +570,8 @@ def _conv_transpose(ct: Value, lhs: Value, rhs: Value, **params: Any):
 def _mixed_conv(x: Value, y: Value, dtype: dtypes.DType, p: ConvParams):
     """Return a convolution of operands of possibly different dtypes, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
-    wide = a if a == b else sum_dtype(a, b, dtype)
-    return convert(_bind(convert(x, wide), convert(y, wide), p), dtype)
+    acc_dtype = a if a == b else sum_dtype(a, b, dtype)
+    return convert(_bind(convert(x, acc_dtype), convert(y, acc_dtype), p), dtype)
 
 
 def _group(x: Value, dim: int, groups: int):

@@ -158,10 +158,10 @@ def _fft_transpose(ct: Value, x: UndefPrimal, *, fft_type: FftType, fft_lengths:
     aval = typeof(ct)
     if fft_type == FftType.RFFT:  # the first half of the full transform of the real values
         missing = fft_lengths[-1] - aval.shape[-1]
-        wide = pad(
+        padded = pad(
             ct, np.zeros((), aval.dtype)[()], [(0, 0, 0)] * (aval.ndim - 1) + [(0, missing, 0)]
         )
-        return real(fft(wide, FftType.FFT, fft_lengths))
+        return real(fft(padded, FftType.FFT, fft_lengths))
     # each frequency except the first (and the middle one) represents itself and its mirror image
     out = conj(fft(ct, FftType.RFFT, fft_lengths))
     shape, dtype = typeof(out).shape, typeof(out).dtype

@@ -675,24 +675,24 @@ def _svd_jvp(
     if not compute_uv:
         return outs, [t_s]
     shape = typeof(inner).shape
-    wide = matrices.like(s, inner)
+    s_matrix = matrices.like(s, inner)
     by_column, by_row = (
-        mul(inner, matrices.as_rows(wide, shape)),
-        mul(inner, matrices.as_columns(wide, shape)),
+        mul(inner, matrices.as_rows(s_matrix, shape)),
+        mul(inner, matrices.as_columns(s_matrix, shape)),
     )
     f = matrices.like(matrices.reciprocal_differences(mul(s, s)), inner)
     t_u = matrices.dot(
-        u, _with_phases(mul(f, add(by_column, matrices.adjoint(by_column))), inner, wide)
+        u, _with_phases(mul(f, add(by_column, matrices.adjoint(by_column))), inner, s_matrix)
     )
     t_v = matrices.dot(v, mul(f, add(by_row, matrices.adjoint(by_row))))
     if m > n:  # the part of the columns outside the span of U
         outside = sub(matrices.dot(t, v), matrices.dot(u, inner))
-        t_u = add(t_u, div(outside, matrices.as_rows(wide, typeof(outside).shape)))
+        t_u = add(t_u, div(outside, matrices.as_rows(s_matrix, typeof(outside).shape)))
     if n > m:
         outside = sub(
             matrices.dot(matrices.adjoint(t), u), matrices.dot(v, matrices.adjoint(inner))
         )
-        t_v = add(t_v, div(outside, matrices.as_rows(wide, typeof(outside).shape)))
+        t_v = add(t_v, div(outside, matrices.as_rows(s_matrix, typeof(outside).shape)))
     return outs, [t_s, t_u, matrices.adjoint(t_v)]
 
 

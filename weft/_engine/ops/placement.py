@@ -332,10 +332,10 @@ def repeat_per_device(x: Value, mesh: Any, axes: tuple[Any, ...]):
         _terms_type(typeof(x), sharding=NamedSharding(mesh, PartitionSpec(axes))),
     )
     with allow_open_shardings():
-        wide = registry["broadcast_in_dim"].bind(
+        repeated = registry["broadcast_in_dim"].bind(
             x, shape=out_type.shape, broadcast_dimensions=tuple(range(1, len(shape) + 1))
         )
-        return reshard_like(wide, out_type)
+        return reshard_like(repeated, out_type)
 
 
 def sum_of_terms(x: Value, axes: tuple[Any, ...]):

@@ -55,8 +55,10 @@ def _reference(x: NumPyArray, *, exponent_bits: int, mantissa_bits: int):
 
 def _emit(b: LoopsBuilder, x: Expr, *, exponent_bits: int, mantissa_bits: int):
     if x.type not in ("f32", "f64"):
-        wide = _emit(b, b.cast(x, "f32"), exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
-        return b.cast(wide, x.type)
+        rounded = _emit(
+            b, b.cast(x, "f32"), exponent_bits=exponent_bits, mantissa_bits=mantissa_bits
+        )
+        return b.cast(rounded, x.type)
     bits = int(x.type[1:])
     word = f"u{bits}"
     drop, largest, smallest = _parts(bits, exponent_bits, mantissa_bits)

@@ -91,11 +91,13 @@ def ragged_dot_by_masks(
     """
     shape, at = typeof(lhs).shape, typeof(lhs).ndim - 2
     batch, groups = tuple(range(at)), typeof(starts).shape[-1]
-    wide = (*shape[:-1], groups)
-    along: Callable[[Value], Value] = lambda x: broadcast_in_dim(x, wide, (*batch, at))
-    across: Callable[[Value], Value] = lambda x: broadcast_in_dim(x, wide, (*batch, at + 1))
+    grouped_shape = (*shape[:-1], groups)
+    along: Callable[[Value], Value] = lambda x: broadcast_in_dim(x, grouped_shape, (*batch, at))
+    across: Callable[[Value], Value] = lambda x: broadcast_in_dim(
+        x, grouped_shape, (*batch, at + 1)
+    )
     inside = bitwise_and(ge(along(rows), across(starts)), lt(along(rows), across(ends)))
-    spread = (*wide, shape[-1])
+    spread = (*grouped_shape, shape[-1])
     parted = select(
         broadcast_in_dim(inside, spread, (*batch, at, at + 1)),
         broadcast_in_dim(lhs, spread, (*batch, at, at + 2)),
@@ -179,11 +181,13 @@ def _reference(
     preferred_element_type: np.dtype[Any] | None,
 ):
     out = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
-    wide = sum_dtype(lhs.dtype, rhs.dtype, out)
+    acc_dtype = sum_dtype(lhs.dtype, rhs.dtype, out)
     inside = (rows[..., None] >= starts[..., None, :]) & (rows[..., None] < ends[..., None, :])
-    parted = np.where(inside[..., None], lhs[..., None, :], np.zeros((), lhs.dtype)).astype(wide)
+    parted = np.where(inside[..., None], lhs[..., None, :], np.zeros((), lhs.dtype)).astype(
+        acc_dtype
+    )
     form = "...mgk,...mn->...gkn" if contracted else "...mgk,...gkn->...mn"
-    return round_values(np.einsum(form, parted, rhs.astype(wide)), out)
+    return round_values(np.einsum(form, parted, rhs.astype(acc_dtype)), out)
 
 
 multilinear(ragged_dot_p, (0, 1))
@@ -209,9 +213,11 @@ def _transpose(
     else:
         out, x, y, sums = aval_of(rhs), lhs, ct, not contracted
     a, b = typeof(x).dtype, typeof(y).dtype
-    wide = a if a == b else sum_dtype(a, b, out.dtype)
+    acc_dtype = a if a == b else sum_dtype(a, b, out.dtype)
     result = convert(
-        ragged_dot(convert(x, wide), convert(y, wide), starts, ends, rows, sums, precision),
+        ragged_dot(
+            convert(x, acc_dtype), convert(y, acc_dtype), starts, ends, rows, sums, precision
+        ),
         out.dtype,
     )
     return [result, None, None, None, None] if is_undef(lhs) else [None, result, None, None, None]

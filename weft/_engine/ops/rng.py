@@ -165,8 +165,8 @@ class _NumPyWords:
 
     @staticmethod
     def product(x: Value, factor: int):
-        wide = x.astype(np.uint64) * np.uint64(factor)
-        return (wide >> np.uint64(32)).astype(_U32), wide.astype(_U32)
+        product = x.astype(np.uint64) * np.uint64(factor)
+        return (product >> np.uint64(32)).astype(_U32), product.astype(_U32)
 
 
 class _EmittedWords:
@@ -193,8 +193,10 @@ class _EmittedWords:
 
     def product(self, x: Value, factor: int):
         b = self.b
-        wide = b.op("mul", b.cast(x, "u64"), b.const(factor, "u64"))
-        return b.cast(b.op("shr_logical", wide, b.const(32, "u64")), "u32"), b.cast(wide, "u32")
+        product = b.op("mul", b.cast(x, "u64"), b.const(factor, "u64"))
+        return b.cast(b.op("shr_logical", product, b.const(32, "u64")), "u32"), b.cast(
+            product, "u32"
+        )
 
 
 def _define(

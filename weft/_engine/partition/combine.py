@@ -59,12 +59,12 @@ def combine_reductions(
     new: dict[Eqn, Eqn] = {}
     for group in groups:
         first = group[0]
-        wide = first.replace(
+        combined = first.replace(
             primitive=combined_reduction(first.primitive),
             invars=[e.invars[0] for e in group],
             outvars=[e.outvars[0] for e in group],
         )
-        new.update(dict.fromkeys(group, wide))
+        new.update(dict.fromkeys(group, combined))
         positions = sorted(index[e] for e in group)
         parts = tuple([r for i in positions if (r := records[i]) is not None])
         reasons = "; ".join(dict.fromkeys(r.reason for r in parts))

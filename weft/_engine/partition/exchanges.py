@@ -104,7 +104,7 @@ def combine(jaxpr: Jaxpr) -> Jaxpr:
         x, p = eqn.invars[0], eqn.params
         if type(x) is Var and x.aval.nbytes <= MOST_COMBINED_BYTES:
             groups.setdefault((x.aval.dtype, p["op"], p["groups"], later[eqn]), []).append(eqn)
-    wide: dict[Eqn, Eqn] = {}
+    combined: dict[Eqn, Eqn] = {}
     for some in groups.values():
         if len(some) > 1:
             combined_eqn = some[0].replace(
@@ -112,11 +112,11 @@ def combine(jaxpr: Jaxpr) -> Jaxpr:
                 invars=[e.invars[0] for e in some],
                 outvars=[e.outvars[0] for e in some],
             )
-            wide.update(dict.fromkeys(some, combined_eqn))
-    if not wide:
+            combined.update(dict.fromkeys(some, combined_eqn))
+    if not combined:
         return jaxpr
-    together = set(wide.values())
-    ordered = jaxpr.replace(eqns=topological([wide.get(eqn, eqn) for eqn in jaxpr.eqns]))
+    together = set(combined.values())
+    ordered = jaxpr.replace(eqns=topological([combined.get(eqn, eqn) for eqn in jaxpr.eqns]))
 
     def bind(eqn: Eqn, operands: list[Any]) -> Sequence[Any]:
         if eqn in together:

@@ -206,12 +206,12 @@ class _CostTable:
         """Return the `StepTime` of a layout."""
         model, machine = self.request.model, self.request.cluster.machine
         key = layout.micro_batch, layout.tensor, layout.context
-        wide = *key, layout.expert, layout.recompute
+        layer_key = *key, layout.expert, layout.recompute
         if key not in self.heads:
             self.heads[key] = head_seconds(model, layout, machine)
-        if wide not in self.layers:
-            self.layers[wide] = layer_cost(model, layout, machine)
-        return step_time(model, layout, machine, self.layers[wide], self.heads[key])
+        if layer_key not in self.layers:
+            self.layers[layer_key] = layer_cost(model, layout, machine)
+        return step_time(model, layout, machine, self.layers[layer_key], self.heads[key])
 
 
 def search(request: SearchRequest, top: int) -> list[TrainingPlan]:

@@ -218,9 +218,9 @@ class _TrainingStepBuilder:
 
     def norm(self, x: Any, scale: Any) -> Any:
         """Return `x` divided by the root of its mean square, gathered over the tensor axis."""
-        wide = x.astype("float32")
-        rate = lax.rsqrt((wide * wide).mean(axis=-1, keepdims=True) + _EPSILON)
-        return self.place((wide * rate).astype(x.dtype) * scale, "data", "context", None)
+        x32 = x.astype("float32")
+        rate = lax.rsqrt((x32 * x32).mean(axis=-1, keepdims=True) + _EPSILON)
+        return self.place((x32 * rate).astype(x.dtype) * scale, "data", "context", None)
 
     def attention(self, x: Any, weights: dict[str, Any]) -> Any:
         """Return the result of attention: on each device one head after the other."""

@@ -149,10 +149,10 @@ def reduce(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
     """Combine the parts in their order; small floats are accumulated in 32 bits."""
     dtype = parts[0].dtype
     is_small_float = dtype.name.startswith(("float", "bfloat")) and dtype.itemsize < 4
-    wide = np.float32 if op in ("sum", "prod") and is_small_float else dtype
-    total = parts[0].astype(wide)
+    acc_dtype = np.float32 if op in ("sum", "prod") and is_small_float else dtype
+    total = parts[0].astype(acc_dtype)
     for part in parts[1:]:
-        total = OPS[op](total, part.astype(wide))
+        total = OPS[op](total, part.astype(acc_dtype))
     return total.astype(dtype)
 
 

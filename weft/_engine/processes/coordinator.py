@@ -730,7 +730,7 @@ class Coordinator:
                 for waiter in barrier.waiting:
                     self._refuse(waiter, "failed", failure=failure)
                 barrier.waiting.clear()
-            for waiter in [one for one in barrier.waiting if now > one.deadline]:
+            for waiter in [request for request in barrier.waiting if now > request.deadline]:
                 if any(self._ranks[rank].progress for rank in present):
                     waiter.deadline = now + waiter.limit
                     extended = {"number": waiter.number, "seconds": waiter.limit}

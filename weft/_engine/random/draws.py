@@ -68,11 +68,11 @@ def _seed(seed, api: str):
     if config.random_seed_offset:
         seed = seed + config.random_seed_offset
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-        wide = int(seed)
-        if isinstance(seed, int) and not -(1 << 63) <= wide < 1 << 63:
+        number = int(seed)
+        if isinstance(seed, int) and not -(1 << 63) <= number < 1 << 63:
             raise OverflowError(f"random: seed {seed} does not fit in an int64.")
-        low = wide & 0xFFFFFFFF
-        high = (wide >> 32) & 0xFFFFFFFF if config.enable_x64 else 0
+        low = number & 0xFFFFFFFF
+        high = (number >> 32) & 0xFFFFFFFF if config.enable_x64 else 0
         return wnp.asarray(np.array([high, low], np.uint32))
     seed = concrete(seed)
     if not dtypes.issubdtype(seed.dtype, np.integer):

@@ -234,8 +234,8 @@ def to_inexact_dtype(dtype: DTypeLike) -> np.dtype:
     dtype = as_dtype(dtype)
     if issubdtype(dtype, np.inexact):
         return dtype
-    wide = not is_extended(dtype) and dtype in narrow_dtypes
-    return named_dtype(np.float64 if wide else np.float32)
+    is_64_bit = not is_extended(dtype) and dtype in narrow_dtypes
+    return named_dtype(np.float64 if is_64_bit else np.float32)
 
 
 def to_complex_dtype(dtype: DTypeLike) -> np.dtype:
@@ -245,8 +245,8 @@ def to_complex_dtype(dtype: DTypeLike) -> np.dtype:
     dtype('complex64')
     """
     dtype = to_inexact_dtype(dtype)
-    wide = dtype.type in (np.float64, np.complex128)
-    return np.dtype(np.complex128 if wide else np.complex64)
+    is_double = dtype.type in (np.float64, np.complex128)
+    return np.dtype(np.complex128 if is_double else np.complex64)
 
 
 def to_real_dtype(dtype: DTypeLike) -> np.dtype:

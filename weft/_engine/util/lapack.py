@@ -51,21 +51,23 @@ def call(routine: str, arguments: Sequence[Any], arrays: Mapping[str, np.ndarray
     """
     integer = np.dtype(f"i{integer_bytes()}")
     number = np.dtype({"s": "f4", "d": "f8", "c": "c8", "z": "c16"}[routine[0]])
-    wide = {
+    typed_arrays = {
         name: array.astype(integer) if array.dtype == np.int32 else array
         for name, array in arrays.items()
     }
     buffers = []
     for argument in arguments:
         if isinstance(argument, tuple) and len(argument) == 2:
-            buffers.append(wide[argument[0]].ravel()[argument[1] :])
+            buffers.append(typed_arrays[argument[0]].ravel()[argument[1] :])
         elif isinstance(argument, tuple):
             buffers.append(
                 np.empty(argument[2], integer if argument[1] == "int32" else argument[1])
             )
         elif isinstance(argument, str):
             buffers.append(
-                np.frombuffer(argument.encode(), "u1") if len(argument) == 1 else wide[argument]
+                np.frombuffer(argument.encode(), "u1")
+                if len(argument) == 1
+                else typed_arrays[argument]
             )
         else:
             buffers.append(np.array(argument, integer if isinstance(argument, int) else number))
@@ -73,8 +75,8 @@ def call(routine: str, arguments: Sequence[Any], arrays: Mapping[str, np.ndarray
         *[array.ctypes.data for array in buffers]
     )
     for name, array in arrays.items():
-        if wide[name] is not array:
-            array[...] = wide[name]
+        if typed_arrays[name] is not array:
+            array[...] = typed_arrays[name]
 
 
 @functools.cache

@@ -61,12 +61,12 @@ def name_of(text: str, architecture: str) -> str:
         key.strip(): value.strip()
         for key, _, value in [line.partition(":") for line in text.split("\n")]
     }
-    vendor, family, wide = facts.get("vendor_id"), facts.get("cpu family"), " avx512f" in text
+    vendor, family, has_avx512 = facts.get("vendor_id"), facts.get("cpu family"), " avx512f" in text
     if vendor == "AuthenticAMD" and family in ("25", "26"):
-        return "zen5" if family == "26" else "zen4" if wide else "zen3"
+        return "zen5" if family == "26" else "zen4" if has_avx512 else "zen3"
     return (
         "intel-avx512"
-        if vendor == "GenuineIntel" and wide
+        if vendor == "GenuineIntel" and has_avx512
         else "avx2"
         if " avx2" in text
         else "generic"

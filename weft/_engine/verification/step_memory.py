@@ -97,14 +97,14 @@ class StepMemory:
 
     def _in_arena(self, at: int, count: int) -> str:
         """Describe an overwritten guard in the arena relative to the nearest buffer."""
-        near = [
+        candidates = [
             (max(s.offset - at, at - s.offset - s.nbytes, 0), i, s)
             for i, s in enumerate(self.program.slots)
             if s.is_temp and not s.own and s.nbytes
         ]
-        if not near:
+        if not candidates:
             return f"{count} bytes of the arena at {at}"
-        distance, number, slot = min(near, key=lambda item: item[:2])
+        distance, number, slot = min(candidates, key=lambda item: item[:2])
         side = "before" if at < slot.offset else "after"
         return f"{count} bytes {side} buffer s{number} of {slot.nbytes} bytes in the arena, the first {distance} bytes from it"
 

@@ -441,9 +441,9 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
     batch = tuple(
         map(max, mat.data.shape[: mat.n_batch], order.shape[:-1])
     )  # indices keep broadcast batch dims of size 1
-    wide = wnp.broadcast_to(order, (*batch, mat.nse))
+    full_order = wnp.broadcast_to(order, (*batch, mat.nse))
     data = map_batch_dims(lambda data, order: data[order], mat.n_batch)(
-        wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[mat.n_batch :])), wide
+        wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[mat.n_batch :])), full_order
     )
     indices = map_batch_dims(lambda indices, order: indices[order], mat.n_batch)(mat.indices, order)
     return BCOO(
@@ -620,8 +620,8 @@ def _sparse_to_dense(mat: BCOO) -> BCOO:
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
         nse = data.shape[0]
-        wide: Any = wnp.zeros((nse, size, *data.shape[1:]), data.dtype)
-        return wide.at[wnp.arange(nse), indices[:, -1]].set(data, mode="drop"), indices[:, :-1]
+        rows: Any = wnp.zeros((nse, size, *data.shape[1:]), data.dtype)
+        return rows.at[wnp.arange(nse), indices[:, -1]].set(data, mode="drop"), indices[:, :-1]
 
     result = _change_layout(mat, one, mat.n_batch, *broadcast_batch_dims(mat))
     return BCOO((result.data, result.indices), shape=mat.shape, indices_sorted=mat.indices_sorted)

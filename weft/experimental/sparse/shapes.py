@@ -473,9 +473,9 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     >>> sparse.bcoo_reduce_sum(sparse.eye(3), axes=(0,)).todense().tolist()
     [1.0, 1.0, 1.0]
     """
-    wide = sum_dtype(mat)
-    if mat.dtype != wide:
-        data = mat.data.astype(wide)
+    acc_dtype = sum_dtype(mat)
+    if mat.dtype != acc_dtype:
+        data = mat.data.astype(acc_dtype)
         mat = BCOO(
             (data, mat.indices),
             shape=mat.shape,

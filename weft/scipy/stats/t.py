@@ -54,10 +54,10 @@ def _logpdf(z, df):
 def _slope_by_z(z, df):
     """The derivative of the logarithm."""
     root = wnp.sqrt(df)
-    wide = wnp.abs(z) > root
-    near, large = wnp.where(wide, 0, z), wnp.where(wide, z, 1)
+    is_wide = wnp.abs(z) > root
+    near, large = wnp.where(is_wide, 0, z), wnp.where(is_wide, z, 1)
     return -wnp.where(
-        wide,
+        is_wide,
         (df + 1) / large / (1 + wnp.square(root / large)),
         (near + near / df) / (1 + wnp.square(near / root)),
     )
@@ -66,9 +66,9 @@ def _slope_by_z(z, df):
 def _slope_by_df(z, df):
     """Of the logarithm: the two parts of first / df - second."""
     root = wnp.sqrt(df)
-    wide = wnp.abs(z) > root
-    ratio = wnp.square(wnp.where(wide, root / wnp.where(wide, z, 1), z / root))
-    part = wnp.where(wide, 1, ratio) / (1 + ratio)  # z^2 / (df + z^2)
+    is_wide = wnp.abs(z) > root
+    ratio = wnp.square(wnp.where(is_wide, root / wnp.where(is_wide, z, 1), z / root))
+    part = wnp.where(is_wide, 1, ratio) / (1 + ratio)  # z^2 / (df + z^2)
     return _scale_slope(df / 2) + part / 2, deviance(
         wnp.full_like(z, 0.5), -0.5 * part, -log1p_square(z, root)
     )
@@ -92,10 +92,10 @@ def _pdf_parts(z, df):
         wnp.exp(_scale(wnp.where(few, 1, df))) / math.sqrt(2 * math.pi) / wnp.where(few, 1, root),
     )
     size, power = wnp.abs(z), wnp.exp(-h * log1p_square(z, root))
-    wide = size > root
+    is_wide = size > root
     most, ratio = (
-        wnp.where(wide, size, root),
-        wnp.where(wide, root / wnp.where(wide, size, 1), size / root),
+        wnp.where(is_wide, size, root),
+        wnp.where(is_wide, root / wnp.where(is_wide, size, 1), size / root),
     )
     return first, 1 / most / wnp.sqrt(1 + ratio * ratio), root, power
 

@@ -72,15 +72,17 @@ def _mul(r: _RealOps, args: list[EmittedValue], type_: str) -> ComplexPair:
 def _div(r: _RealOps, args: list[EmittedValue], type_: str) -> ComplexPair:
     # Smith's method: scale by the larger part of the divisor.
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
-    wide = r.test("ge", r("abs", c), r("abs", d))
-    big, small = r.select(wide, c, d), r.select(wide, d, c)
+    is_c_larger = r.test("ge", r("abs", c), r("abs", d))
+    big, small = r.select(is_c_larger, c, d), r.select(is_c_larger, d, c)
     ratio = r("div", small, big)
     zero = r.test("eq", big, r.const(0.0, big))
     ratio = r.select(zero, r.const(0.0, ratio), ratio)
     below = r("add", big, r("mul", small, ratio))
-    p, q = r.select(wide, a, b), r.select(wide, b, a)
+    p, q = r.select(is_c_larger, a, b), r.select(is_c_larger, b, a)
     real = r("div", r("add", p, r("mul", q, ratio)), below)
-    rotated = r.select(wide, r("sub", b, r("mul", a, ratio)), r("sub", r("mul", b, ratio), a))
+    rotated = r.select(
+        is_c_larger, r("sub", b, r("mul", a, ratio)), r("sub", r("mul", b, ratio), a)
+    )
     return ComplexPair(type_, real, r("div", rotated, below))
 
 

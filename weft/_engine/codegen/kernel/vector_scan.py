@@ -59,8 +59,8 @@ def _combine(
     emitter.memo.clear()
     results = [emitter.evaluate(expr) for expr in stmt.combine]
     emitter.memo.clear()
-    wide = any(not isinstance(value, Uniform) for value in (*earlier, *later))
-    return [emitter.replicate_parts(value) for value in results] if wide else results
+    varies = any(not isinstance(value, Uniform) for value in (*earlier, *later))
+    return [emitter.replicate_parts(value) for value in results] if varies else results
 
 
 def _across(

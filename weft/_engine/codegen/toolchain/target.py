@@ -131,14 +131,14 @@ def _make(level: str | None) -> CpuTarget:
     if level == "avx512":
         features += ",-prefer-256-bit"
     width = {"avx512": 64, "avx2": 32, "generic": 16}[level]
-    wide = level != "generic"
+    has_vectors = level != "generic"
     return CpuTarget(
         cpu,
         features,
         level,
         width,
-        wide,
-        wide,
+        has_vectors,
+        has_vectors,
         True,
         identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}",
     )

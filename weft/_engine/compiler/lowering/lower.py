@@ -295,14 +295,14 @@ class GroupLowering:
         row_index = iter(index)
         where = tuple(self.vars[d] if d in axes else next(row_index) for d in range(atom.aval.ndim))
         type_ = type_name(atom.aval.dtype)
-        wide = "f32" if type_ in HALVES else type_
+        acc_type = "f32" if type_ in HALVES else type_
         if spec.combine in ("argmax", "argmin"):
-            return self._arg_reduce(eqn, atom, where, axes, wide)
+            return self._arg_reduce(eqn, atom, where, axes, acc_type)
         if atom.aval.size == 0:
-            return b.const(spec.identity(atom.aval.dtype), wide)
+            return b.const(spec.identity(atom.aval.dtype), acc_type)
         op = combining_operation(spec.combine, type_)
-        value = b.cast(self.value(atom, where, None), wide)
-        return self._accumulate(op, b.const(spec.identity(atom.aval.dtype), wide), value, axes)
+        value = b.cast(self.value(atom, where, None), acc_type)
+        return self._accumulate(op, b.const(spec.identity(atom.aval.dtype), acc_type), value, axes)
 
     def _arg_reduce(
         self, eqn: Eqn, atom: Atom, where: tuple, axes: tuple[int, ...], wide: str

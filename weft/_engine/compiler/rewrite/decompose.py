@@ -349,20 +349,20 @@ def _join_by_parts(eqn: Eqn):
 def _rebuild_dot(eqn: Eqn):
     lhs, rhs = (a.aval for a in eqn.invars)
     out = eqn.outvars[0].aval
-    wide = sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
+    acc_dtype = sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
     dims = _ProductDims(eqn)
     # One row by one column, in any batch, is a reduction of products, which reads its operands in place. One column by one row
     # has no sum: the products are inlined where they are read.
     enough = dims.inner > 1 and dims.rows * dims.columns > 1
-    if enough and not _is_tiny_product(wide, dims.rows, dims.inner, dims.columns):
-        return _convert_gemm(eqn, wide)
+    if enough and not _is_tiny_product(acc_dtype, dims.rows, dims.inner, dims.columns):
+        return _convert_gemm(eqn, acc_dtype)
     contracted = tuple(range(out.ndim, out.ndim + len(dims.lengths)))
     shape = (*out.shape, *dims.lengths)
 
     def product(a, b):
         # Elements are sliced from the broadcast operand, so that an expensive operand is stored once as a whole.
-        a = _broadcast(_convert(a, wide), shape, dims.places_of_lhs(contracted))
-        b = _broadcast(_convert(b, wide), shape, dims.places_of_rhs(contracted))
+        a = _broadcast(_convert(a, acc_dtype), shape, dims.places_of_lhs(contracted))
+        b = _broadcast(_convert(b, acc_dtype), shape, dims.places_of_rhs(contracted))
         if 0 < dims.inner <= _UNROLLED_SUM:
             places = itertools.product(*[range(n) for n in dims.lengths])
             terms = [registry["mul"].bind(_take(a, place), _take(b, place)) for place in places]
@@ -490,27 +490,27 @@ def _in_two_steps(eqn: Eqn, kept: tuple[int, ...], split: int):
     half = type_name(dtype) in HALVES
 
     def two_steps(x):
-        wide = _convert(x, np.dtype(np.float32)) if half else x
+        widened = _convert(x, np.dtype(np.float32)) if half else x
         outer, inner = kept, tuple(a for a in axes if a not in kept)
         remainder = None
         if split > 1:
             d = inner[0]
-            wide, remainder = _split_equal_parts(wide, d, split)
+            widened, remainder = _split_equal_parts(widened, d, split)
             remainder = (
                 bind(remainder, axes=inner[1:])
                 if remainder is not None and inner[1:]
                 else remainder
             )
             folded = (*shape[:d], split, shape[d] // split, *shape[d + 1 :])
-            wide = registry["reshape"].bind(wide, new_sizes=folded)
+            widened = registry["reshape"].bind(widened, new_sizes=folded)
             outer, inner = (*kept, d), tuple(a + 1 for a in inner)
         if inner:
-            wide = bind(wide, axes=inner)
+            widened = bind(widened, axes=inner)
         if remainder is not None:
             from weft._engine.ops.slicing import concatenate
 
-            wide = concatenate([wide, remainder], outer[-1])
-        return [_convert(bind(wide, axes=outer), dtype)]
+            widened = concatenate([widened, remainder], outer[-1])
+        return [_convert(bind(widened, axes=outer), dtype)]
 
     return two_steps
 

@@ -227,16 +227,19 @@ def _parts(d: Deviations) -> Callable:
 
 def _combine_parts(d: Deviations) -> Callable:
     """Return a function of the results of `_parts` after the first, and of the center: the sum of all squared deviations."""
-    folded, at = d.folded, d.at
-    axes, count = reduced_dims(d.squares), np.asarray(folded[at + 1], d.x.aval.dtype)
+    folded, position = d.folded, d.at
+    axes, count = reduced_dims(d.squares), np.asarray(folded[position + 1], d.x.aval.dtype)
     apart = [(k, n) for k, n in zip(d.dims, d.center.aval.shape) if k not in axes]
     add, plus, sub, mul = [registry[name].bind for name in ("reduce_sum", "add", "sub", "mul")]
-    where = tuple([k if k < at else k - len(axes) + 1 for k, _ in apart])
+    where = tuple([k if k < position else k - len(axes) + 1 for k, _ in apart])
 
     def joined(means, rests, squares, center):
         center = registry["reshape"].bind(center, new_sizes=tuple([n for _, n in apart]))
-        off = sub(means, _broadcast_over(center, (*folded[: at + 1], *folded[at + 2 :]), where))
+        off = sub(
+            means,
+            _broadcast_over(center, (*folded[: position + 1], *folded[position + 2 :]), where),
+        )
         moved = mul(off, plus(mul(off, count), plus(rests, rests)))
-        return [plus(add(squares, axes=(at,)), add(moved, axes=(at,)))]
+        return [plus(add(squares, axes=(position,)), add(moved, axes=(position,)))]
 
     return joined

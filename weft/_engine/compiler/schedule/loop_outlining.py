@@ -250,13 +250,13 @@ class _LoopKernelWriter:
         inits: list[loops.Stmt] = []
         for m in self.memory.values():
             if m.in_registers and m.private == private and (not private or m.early == early):
-                for at in m.places:
+                for place in m.places:
                     value = (
                         loops.Const(_zero(m.type), m.type)
                         if private
-                        else loops.Load(m.name, loops.Const(at, "i64"), m.type)
+                        else loops.Load(m.name, loops.Const(place, "i64"), m.type)
                     )
-                    inits.append(loops.Init(_register(m, at), value))
+                    inits.append(loops.Init(_register(m, place), value))
         return inits
 
     def _store_registers(self) -> list[loops.Stmt]:
@@ -572,19 +572,19 @@ class _LoopKernelWriter:
         guard: loops.Expr | None,
         other: loops.Expr | None,
     ) -> loops.Expr:
-        memory, at = place
+        memory, offset = place
         zero = loops.Const(_zero(memory.type), memory.type)
         if isinstance(guard, loops.Const):
             if not guard.value:
                 return other or zero
             guard = None
         memory.loaded = True
-        self._note_known_element(memory, at)
+        self._note_known_element(memory, offset)
         if not memory.in_registers:
-            if guard is None and (memory.name, id(at)) in self.known:
-                return self.known[memory.name, id(at)][1]
-            return loops.Load(memory.name, at, memory.type, guard, other)
-        value = loops.ScalarRef(_register_at(memory, at), memory.type)
+            if guard is None and (memory.name, id(offset)) in self.known:
+                return self.known[memory.name, id(offset)][1]
+            return loops.Load(memory.name, offset, memory.type, guard, other)
+        value = loops.ScalarRef(_register_at(memory, offset), memory.type)
         return (
             value
             if guard is None

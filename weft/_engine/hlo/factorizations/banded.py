@@ -53,12 +53,12 @@ def _eliminate(state: tuple, row: tuple) -> tuple:
     zero = full(typeof(pivot).shape, 0, typeof(pivot).dtype)
     one = where(eq(pivot, 0), 1, pivot)
     factor = select(stays, div(before, one), div(pivot, where(stays, 1, before)))
-    wide = _broadcast_to_rows(factor, right)
+    row_factors = _broadcast_to_rows(factor, right)
     swapped = _broadcast_to_rows(stays, right)
     updated = select(stays, sub(here, mul(factor, above)), sub(above, mul(factor, here)))
     kept_above = select(stays, after, neg(mul(factor, after)))
     first, second = select(swapped, right, next_right), select(swapped, next_right, right)
-    kept_right = sub(second, mul(wide, first))
+    kept_right = sub(second, mul(row_factors, first))
     finished = (
         select(stays, pivot, before),
         select(stays, above, here),

@@ -234,10 +234,12 @@ def compute_in_wide_types(
 
     The results are converted to the dtypes of the equation.
     """
-    wide = eqn.replace(
+    wide_eqn = eqn.replace(
         invars=[_widen(a) for a in eqn.invars], outvars=[_widen(v) for v in eqn.outvars]
     )
-    results = write(b, wide, *[b.convert(x, v.aval.dtype) for x, v in zip(args, wide.invars)])
+    results = write(
+        b, wide_eqn, *[b.convert(x, v.aval.dtype) for x, v in zip(args, wide_eqn.invars)]
+    )
     results = [results] if isinstance(results, HloValue) else results
     return [b.convert(y, t.dtype) for y, t in zip(results, result_types(eqn))]
 

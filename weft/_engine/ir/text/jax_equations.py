@@ -533,14 +533,14 @@ class _BroadcastRemoval:
         ):
             moved.insert(0, lines.pop())
         indexed = sorted({*indexed, *points})
-        one = starts[0].aval.update(shape=(1,), weak_type=False)
-        parts = [_TextVariable(one) for _ in indexed]
+        start_aval = starts[0].aval.update(shape=(1,), weak_type=False)
+        parts = [_TextVariable(start_aval) for _ in indexed]
         lines += [
             TextLine([part], "broadcast_in_dim", [], [starts[d]], eqn.source)
             for part, d in zip(parts, indexed)
         ]
         if len(parts) != 1:
-            parts.append(_TextVariable(one.update(shape=(len(parts),))))
+            parts.append(_TextVariable(start_aval.update(shape=(len(parts),))))
             lines.append(
                 TextLine(parts[-1:], "concatenate", [("dimension", 0)], parts[:-1], eqn.source)
             )

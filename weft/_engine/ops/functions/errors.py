@@ -221,8 +221,8 @@ def log_ndtr(f: Formulas, x: FormulaValue):
 
 def _hazard_reference(x: NumPyArray):
     special = scipy_module("special")
-    wide = np.asarray(x, np.float64)
-    return (np.sqrt(2 / np.pi) / special.erfcx(wide / np.sqrt(2))).astype(x.dtype)
+    x64 = np.asarray(x, np.float64)
+    return (np.sqrt(2 / np.pi) / special.erfcx(x64 / np.sqrt(2))).astype(x.dtype)
 
 
 #: the argument above which the difference loses more than four bits; the levels of the continued

@@ -261,16 +261,16 @@ def _polygamma_reference(m: NumPyArray, x: NumPyArray):
         scipy_special("psi"),
         scipy_special("zeta"),
     )
-    wide = np.asarray(x, np.float64)
+    x64 = np.asarray(x, np.float64)
     order = np.asarray(m, np.float64)
-    wide = np.where(wide == -np.inf, np.nan, wide)  # poles at all negative integers
+    x64 = np.where(x64 == -np.inf, np.nan, x64)  # poles at all negative integers
     sign_ = np.where(order % 2 == 0, -1.0, np.where(order % 2 == 1, 1.0, np.nan))
     size = np.where(
-        (order > 150) & (wide > 0),
-        _large_derivative(order, wide),
-        gamma(order + 1) * zeta(order + 1, wide),
+        (order > 150) & (x64 > 0),
+        _large_derivative(order, x64),
+        gamma(order + 1) * zeta(order + 1, x64),
     )
-    return np.where(order == 0, psi(wide), sign_ * size).astype(x.dtype)
+    return np.where(order == 0, psi(x64), sign_ * size).astype(x.dtype)
 
 
 def _large_derivative(m: NumPyArray, x: NumPyArray) -> NumPyArray:

@@ -73,13 +73,13 @@ def _small(x: Value):
 def _igamma_reference(a: NumPyArray, x: NumPyArray):
     """Return SciPy's function, or its limit for small arguments and for huge orders."""
     gammainc, gammaln = scipy_special("gammainc"), scipy_special("gammaln")
-    wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
+    a64, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         out = np.where(
-            _small(z) & (wide > 0), np.exp(wide * np.log(z) - gammaln(wide + 1)), gammainc(wide, z)
+            _small(z) & (a64 > 0), np.exp(a64 * np.log(z) - gammaln(a64 + 1)), gammainc(a64, z)
         )
-        out = np.where(_small(wide) & (z > 0), 1.0, out)
-        return np.where(_beyond(wide, z), z > wide, out).astype(x.dtype)
+        out = np.where(_small(a64) & (z > 0), 1.0, out)
+        return np.where(_beyond(a64, z), z > a64, out).astype(x.dtype)
 
 
 def _igammac_reference(a: NumPyArray, x: NumPyArray):
@@ -88,10 +88,10 @@ def _igammac_reference(a: NumPyArray, x: NumPyArray):
     For small orders it is a times the exponential integral.
     """
     exp1, gammaincc = scipy_special("exp1"), scipy_special("gammaincc")
-    wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
+    a64, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
-        out = np.where(_small(wide) & (z > 0), wide * exp1(z), gammaincc(wide, z))
-        return np.where(_beyond(wide, z), z < wide, out).astype(x.dtype)
+        out = np.where(_small(a64) & (z > 0), a64 * exp1(z), gammaincc(a64, z))
+        return np.where(_beyond(a64, z), z < a64, out).astype(x.dtype)
 
 
 def _beyond(a: Value, x: Value):

@@ -131,7 +131,7 @@ class LayoutOptimizer:
     def alternative(
         self, solution: Solution, node: DecisionNode, seconds: float = 10.0
     ) -> Solution | None:
-        """Return the best solution with another layout of `node`, that changes the use of at most one axis at other nodes."""
+        """Return the best solution that changes the layout of `node`, and at other nodes the use of at most one axis."""
         deadline, chosen = time.monotonic() + seconds, solution.chosen
         solutions: list[Solution] = []
         for axis in self.axes:

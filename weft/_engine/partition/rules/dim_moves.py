@@ -168,9 +168,11 @@ def _as_rounded_sum(eqn: Eqn) -> list[Eqn] | None:
     (left, right), out = (atom.aval.dtype for atom in eqn.invars), eqn.outvars[0]
     if left == right or out.aval.dtype.itemsize > 2 or is_whole(left, right, out.aval.dtype):
         return None
-    wide = sum_dtype(left, right, out.aval.dtype)
-    total = Var(out.aval.update(dtype=wide))
-    product = eqn.replace(outvars=[total], params=dict(eqn.params, preferred_element_type=wide))
+    acc_dtype = sum_dtype(left, right, out.aval.dtype)
+    total = Var(out.aval.update(dtype=acc_dtype))
+    product = eqn.replace(
+        outvars=[total], params=dict(eqn.params, preferred_element_type=acc_dtype)
+    )
     params = {"new_dtype": out.aval.dtype, "weak_type": out.aval.weak_type, "sharding": None}
     return [product, eqn.replace(primitive=convert_element_type_p, invars=[total], params=params)]
 

@@ -235,11 +235,15 @@ def _rows_with_neighbor_rows(ctx: Any, x: Any, halo: Halo, n: int) -> Any:
     if window.ring:
         return _joined_with_neighbours(ctx, x, halo, n, window)
     first, span = window.first, window.span
-    wide = ctx.fetched_rows(x, halo)
-    if wide is None or first < wide[0].first or first + span > wide[0].first + wide[0].span:
+    fetched = ctx.fetched_rows(x, halo)
+    if (
+        fetched is None
+        or first < fetched[0].first
+        or first + span > fetched[0].first + fetched[0].span
+    ):
         common = ctx.common_window(halo)
-        wide = ctx.keep_rows(x, halo, common, _joined_with_neighbours(ctx, x, halo, n, common))
-    return slice_along(wide[1], first - wide[0].first, span, dim)
+        fetched = ctx.keep_rows(x, halo, common, _joined_with_neighbours(ctx, x, halo, n, common))
+    return slice_along(fetched[1], first - fetched[0].first, span, dim)
 
 
 def _joined_with_neighbours(ctx: Any, x: Any, halo: Halo, n: int, window: Window) -> Any:

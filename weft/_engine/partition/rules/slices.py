@@ -158,21 +158,21 @@ def _dynamic_update_slice_split(ctx: Any, args: list[Any]) -> Any:
     """Each device writes the part of the update that is in its block, without communication."""
     x, update, *starts = args
     starts, shape, sizes = list(starts), typeof(x).shape, typeof(update).shape
-    wide = x
+    padded = x
     for d, (local, size) in enumerate(zip(shape, sizes)):
         axes = ctx.of_dim(0, d)
         if axes:
             start = _clamp(positions(starts[d]), 0, ctx.extent(0, d) - size)
             at = _clamp(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
-            wide = pad_along(wide, size, size, d)
+            padded = pad_along(padded, size, size, d)
             starts[d] = arithmetic.add(at, np.int32(size))
         else:
             starts[d] = positions(starts[d])
-    wide = dynamic_update_slice_p.bind(wide, update, *starts)
+    padded = dynamic_update_slice_p.bind(padded, update, *starts)
     for d, (local, size) in enumerate(zip(shape, sizes)):
         if ctx.of_dim(0, d):
-            wide = slice_along(wide, size, local, d)
-    return wide
+            padded = slice_along(padded, size, local, d)
+    return padded
 
 
 # --- prefix scans -----------------------------------------------------------------------------------------------

@@ -54,9 +54,9 @@ def _dilate(ctx: Any, x: Any, halo: Halo, places: tuple[int, int, int, int], fil
 
     if len(set(before)) == 1:
         return slicing.pad(x, fill, config(most, span - most - length))
-    wide = slicing.pad(x, fill, config(most, max(0, span - min(before) - length)))
+    dilated = slicing.pad(x, fill, config(most, max(0, span - min(before) - length)))
     return dynamic_slice_along(
-        wide, table_entry(ctx, halo.axes, [most - b for b in before]), span, dim
+        dilated, table_entry(ctx, halo.axes, [most - b for b in before]), span, dim
     )
 
 

@@ -139,21 +139,21 @@ def _derivative(z, n: int):
     derivative is the previous one times -k / K_k, where K_k = z - (k + 1)/2 / K_{k+1} are the parts of w's continued fraction.
     """
     x, y = wnp.real(z), wnp.imag(z)
-    far = x * x + y * y > _FAR[z.dtype.itemsize] ** 2
+    is_far = x * x + y * y > _FAR[z.dtype.itemsize] ** 2
     lower = y < 0
-    near_z = wnp.where(far, 0, z)
-    near = _recurred(near_z, _wofz(near_z), 2j / math.sqrt(math.pi), n)
-    up = wnp.where(far, wnp.where(lower, -z, z), 8j)
+    near_z = wnp.where(is_far, 0, z)
+    near_value = _recurred(near_z, _wofz(near_z), 2j / math.sqrt(math.pi), n)
+    up = wnp.where(is_far, wnp.where(lower, -z, z), 8j)
     part = up
     parts = [part := up - (k + 1) / 2 / part for k in range(_LEVELS[z.dtype.itemsize] + n, 0, -1)]
     decayed = _wofz(up)
     for k, part in enumerate(reversed(parts[-n:]), 1):
         decayed = -k * (decayed / part)
-    below_z = wnp.where(far & lower, z, 0)
+    below_z = wnp.where(is_far & lower, z, 0)
     grown = 2 * _recurred(
         below_z, lax.complex(*_exp_of_minus_square(wnp.real(below_z), wnp.imag(below_z))), 0, n
     )
-    return wnp.where(far, wnp.where(lower, grown - (-1) ** n * decayed, decayed), near)
+    return wnp.where(is_far, wnp.where(lower, grown - (-1) ** n * decayed, decayed), near_value)
 
 
 @_derivative.defjvp

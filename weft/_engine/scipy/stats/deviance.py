@@ -181,9 +181,9 @@ def _squares(k, m, a, b):
     """Return quotients (p, q): half the logarithm of (p + q) / p of each is added to `log_beta_binomial`, or subtracted for
     the second group; and the additional number of the second group, without 2 pi, or zero."""
     low, high = wnp.minimum(k, m), wnp.maximum(k, m)
-    wide = high >= STIRLING
+    is_large = high >= STIRLING
     return (
-        [(wnp.where(wide, high, 1), wnp.where(wide, low, 0)), (a + b, k + m)],
+        [(wnp.where(is_large, high, 1), wnp.where(is_large, low, 0)), (a + b, k + m)],
         [(a, k), (b, m)],
         wnp.where(low >= STIRLING, low, 0),
     )
