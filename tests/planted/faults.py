@@ -77,8 +77,8 @@ FAULTS = (
         "wrong neutral element",
         "every reduction in a kernel begins with zero",
         "weft/_engine/compiler/lowering/lower.py",
-        "self._accumulate(op, b.const(spec.identity(atom.aval.dtype), wide), value, axes)",
-        "self._accumulate(op, b.const(np.zeros((), atom.aval.dtype).item(), wide), value, axes)",
+        "self._accumulate(op, b.const(spec.identity(atom.aval.dtype), acc_type), value, axes)",
+        "self._accumulate(op, b.const(np.zeros((), atom.aval.dtype).item(), acc_type), value, axes)",
     ),
     PlantedFault(
         "stale cache key",

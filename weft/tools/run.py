@@ -164,8 +164,10 @@ def show(error: BaseException, traceback: TracebackType | None) -> int:
         return 1
     with contextlib.redirect_stderr(io.StringIO()) as shown:
         sys.excepthook(type(error), error, traceback)
-    is_told = bool(held) and held[0].client.failure is not None
-    _tell_launcher(shown.getvalue(), follows=is_told and isinstance(error, ProcessFailureError))
+    has_failure_report = bool(held) and held[0].client.failure is not None
+    _tell_launcher(
+        shown.getvalue(), follows=has_failure_report and isinstance(error, ProcessFailureError)
+    )
     return 1
 
 

@@ -403,8 +403,8 @@ def apply_ruled(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
     if kind is EvalTrace:
         with set_trace(trace):
             return ruled.fun(*args)
-    if (serving := trace.processing_trace(args)) is not trace:
-        return apply_ruled(serving, ruled, args)
+    if (processing := trace.processing_trace(args)) is not trace:
+        return apply_ruled(processing, ruled, args)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
         primals, tangents = [with_array_attributes(p) for p, _ in pairs], [t for _, t in pairs]

@@ -397,5 +397,5 @@ def _in_bounds(positions, n: int, mode: str, api: str, where: str):
         )
     host = np.asarray(positions.concrete() if isinstance(positions, Tracer) else positions)
     if np.any((host < 0) | (host >= n)):
-        raise ValueError(f"invalid entry in {where} of {api}: positions must lie in [0, {n}).")
+        raise ValueError(f"invalid entry in {where} of {api}: positions must be in [0, {n}).")
     return positions

@@ -374,9 +374,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: rules.Perm) -> Any:
     if len(set(sources)) != len(pairs) or len(set(targets)) != len(pairs):
         raise ValueError(f"ppermute: sources and destinations must be unique, got {pairs}.")
     if any(not 0 <= i < size for pair in pairs for i in pair):
-        raise ValueError(
-            f"ppermute: positions must lie in 0..{size - 1} along {axes}, got {pairs}."
-        )
+        raise ValueError(f"ppermute: positions must be in 0..{size - 1} along {axes}, got {pairs}.")
     return tree_map(functools.partial(bind_ppermute, axes=axes, pairs=pairs), x) if axes else x
 
 
@@ -407,7 +405,7 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     axes = axes_of(axis_name)
     if not 0 <= source < axes_size(axes):
         raise ValueError(
-            f"pbroadcast: source must lie in 0..{axes_size(axes) - 1} along {axes}, got {source}."
+            f"pbroadcast: source must be in 0..{axes_size(axes) - 1} along {axes}, got {source}."
         )
 
     def one(leaf: Value):
