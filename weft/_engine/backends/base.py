@@ -640,8 +640,10 @@ def _is_chosen(name: str) -> bool:
 
 
 def check_platforms() -> None:
-    """Check the setting `platforms`: raise RuntimeError for a platform that is unknown or absent. As in JAX, CUDA may be absent if others
-    are listed."""
+    """Check the setting `platforms`.
+
+    Raise RuntimeError for a platform that is unknown or absent. As in JAX, CUDA may be absent if others are listed.
+    """
     requested = config.platforms.split(",") if config.platforms else []
     for name in requested:
         if _find(name) is None and (name != "cuda" or requested == ["cuda"]):
@@ -653,8 +655,9 @@ def check_platforms() -> None:
 
 
 def default_platform() -> str:
-    """Return the name of the default backend: `config.backend`, else the first present platform of `config.platforms`, else an
-    accelerator whose plugin works, else the CPU.
+    """Return the name of the default backend.
+
+    It is `config.backend`, else the first present platform of `config.platforms`, else an accelerator whose plugin works, else the CPU.
 
     Raises RuntimeError if both settings are set.
     """

@@ -126,8 +126,10 @@ class _OpaqueValue:
 
 
 def _hide_untraced(x: Any) -> Any:
-    """Return a variable with all untraced parts opaque; the whole variable is one part if no part
-    is traced."""
+    """Return a variable with all untraced parts opaque.
+
+    The whole variable is one part if no part is traced.
+    """
     try:
         leaves, structure = tree.tree_flatten(x)
     except (TypeError, ValueError):  # such as a dict with keys that cannot be sorted

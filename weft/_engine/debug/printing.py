@@ -157,8 +157,10 @@ def _check_two_calls(name: str, args: tuple, kwargs: dict) -> None:
 
 
 def check_format(fmt: str, args: tuple, kwargs: dict) -> None:
-    """Raise the error of `fmt.format(*args, **kwargs)` about its fields, and ValueError for unused
-    arguments."""
+    """Raise the error of `fmt.format(*args, **kwargs)` about its fields.
+
+    Raise ValueError for unused arguments.
+    """
     used = set(_fields(fmt))
     for name in used:
         if isinstance(name, int) and name >= len(args):

@@ -298,8 +298,10 @@ def _html_cell(box: Box, use_color: bool) -> str:
 
 
 def _notebook_display() -> Callable[[str], object] | None:
-    """Return the function that displays HTML here, or None outside a notebook. IPython in a
-    terminal counts as a terminal."""
+    """Return the function that displays HTML here, or None outside a notebook.
+
+    IPython in a terminal counts as a terminal.
+    """
     ipython = sys.modules.get("IPython")
     shell = (
         ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None

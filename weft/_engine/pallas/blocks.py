@@ -86,8 +86,10 @@ class BlockMapping:
         return pads
 
     def mapped(self, size: int, is_mapped: bool) -> BlockMapping:
-        """Return the mapping under one more `vmap`, whose axis comes first in the grid, and in the
-        array if `is_mapped`."""
+        """Return the mapping under one more `vmap`.
+
+        Its axis comes first in the grid, and in the array if `is_mapped`.
+        """
         lead = tuple([axis + 1 for axis in self.lead])
         if not is_mapped:
             return BlockMapping(self.aval, self.dims, self.index, self.origin, lead)
@@ -98,9 +100,10 @@ class BlockMapping:
 
 @record(eq=False)
 class BlockKernel:
-    """A kernel call. `body` takes the grid indices, the grid sizes, the prefetched scalars, the
-    blocks of inputs and outputs, and scratch memory; it returns the new values of all but the
-    indices and sizes.
+    """A kernel call.
+
+    `body` takes the grid indices, the grid sizes, the prefetched scalars, the blocks of inputs and outputs, and scratch memory; it returns
+    the new values of all but the indices and sizes.
 
     `grid` has None for traced sizes, which are the first operands of the call. Its first `mapped`
     axes were added by `vmap`. `aliases` are pairs of an input, counting prefetched scalars, and an

@@ -161,8 +161,10 @@ def _is_spec(x: Any) -> bool:
 
 
 def _specs(specs: Any, given: Any, names: tuple[str, str]) -> list:
-    """Return one spec per leaf of a tree of types; `specs` must be a prefix of it. Raise
-    ValueError if it is not."""
+    """Return one spec per leaf of a tree of types.
+
+    `specs` must be a prefix of the tree; raise ValueError if it is not.
+    """
     if specs is no_block_spec:
         return [no_block_spec] * len(tree.tree_leaves(given))
     try:
@@ -474,8 +476,9 @@ def pallas_call(
     metadata: Mapping[str, str] | None = None,
     backend: Any = None,
 ) -> Callable[..., Any]:
-    """Return a function that runs a kernel once per point of a grid, on references to blocks of its
-    arguments and results.
+    """Return a function that runs a kernel once per point of a grid.
+
+    The kernel takes references to blocks of its arguments and results.
 
     The kernel takes references to the inputs, the outputs and scratch memory, and returns None.
     `out_shape` is a tree of types; `in_specs` and `out_specs` have a `BlockSpec` per array; without

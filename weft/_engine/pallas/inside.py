@@ -36,8 +36,10 @@ _PUBLIC_MODULE = "weft.experimental.pallas"
 
 
 class _Grids(threading.local):
-    """The grids of the kernels that are being traced: indices, sizes, and the content of
-    uninitialized memory."""
+    """The grids of the kernels that are being traced.
+
+    They have indices, sizes, and the content of uninitialized memory.
+    """
 
     def __init__(self) -> None:
         self.stack: list[tuple[Sequence[Any], Sequence[Any], str]] = []
@@ -82,8 +84,9 @@ def _of_grid(api: str, axis: int, part: int) -> Any:
 
 @api_boundary
 def program_id(axis: int) -> Any:
-    """Return the index of the iteration along a grid axis, an int32 scalar. Raises ValueError
-    outside a kernel.
+    """Return the index of the iteration along a grid axis, an int32 scalar.
+
+    Raises ValueError outside a kernel.
 
     >>> from weft.experimental import pallas as pl
     >>> def kernel(o_ref): o_ref[...] = wnp.full((2,), pl.program_id(0))
@@ -122,8 +125,9 @@ def blank_value(aval: ShapedArray, blank: str = "nan") -> Any:
 
 @api_boundary
 def when(condition: Any, /) -> Callable[[Callable[[], None]], None]:
-    """Return a decorator that calls a function, which reads and writes references, if the condition
-    holds.
+    """Return a decorator that calls a function if the condition holds.
+
+    The function reads and writes references.
 
     >>> from weft.experimental import pallas as pl
     >>> total = weft.new_ref(0)
@@ -152,8 +156,9 @@ def loop(
     step: Any = 1,
     unroll: int | bool | None = None,
 ) -> Callable[[Callable], Any]:
-    """Return a decorator that calls a function with lower, lower + step, ... below `upper`, and
-    with the carry if `init_carry` is given.
+    """Return a decorator that calls a function with lower, lower + step, ... below `upper`.
+
+    It also passes the carry if `init_carry` is given.
 
     >>> from weft.experimental import pallas as pl
     >>> pl.loop(0, 5, init_carry=32)(lambda i, total: total + i).item()
@@ -228,8 +233,9 @@ def run_scoped(
 
 
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
-    """Return a function of a tree of arrays that calls `f` with references to their values, and
-    returns the final values.
+    """Return a function of a tree of arrays that calls `f` with references to their values.
+
+    It returns the final values.
 
     The arrays themselves do not change. It works outside kernels too, and is differentiable if `f`
     is.
@@ -262,8 +268,9 @@ def _is_type(x: Any) -> bool:
 def with_scoped(
     *types: Any, collective_axes: Any = (), **kw_types: Any
 ) -> Callable[[Callable], Callable]:
-    """Return a decorator that appends references to new memory of these types to the arguments, and
-    passes others by name.
+    """Return a decorator that appends references to new memory to the arguments.
+
+    The memory has these types; others are passed by name.
 
     >>> from weft.experimental import pallas as pl
     >>> from weft.experimental.pallas import tpu as pltpu
@@ -311,8 +318,9 @@ def empty_like(x: Any) -> Any:
 
 
 def empty_ref_like(x: Any) -> Ref:
-    """Return a reference to new memory for an array or a type. Raises ValueError for other
-    arguments.
+    """Return a reference to new memory for an array or a type.
+
+    Raises ValueError for other arguments.
 
     >>> weft.experimental.pallas.empty_ref_like(weft.ShapeDtypeStruct((2,), "int8")).shape
     (2,)
@@ -328,8 +336,9 @@ def get_global(what: Any) -> Any:
 
 
 def select_ref(idx: Any, *refs: Any) -> Any:
-    """Return reference number `idx`, which must be known while tracing. Raises ValueError for fewer
-    than two references.
+    """Return reference number `idx`, which must be known while tracing.
+
+    Raises ValueError for fewer than two references.
 
     Raises NotImplementedError for a traced number: use `when` instead.
     """
@@ -424,8 +433,9 @@ def dot(
     allow_tf32: bool | None = None,
     precision: Any = None,
 ) -> Any:
-    """Return the product of two matrices, each optionally transposed, accumulated in float32 (int32
-    for integers). Raises ValueError for other ranks.
+    """Return the product of two matrices, each optionally transposed.
+
+    It is accumulated in float32 (int32 for integers). Raises ValueError for other ranks.
 
     >>> weft.experimental.pallas.triton.dot(wnp.ones((2, 3)), wnp.ones((2, 3)), trans_b=True).tolist()
     [[3.0, 3.0], [3.0, 3.0]]
@@ -453,8 +463,9 @@ def dot(
 
 
 def debug_print(fmt: str, *args: Any) -> None:
-    """Print values while the kernel runs, in iteration order. A format without braces is followed
-    by the values.
+    """Print values while the kernel runs, in iteration order.
+
+    A format without braces is followed by the values.
 
     >>> weft.experimental.pallas.debug_print("x = {}", wnp.int32(2))
     x = 2

@@ -53,8 +53,10 @@ def program_of(kernel: BlockKernel, avals: Sequence[ShapedArray]) -> Jaxpr:
 
 
 def run(kernel: BlockKernel, operands: Sequence[Any]) -> list:
-    """Return the results of a kernel. Operands are the traced grid sizes, the prefetched scalars
-    and the inputs."""
+    """Return the results of a kernel.
+
+    Operands are the traced grid sizes, the prefetched scalars and the inputs.
+    """
     traced = sum(n is None for n in kernel.grid)
     sizes = iter(operands[:traced])
     grid = [next(sizes) if n is None else n for n in kernel.grid]
@@ -191,8 +193,10 @@ def _step(
 
 
 def _evaluate_known(jaxpr: Jaxpr, *args: Any) -> list:
-    """Evaluate a program with constant folding: known conditions select their branch while
-    tracing."""
+    """Evaluate a program with constant folding.
+
+    Known conditions select their branch while tracing.
+    """
     return evaluate_with(_bind_known, jaxpr, args)
 
 
@@ -290,8 +294,10 @@ def _repeat(count: int, step: Callable, state: Any) -> Any:
 
 @record(eq=False)
 class _GridPlan:
-    """Grid axes whose iterations own a block each, the other axes, and the axis, or None, that
-    indexes each dim of each output."""
+    """Grid axes whose iterations own a block each, and the other axes.
+
+    It has also the axis, or None, that indexes each dim of each output.
+    """
 
     own: tuple[int, ...]
     rest: tuple[int, ...]
@@ -347,8 +353,10 @@ def _owns(m: BlockMapping, dims: Sequence[int | None], axis: int, size: int, ali
 
 
 def _is_scratch_private(kernel: BlockKernel, own: Sequence[int], rest: Sequence[int]) -> bool:
-    """Return True if scratch memory passes no value between parts: the user declares it, or the
-    first iteration of a part does not read it."""
+    """Return True if scratch memory passes no value between parts.
+
+    The user declares it, or the first iteration of a part does not read it.
+    """
     if not kernel.scratch or set(own) <= kernel.parallel:
         return True
     body, n = kernel.body, len(kernel.grid) - kernel.mapped
@@ -393,8 +401,10 @@ def _run_tiles(
     ins: Sequence[Any],
     first: dict[int, Any],
 ) -> list:
-    """Run the grid as a loop over independent parts; in each part, an inner loop runs over the
-    other axes."""
+    """Run the grid as a loop over independent parts.
+
+    In each part, an inner loop runs over the other axes.
+    """
     grid = kernel.grid
     own_sizes, rest_sizes = [grid[a] for a in plan.own], [grid[a] for a in plan.rest]
     rest_count = math.prod(rest_sizes)

@@ -37,9 +37,11 @@ def _parts(ref: Any, idx: Any = None) -> tuple[Ref, tuple]:
 
 
 class _ReferenceElements:
-    """Elements of a reference, which may be out of bounds: the whole value, the position along each
-    dim (arrays that broadcast to `shape`, the shape of the result), and a function that writes the
-    value back."""
+    """Elements of a reference, which may be out of bounds.
+
+    The record has the whole value, the position along each dim (arrays that broadcast to `shape`, the shape of the result), and a function
+    that writes the value back.
+    """
 
     __slots__ = ("positions", "shape", "value", "write")
 
@@ -130,8 +132,9 @@ def load(
     eviction_policy: str | None = None,
     volatile: bool = False,
 ) -> Any:
-    """Return the value of a reference, of a part of it, or at an index; `other` where `mask` is
-    False. The last three parameters have no effect.
+    """Return the value of a reference, of a part of it, or at an index.
+
+    The result is `other` where `mask` is False. The last three parameters have no effect.
 
     >>> from weft.experimental import pallas as pl
     >>> ref = weft.new_ref(wnp.arange(4))
@@ -162,8 +165,10 @@ def load(
 
 
 def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], Any] | None) -> Any:
-    """Write `how(old, val)`, by default `val`, where the mask is True. Return the previous
-    elements."""
+    """Write `how(old, val)`, by default `val`, where the mask is True.
+
+    Return the previous elements.
+    """
     if mask is None:
         base, indices = _parts(ref, idx)
         part = TransformedRef(base, indices) if indices else base
@@ -185,8 +190,9 @@ def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], A
 
 @api_boundary
 def store(ref: Any, *args: Any, mask: Any = None, eviction_policy: str | None = None) -> None:
-    """Write to `store(ref, value)` or `store(ref, index, value)`; only where `mask` is True if it
-    is given.
+    """Write a value: `store(ref, value)` or `store(ref, index, value)`.
+
+    If `mask` is given, write only where it is True.
 
     >>> from weft.experimental import pallas as pl
     >>> ref = weft.new_ref(wnp.zeros(3))
@@ -346,8 +352,9 @@ def semaphore_signal(
 
 
 def semaphore_wait(sem_or_view: Any, value: Any = 1, *, decrement: bool = True) -> None:
-    """Subtract from a semaphore, without blocking: iterations run in sequence, so no other
-    iteration could signal meanwhile.
+    """Subtract from a semaphore, without blocking.
+
+    Iterations run in sequence, so no other iteration could signal meanwhile.
 
     >>> weft.experimental.pallas.semaphore_wait(weft.new_ref(1))
     """

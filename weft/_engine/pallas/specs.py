@@ -24,8 +24,9 @@ from weft._engine.util.record import record
 
 @record
 class Blocked:
-    """A dim that is split into blocks of `block_size`: the index map returns the block number. A
-    plain integer means the same.
+    """A dim that is split into blocks of `block_size`.
+
+    The index map returns the block number. A plain integer means the same.
 
     >>> weft.experimental.pallas.Blocked(8)
     Blocked(block_size=8)
@@ -65,9 +66,9 @@ class Squeezed:
 
 @record
 class BoundedSlice:
-    """A dim with blocks of at most `block_size` elements: the index map returns a `ds`. The
-    reference always has `block_size` elements from the start of the `ds`, including those after its
-    end.
+    """A dim with blocks of at most `block_size` elements.
+
+    The index map returns a `ds`. The reference always has `block_size` elements from the start of the `ds`, including those after its end.
 
     >>> weft.experimental.pallas.BoundedSlice(8).block_size
     8
@@ -83,8 +84,10 @@ BlockDim = Element | Squeezed | Blocked | BoundedSlice
 
 
 def block_dim(dim: Any) -> BlockDim:
-    """Return a user's description of a block dim as a `BlockDim`. Raise ValueError for other
-    values."""
+    """Return a user's description of a block dim as a `BlockDim`.
+
+    Raise ValueError for other values.
+    """
     if dim is None:
         return squeezed
     if isinstance(dim, (Blocked, Element, Squeezed, BoundedSlice)):
@@ -117,8 +120,9 @@ class RevisitMode(enum.Enum):
 
 @record
 class Buffered:
-    """The number of buffers of a pipeline for an operand; it has no effect, since there is no
-    pipeline.
+    """The number of buffers of a pipeline for an operand.
+
+    It has no effect, since there is no pipeline.
 
     >>> weft.experimental.pallas.Buffered(2).buffer_count
     2
@@ -243,8 +247,9 @@ class GridSpec:
 
 @record
 class MemoryRef:
-    """A type of scratch memory: a shape and a dtype in a memory space; a `semaphore` is a counter
-    that starts at 0.
+    """A type of scratch memory: a shape and a dtype in a memory space.
+
+    A `semaphore` is a counter that starts at 0.
 
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> pltpu.VMEM((8, 128), wnp.float32).shape
@@ -278,8 +283,10 @@ class _Space(enum.Enum):
 
 
 class MemorySpace(_Space):
-    """Names of memory spaces, which have no effect: there is one memory. Calling a name with a
-    shape and a dtype gives a type of scratch memory."""
+    """Names of memory spaces, which have no effect.
+
+    There is one memory. Calling a name with a shape and a dtype gives a type of scratch memory.
+    """
 
     __module__ = "weft.experimental.pallas"
 

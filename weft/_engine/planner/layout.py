@@ -36,8 +36,10 @@ class TrainingPrecision:
 
 @record
 class Overlap:
-    """Shares of the collectives of an axis that overlap with computation, if there is enough of
-    it."""
+    """Shares of the collectives of an axis that overlap with computation.
+
+    They assume that there is enough computation.
+    """
 
     data: float = 0.0
     tensor: float = 0.0

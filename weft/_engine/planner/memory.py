@@ -76,8 +76,10 @@ def _parameters_per_device(
 
 
 def _gathered_layer(model: TransformerModel, layout: TrainingLayout) -> float:
-    """Return the bytes of two gathered layers: one in use, one in transfer. Experts are not
-    gathered."""
+    """Return the bytes of two gathered layers, one in use and one in transfer.
+
+    Experts are not gathered.
+    """
     dense = model.dense_parameters / model.layers
     experts = model.expert_parameters / max(1, model.expert_layers) / layout.expert
     gathered = 2 * (dense + experts) / layout.tensor * layout.precision.parameter_bytes

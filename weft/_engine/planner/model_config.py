@@ -80,8 +80,10 @@ def _value(config: Mapping[str, Any], field: str) -> Any:
 
 
 def model_from_file(path: str | PathLike[str]) -> TransformerModel:
-    """Return the model of a JSON file. Raise ValueError if the file does not exist or is not a JSON
-    object."""
+    """Return the model of a JSON file.
+
+    Raise ValueError if the file does not exist or is not a JSON object.
+    """
     try:
         config = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:

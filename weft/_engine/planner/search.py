@@ -187,8 +187,10 @@ def layouts(request: SearchRequest, shape: MeshShape) -> Iterator[TrainingLayout
 
 
 def _zero_stages(shape: MeshShape) -> tuple[int, ...]:
-    """Return the ZeRO stages to consider: a divided optimizer is never slower than a replicated
-    one."""
+    """Return the ZeRO stages to consider.
+
+    A divided optimizer is never slower than a replicated one.
+    """
     if shape.data * shape.context == 1:
         return (0,)
     return (1, 2, 3) if shape.pipeline == 1 else (1,)

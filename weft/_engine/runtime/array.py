@@ -48,8 +48,10 @@ def default_sharding() -> SingleDeviceSharding:
 
 
 def placement_of_new() -> tuple[Sharding, bool]:
-    """Return the default placement of new arrays, and whether it is committed: the default device (False), or all devices of the context
-    mesh (True)."""
+    """Return the default placement of new arrays, and whether it is committed.
+
+    It is the default device (False), or all devices of the context mesh (True).
+    """
     mesh = placement_mesh()
     return (default_sharding(), False) if mesh is None else (make_replicated_sharding(mesh), True)
 
@@ -585,8 +587,10 @@ spec_of = operator.attrgetter("_spec")
 
 
 class Shard:
-    """The part of an array on one device: `data`, the local array on `device`, is block `index` of the global array; `replica_id` numbers
-    the copies of equal blocks. `data` is committed if the array is, and None if another process drives the device.
+    """The part of an array on one device.
+
+    `data`, the local array on `device`, is block `index` of the global array; `replica_id` numbers the copies of equal blocks. `data` is
+    committed if the array is, and None if another process drives the device.
 
     >>> shard = wnp.arange(3).addressable_shards[0]
     >>> shard.device.id, shard.index, shard.replica_id, shard.data

@@ -90,7 +90,9 @@ def default_backend() -> str:
 
 
 def default_device() -> Device:
-    """Return the device of uncommitted arrays: `config.default_device`, or the first device of the platform that it names, or of the
-    default backend."""
+    """Return the device of uncommitted arrays.
+
+    It is `config.default_device`, or the first device of the platform that it names, or of the default backend.
+    """
     chosen = config.default_device
     return chosen if isinstance(chosen, Device) else local_devices(backend=chosen)[0]

@@ -98,8 +98,10 @@ def all_blocks(array: Array, sharding: Sharding) -> Array:
 
 
 def of_blocks(blocks: Array, spec: ArraySpec) -> Array:
-    """Return the array of layout `spec` whose grid of shards is `blocks`, an array on one device. `blocks` also has the shards of other
-    processes."""
+    """Return the array of layout `spec` whose grid of shards is `blocks`.
+
+    `blocks` is an array on one device; it also has the shards of other processes.
+    """
     if spec.by_process is not None:
         return Array(
             spec, spec.backend.put_blocks(select_local_blocks(blocks._numpy(), spec), spec)

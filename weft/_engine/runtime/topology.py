@@ -144,8 +144,10 @@ def make_mesh(
     *,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
-    """Return a mesh of the first devices that fill `axis_shapes`. Its axes are automatic unless `axis_types` says otherwise, or explicit
-    if `weft.config.jax_api` is "0.9" or newer. On TPU v5e, parts of physical axes may form a dim.
+    """Return a mesh of the first devices that fill `axis_shapes`.
+
+    Its axes are automatic unless `axis_types` says otherwise, or explicit if `weft.config.jax_api` is "0.9" or newer. On TPU v5e, parts of
+    physical axes may form a dim.
 
     >>> make_mesh((1, 1), ('x', 'y')).shape_tuple
     (('x', 1), ('y', 1))

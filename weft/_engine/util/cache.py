@@ -119,8 +119,10 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 @functools.cache
 def _sources(package: str) -> list[tuple[str, str, os.stat_result]]:
-    """Return (name, path, metadata) of the sources of a package and its subpackages, in order. "" is the top folder without its
-    subpackages."""
+    """Return (name, path, metadata) of the sources of a package and its subpackages, in order.
+
+    "" is the top folder without its subpackages.
+    """
     sources, folders = [], [os.path.join(_PACKAGE, package)]
     for folder in folders:
         with os.scandir(folder) as entries:

@@ -247,8 +247,10 @@ _canonical: dict[bool, dict[Any, DType]] = {False: {}, True: {}}
 
 
 def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> DType:
-    """Return the dtype object in native byte order; 64-bit dtypes are truncated to 32 bits unless `config.enable_x64` is on. None is
-    NumPy's default, float64. Raises TypeError for dtypes that arrays cannot have.
+    """Return the dtype object in native byte order.
+
+    64-bit dtypes are truncated to 32 bits unless `config.enable_x64` is on. None is NumPy's default, float64. Raises TypeError for dtypes
+    that arrays cannot have.
 
     >>> canonicalize_dtype(np.float64), canonicalize_dtype('int8')
     (dtype('float32'), dtype('int8'))
@@ -274,8 +276,9 @@ def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> D
 
 
 def named_dtype(dtype: DTypeLike) -> DType:
-    """Return the canonical dtype for an explicit dtype: not truncated to 32 bits if `config.explicit_x64_dtypes` is "allow", unless it
-    is Python's float, int or complex.
+    """Return the canonical dtype for an explicit dtype.
+
+    It is not truncated to 32 bits if `config.explicit_x64_dtypes` is "allow", unless it is Python's float, int or complex.
 
     >>> named_dtype(np.float64)
     dtype('float32')

@@ -229,8 +229,9 @@ def _scalar_code(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
 def compute_in_wide_types(
     b: HloBlock, eqn: Eqn, args: Sequence[HloValue], write: Rule
 ) -> list[HloValue]:
-    """Write an equation with `write`, computed with narrow floats as 32-bit and narrow integers as
-    8-bit.
+    """Write an equation with `write`, computed in wider types.
+
+    Narrow floats become 32-bit, narrow integers 8-bit.
 
     The results are converted to the dtypes of the equation.
     """

@@ -258,8 +258,9 @@ def _groups(axes: tuple, mesh: tuple[tuple[Any, int], ...]) -> Groups:
 
 
 def participant_groups(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
-    """Return the groups of devices that exchange values in a collective, `axis_index_groups`
-    included.
+    """Return the groups of devices that exchange values in a collective.
+
+    They include `axis_index_groups`.
     """
     axes, parts = collective_axes(eqn.params), eqn.params.get("axis_index_groups")
     return _parts_of_groups(axes, mesh, parts) if parts else _groups(axes, mesh)

@@ -242,8 +242,10 @@ class PyTreeDef:
         return leaves_of_tree
 
     def match(self, tree: Any) -> list[Any] | None:
-        """Return the result of `flatten_up_to`, or None if that method must be called: for trees of another structure, and for
-        structures without generated code, which are rarely used."""
+        """Return the result of `flatten_up_to`, or None if that method must be called.
+
+        It must be called for trees of another structure, and for structures without generated code, which are rarely used.
+        """
         if self.spec is None:
             return [tree]
         code = self._code or _code_of(self)
@@ -327,8 +329,10 @@ class PyTreeDef:
         return PyTreeDef, (self.spec, self.num_leaves)
 
     def serialize_using_proto(self) -> bytes:
-        """Return the structure as bytes for `deserialize_using_proto`; raise ValueError for nodes other than lists, tuples, dicts with
-        string keys and None."""
+        """Return the structure as bytes for `deserialize_using_proto`.
+
+        Raise ValueError for nodes other than lists, tuples, dicts with string keys and None.
+        """
         from weft._engine.util.trees import plain  # rarely used
 
         return plain.to_bytes(self.spec)
