@@ -148,7 +148,7 @@ def test_short_lifetimes_are_found(monkeypatch):
             buffer.last -= buffer.kind == "temp" and buffer.last > buffer.first
         return original(buffers)
 
-    monkeypatch.setattr("weft._engine.compiler.schedule.schedule.place", early)
+    monkeypatch.setattr("weft._engine.compiler.schedule.schedule.assign_offsets", early)
     with pytest.raises(MemoryPlanError):
         weft.jit(chain)(np.ones((33, 35), np.float32))
 
