@@ -154,7 +154,7 @@ def _damaged_file(folder: Path, message: str) -> Path:
 def _file_of_key(folder: Path, key: str) -> Path | None:
     """Return the data file of the database in `folder` that stores the value of a key; None if the tables are unreadable."""
     ts = tensorstore()
-    rest = key.encode()
+    key_suffix = key.encode()
     try:
         base = ts.KvStore.open({"driver": "file", "path": f"{folder}/"}).result()
         root = ts.ocdbt.dump(base).result()["versions"][-1]
@@ -163,11 +163,14 @@ def _file_of_key(folder: Path, key: str) -> Path | None:
             child = [
                 entry
                 for entry in ts.ocdbt.dump(base, node).result()["entries"]
-                if entry["key"] <= rest
+                if entry["key"] <= key_suffix
             ][-1]
-            node, rest = child["location"], rest.removeprefix(child["subtree_common_prefix"])
+            node, key_suffix = (
+                child["location"],
+                key_suffix.removeprefix(child["subtree_common_prefix"]),
+            )
         values = {entry["key"]: entry for entry in ts.ocdbt.dump(base, node).result()["entries"]}
-        _, part, file = values[rest]["indirect_value"].rsplit(":", 2)[0].split(":", 2)
+        _, part, file = values[key_suffix]["indirect_value"].rsplit(":", 2)[0].split(":", 2)
         return folder / part / file
     except (ValueError, OSError, KeyError, IndexError):
         return None

@@ -217,11 +217,11 @@ class JetTrace(Trace):
 
     def _joined_tangent(self, inner: JetTrace, zero: Zero, first: Any, terms: list) -> Any:
         """Return the tangent of an operand as a curve of one order less."""
-        rest = terms[1:]
-        if type(first) is Zero and all(t is None for t in rest):
+        higher_terms = terms[1:]
+        if type(first) is Zero and all(t is None for t in higher_terms):
             return zero
         with derived_trace(self.parent):
-            return inner.join(instantiate(first), rest)
+            return inner.join(instantiate(first), higher_terms)
 
     def _split_inner(self, inner: JetTrace, out: Any, tangent: Any) -> tuple[Any, list]:
         """Return a result and its series, whose terms are the terms of the tangent."""
@@ -289,10 +289,10 @@ def _leibniz(product: Callable, x: list, y: list, k: int) -> Any:
 def _product(primitive: Any, primals: list, series: list, params: dict) -> tuple | None:
     if len(primals) > 2 and any(t is not None for terms in series[2:] for t in terms):
         return None
-    rest = primals[2:]
+    other_primals = primals[2:]
 
     def product(x, y):
-        return None if x is None or y is None else primitive.bind(x, y, *rest, **params)
+        return None if x is None or y is None else primitive.bind(x, y, *other_primals, **params)
 
     x, y = ([p, *terms] for p, terms in zip(primals, series[:2]))
     return product(x[0], y[0]), [_leibniz(product, x, y, k) for k in range(1, len(x))]
@@ -565,8 +565,8 @@ def deriv_prop(
     (x,), (terms,) = primals_in, series_in
     slopes = [deriv(x)]
     if len(terms) > 1:
-        value, rest = jet2(deriv, (x,), (terms[:-1],))
-        slopes = [value, *rest]
+        value, higher = jet2(deriv, (x,), (terms[:-1],))
+        slopes = [value, *higher]
     out = []
     for k in range(1, len(terms) + 1):
         total = _sum([(j, ew.mul(terms[j - 1], slopes[k - j])) for j in range(1, k + 1)])

@@ -71,12 +71,12 @@ def _between(low: _LineSearchPoint, high: _LineSearchPoint, third: _LineSearchPo
     move = wnp.where((share > 0.1) & (share < 0.9), move, width / 2)
     # low.value + low.slope t + b t^2 + a t^3 through the others
     other = third.step - low.step
-    rest = third.value - low.value - low.slope * other
+    remainder = third.value - low.value - low.slope * other
     denominator = width**2 * other**2 * (width - other)
     exists = denominator != 0
     denominator = wnp.where(exists, denominator, 1)
-    a = (other**2 * rise - width**2 * rest) / denominator
-    b = (width**3 * rest - other**3 * rise) / denominator
+    a = (other**2 * rise - width**2 * remainder) / denominator
+    b = (width**3 * remainder - other**3 * rise) / denominator
     root = b * b - 3 * a * low.slope
     cubic = (wnp.sqrt(wnp.maximum(root, 0)) - b) / wnp.where(a == 0, 1, 3 * a)
     share = cubic / width

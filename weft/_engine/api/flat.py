@@ -108,12 +108,12 @@ def argument_names(
     """
     parameters = signature.parameters.values() if signature is not None else ()
     named = positional_names(signature) if signature is not None else []
-    rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), "args")
+    varargs_name = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), "args")
     n = len(args) + len(left_out)
     absent = {k % n for k in left_out}
     positions = [i for i in range(n) if i not in absent]
     roots = [
-        (named[i] if i < len(named) else f"{rest}[{i - len(named)}]", x)
+        (named[i] if i < len(named) else f"{varargs_name}[{i - len(named)}]", x)
         for i, x in zip(positions, args)
     ]
     roots += [(k, kwargs[k]) for k in sorted(kwargs)]

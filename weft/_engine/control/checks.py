@@ -487,9 +487,12 @@ def _first_of_batch(code: Any, values: Sequence, n: int) -> tuple[Any, list]:
     where = argmax(convert_element_type(ne(flat, zeros(typeof(flat))), np.int32), 0, np.int32)
 
     def pick(x: Any) -> Any:
-        rest = typeof(x).shape[n:]
-        x = reshape(x, (size, *rest))
-        return reshape(dynamic_slice(x, (where, *[np.int32(0)] * len(rest)), (1, *rest)), rest)
+        item_shape = typeof(x).shape[n:]
+        x = reshape(x, (size, *item_shape))
+        return reshape(
+            dynamic_slice(x, (where, *[np.int32(0)] * len(item_shape)), (1, *item_shape)),
+            item_shape,
+        )
 
     return pick(code), [pick(x) for x in values]
 

@@ -141,13 +141,13 @@ class _DeviceVariance:
 
     def _loop(self, loop: LoopLike, params: dict, operands: list[Axes]) -> list[Axes]:
         at, count = loop.first_carried(params), loop.carried_count(params)
-        constants, rest = operands[loop.first_constant(params) : at], operands[at + count :]
+        constants, scanned = operands[loop.first_constant(params) : at], operands[at + count :]
         carried, before, results = operands[at : at + count], None, []
         while carried != before:
             before, chosen = carried, Axes()
             if not loop.counted:
                 known = operands[: params["cond_nconsts"]]
                 (chosen,) = self.follow(params["cond_jaxpr"], [*known, *carried])
-            results = self.follow(params[loop.body], [*constants, *carried, *rest])
+            results = self.follow(params[loop.body], [*constants, *carried, *scanned])
             carried = [old | new | chosen for old, new in zip(carried, results)]
         return [*carried, *results[count:]]

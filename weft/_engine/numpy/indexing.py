@@ -368,9 +368,9 @@ def getitem(
     """Return `x[index]`."""
     x = concrete(value(x))
     if type(index) is int and mode is None and _is_row(x, index):  # the most frequent index
-        first, rest = index % x.shape[0], tuple(x.shape[1:])
+        first, row_shape = index % x.shape[0], tuple(x.shape[1:])
         return squeeze_p.bind(
-            slice_op(x, (first, *[0] * len(rest)), (first + 1, *rest)), dimensions=(0,)
+            slice_op(x, (first, *[0] * len(row_shape)), (first + 1, *row_shape)), dimensions=(0,)
         )
     if ref_index.has_slices(index):
         return ref_index.read(x, ref_index.clamp_index(tuple(x.shape), index)[0])

@@ -185,8 +185,8 @@ def expand_dims(a, axis):
     axes = promote.as_axes(axis, "expand_dims")
     n = a.ndim + len(axes)
     where = promote.canonical_axes(axes, n, "expand_dims")
-    rest = iter(a.shape)
-    shape = tuple(1 if d in where else next(rest) for d in range(n))
+    sizes = iter(a.shape)
+    shape = tuple(1 if d in where else next(sizes) for d in range(n))
     return layout.broadcast_in_dim(a, shape, tuple(d for d in range(n) if d not in where))
 
 

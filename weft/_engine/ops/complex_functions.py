@@ -136,9 +136,9 @@ def atanh(x: Value):
     far = ew.abs(
         re
     )  # log1p loses digits near -1, so the side with the pole at +1 is computed and then signed
-    rest = ew.sub(1, far)
-    size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(rest), ew.square(im))))
-    angle = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
+    one_minus_far = ew.sub(1, far)
+    size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(one_minus_far), ew.square(im))))
+    angle = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(one_minus_far, ew.add(1, far)), ew.square(im)))
     quarter_turn = select(ew.ne(im, im), im, full_like(im, math.pi / 2))
     return _unless_infinite(
         x,

@@ -126,9 +126,9 @@ def _log_value(a: NumPyArray, x: NumPyArray, upper: bool) -> NumPyArray:
     gammainc, gammaincc = scipy_special("gammainc"), scipy_special("gammaincc")
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     with np.errstate(all="ignore"):
-        value, rest = (gammaincc, gammainc)[:: 1 if upper else -1]
-        value, rest = value(a, x), rest(a, x)
-        out = np.where(value < 0.5, np.log(value), np.log1p(-rest))
+        value, complement = (gammaincc, gammainc)[:: 1 if upper else -1]
+        value, complement = value(a, x), complement(a, x)
+        out = np.where(value < 0.5, np.log(value), np.log1p(-complement))
         far = (value < 1e-290) & (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
         b, y = a[far], x[far]
         share = np.ones_like(b)

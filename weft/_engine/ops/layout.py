@@ -470,9 +470,9 @@ def _squeeze_lower(
     *,
     dimensions: Ints,
 ):
-    rest = iter(index)
+    indices = iter(index)
     return x(
-        tuple(b.const(0, "i64") if d in dimensions else next(rest) for d in range(in_aval.ndim))
+        tuple(b.const(0, "i64") if d in dimensions else next(indices) for d in range(in_aval.ndim))
     )
 
 

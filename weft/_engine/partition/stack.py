@@ -97,8 +97,8 @@ def mapped_over(
     """Return `fun` mapped over `axes`, the first outermost; an argument has a leading dim per axis over which it varies, in order."""
     if not axes:
         return fun
-    (name, size), rest = axes[0], axes[1:]
-    inner = mapped_over(fun, rest, varying, kept)
+    (name, size), inner_axes = axes[0], axes[1:]
+    inner = mapped_over(fun, inner_axes, varying, kept)
     axis = BatchAxis(size, name, of_mesh=True)
 
     def mapped(*args: Any) -> list[Any]:

@@ -220,13 +220,13 @@ def _of_blocks(
     words.
     """
     n, size = words
-    rest = [np.uint32(0)] * (size - 2)
+    zero_words = [np.uint32(0)] * (size - 2)
 
     def new(raw, high, low):
-        return _join(block(*words_of(raw), *rest, high, low)[:n], len(low.shape))
+        return _join(block(*words_of(raw), *zero_words, high, low)[:n], len(low.shape))
 
     def bits(raw, width, shape):
-        blocks = block(*words_of(raw), *_counter(shape), *rest)
+        blocks = block(*words_of(raw), *_counter(shape), *zero_words)
         if width == 64:
             return join_words(*halves(blocks))
         word = functools.reduce(ew.bitwise_xor, blocks)

@@ -375,8 +375,8 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None):
 
 def _root(k: int, n: int) -> complex:
     """exp(-2 pi i k / n), without the error of a large angle, and exact at multiples of a quarter turn."""
-    quarter, rest = divmod(4 * k, n)
-    angle = math.pi / 2 * rest / n
+    quarter, remainder = divmod(4 * k, n)
+    angle = math.pi / 2 * remainder / n
     return complex(math.cos(angle), -math.sin(angle)) * (1, -1j, -1, 1j)[quarter] + 0
 
 

@@ -76,8 +76,10 @@ def decode_segment(enc: Iterable[int]) -> Segment:
     >>> decode_segment(b"AACDE")
     (0, 0, 1, -1, 2)
     """
-    rest = iter(enc)
-    return _check("decode_segment", [decode_vlq(itertools.chain([first], rest)) for first in rest])
+    characters = iter(enc)
+    return _check(
+        "decode_segment", [decode_vlq(itertools.chain([first], characters)) for first in characters]
+    )
 
 
 def _check(name: str, numbers: Sequence[int]) -> Segment:

@@ -634,12 +634,14 @@ def _sparse_to_batch(mat: BCOO) -> BCOO:
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
         def row(place: Any) -> tuple[Any, Any]:
             here = indices[:, 0] == place
-            rest = wnp.where(
+            row_indices = wnp.where(
                 here[:, None],
                 indices[:, 1:],
                 wnp.array(np.array(sparse[1:], np.int64), indices.dtype),
             )
-            return wnp.where(broadcast_mask(here, data), data, wnp.zeros((), data.dtype)), rest
+            return wnp.where(
+                broadcast_mask(here, data), data, wnp.zeros((), data.dtype)
+            ), row_indices
 
         return weft.vmap(row)(wnp.arange(sparse[0], dtype=indices.dtype))
 

@@ -182,16 +182,16 @@ def _entries(
     is_in_range = in_range(indices, list(map(sizes.__getitem__, sparse)))
     data = wnp.where(broadcast_mask(is_in_range, data), data, wnp.zeros((), data.dtype))
     shared = [l for l in sparse if l in right]
-    rest = [l for l in right if l not in shared]
-    rhs = wnp.transpose(rhs, list(map(right.index, shared + rest)))
+    own_letters = [l for l in right if l not in shared]
+    rhs = wnp.transpose(rhs, list(map(right.index, shared + own_letters)))
     at = {l: indices[:, i] for i, l in enumerate(sparse)}
     entry = next(l for l in string.ascii_letters[::-1] if l not in sizes)
     kept_labels = [l for l in sparse if l in out]
     if shared:
         rhs = rhs.at[tuple(map(at.__getitem__, shared))].get(mode="fill", fill_value=0)
-        rest = [entry, *rest]
+        own_letters = [entry, *own_letters]
     tail = [l for l in out if l not in kept_labels]
-    terms = _contract(data, [entry, *dense], rhs, rest, [entry] * bool(kept_labels) + tail)
+    terms = _contract(data, [entry, *dense], rhs, own_letters, [entry] * bool(kept_labels) + tail)
     if kept_labels:
         start: Any = wnp.zeros([sizes[l] for l in kept_labels + tail], terms.dtype)
         terms = start.at[tuple(map(at.__getitem__, kept_labels))].add(

@@ -524,9 +524,9 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
         data = wnp.where(broadcast_mask(is_in_range, data), data, wnp.zeros((), data.dtype))
         if not keep:
             return data.sum(0, keepdims=True), wnp.zeros((1, 0), indices.dtype)
-        rest = wnp.stack([indices[:, i] for i in keep], axis=1)
+        kept_indices = wnp.stack([indices[:, i] for i in keep], axis=1)
         return data, wnp.where(
-            is_in_range[:, None], rest, wnp.array(np.array(sizes, np.int64), indices.dtype)
+            is_in_range[:, None], kept_indices, wnp.array(np.array(sizes, np.int64), indices.dtype)
         )
 
     data, indices = map_batch_dims(one, n_batch)(*broadcast_batch_dims(mat))

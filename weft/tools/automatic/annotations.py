@@ -89,8 +89,8 @@ class AnnotationSearch:
         if near.ratio <= self.within:
             return near
         known = set(near.annotations)
-        rest = [annotation for annotation in self._by_size() if annotation not in known]
-        return min(near, self._add_many(near, rest), key=lambda program: program.ratio)
+        candidates = [annotation for annotation in self._by_size() if annotation not in known]
+        return min(near, self._add_many(near, candidates), key=lambda program: program.ratio)
 
     def annotate(self, annotations: Sequence[Annotation]) -> AnnotatedProgram:
         """Return the program of the ordinary partitioner with annotations of the plan."""

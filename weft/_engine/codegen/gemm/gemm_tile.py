@@ -408,9 +408,11 @@ def _tiles(
         f.descriptor_word(Word.TILE_PANELS),
     )
     row_tile = f.rem(task, row_tiles)
-    rest = f.div(task, row_tiles)
+    tile_index = f.div(task, row_tiles)
     col_tile, task_batch = (
-        (rest, "0") if f.batch == "1" else (f.rem(rest, f.col_tiles), f.div(rest, f.col_tiles))
+        (tile_index, "0")
+        if f.batch == "1"
+        else (f.rem(tile_index, f.col_tiles), f.div(tile_index, f.col_tiles))
     )
     i0 = f.mul(row_tile, tile_rows)
     rows = f.min(f.sub(f.descriptor_word(Word.M), i0), tile_rows)

@@ -40,13 +40,13 @@ def lu(x: Any) -> list:
     """Return the factors in one matrix, the row exchanges, and the resulting permutation."""
     lead, (m, n) = typeof(x).shape[:-2], typeof(x).shape[-2:]
     size = min(m, n)
-    blocks, rest = divmod(size, _BLOCK)
+    blocks, remainder = divmod(size, _BLOCK)
     order = broadcasted_iota(np.int32, (*lead, m), len(lead))
     state = x, full((*lead, size), 0, np.int32), order
     if blocks:
         state = count_up(blocks, lambda i, state: _block(mul(i, _BLOCK), _BLOCK, *state), state)
-    if rest:
-        state = _block(size - rest, rest, *state)
+    if remainder:
+        state = _block(size - remainder, remainder, *state)
     return list(state)
 
 

@@ -268,17 +268,18 @@ class SymbolicDim:
         if scope.bounds(q)[0] <= 0:
             return None
         for quotient in (0, -1):  # 0 <= p < q, or -q <= p < 0
-            rest = add(p, q, -quotient)
-            if scope.bounds(rest)[0] >= 0 and scope.bounds(add(q, rest, -1))[0] > 0:
-                return scope.dim(rest if name == "mod" else constant(quotient))
+            remainder = add(p, q, -quotient)
+            if scope.bounds(remainder)[0] >= 0 and scope.bounds(add(q, remainder, -1))[0] > 0:
+                return scope.dim(remainder if name == "mod" else constant(quotient))
         choice = _single_extreme(p) if name == "floordiv" else None
         if choice is None:
             return None
         # floor division is monotonic, so it can be applied to the operands of the max or min
-        (kind, first, second), factor, rest = choice
+        (kind, first, second), factor, remainder = choice
         by = scope.dim(q)
         ends = [
-            scope.dim(add(rest, multiply(constant(factor), end))) // by for end in (first, second)
+            scope.dim(add(remainder, multiply(constant(factor), end))) // by
+            for end in (first, second)
         ]
         choose = max_dim if kind == "max" else min_dim
         return choose(*ends) if factor > 0 else -choose(-ends[0], -ends[1])

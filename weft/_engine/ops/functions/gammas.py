@@ -74,9 +74,9 @@ def digamma_above_half(f: Formulas, z: FormulaValue):
         # psi(z) = psi(z + 1) - 1/z, summed with compensation of rounding errors
         small = z < 10.0
         term = 1.0 / z
-        rest = term * f.exact_fma(-term, z, f.c(1.0))
+        correction = term * f.exact_fma(-term, z, f.c(1.0))
         grown = total - term
-        lost = f.select(small, lost + (((total - grown) - term) - rest), lost)
+        lost = f.select(small, lost + (((total - grown) - term) - correction), lost)
         total = f.select(small, grown, total)
         z = f.select(small, z + 1.0, z)
     inverse = 1.0 / z

@@ -169,12 +169,12 @@ def _of_large_order(f: Formulas, m: FormulaValue, x: FormulaValue, inside: Formu
     """
     s, terms, inverse = m + 1.0, float(_TERMS[64]), 1.0 / x
     a = x + terms
-    rest = _corrections(f, s, a, 1.0 / a) + a / m
+    tail = _corrections(f, s, a, 1.0 / a) + a / m
 
     def step(k: FormulaValue, total: FormulaValue):
         ratio = f.exp(-s * f.log1p(k * inverse))
         more = k < terms
-        return more, [total + ratio * f.select(more, 1.0, rest)]
+        return more, [total + ratio * f.select(more, 1.0, tail)]
 
     total = f.repeat(step, 1.0)[0]
     many = m > _STIRLING
@@ -278,8 +278,8 @@ def _large_derivative(m: NumPyArray, x: NumPyArray) -> NumPyArray:
     gammaln = scipy_special("gammaln")
     exponent = np.where(m > 1e18, m * (np.log(m / x) - 1), gammaln(m + 1) - (m + 1) * np.log(x))
     ratios = 1 + sum(np.exp(-(m + 1) * np.log1p(k / x)) for k in range(1, 24))
-    rest = np.exp(-(m + 1) * np.log1p(24 / x)) * ((x + 24) / m + 0.5)
-    return np.where(np.isinf(x), 0.0, np.exp(exponent) * (ratios + rest))
+    tail = np.exp(-(m + 1) * np.log1p(24 / x)) * ((x + 24) / m + 0.5)
+    return np.where(np.isinf(x), 0.0, np.exp(exponent) * (ratios + tail))
 
 
 @function(

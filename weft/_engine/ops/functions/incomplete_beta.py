@@ -59,8 +59,8 @@ def _parts(a: Any, b: Any, x: Any, y: Any) -> tuple[np.ndarray, ...]:
     a, b, x, y = np.broadcast_arrays(*[np.asarray(v, np.float64) for v in (a, b, x, y)])
     low = x <= y
     value = np.where(low, betainc(a, b, x), betaincc(b, a, y))
-    rest = np.where(low, betaincc(a, b, x), betainc(b, a, y))
-    return a, b, x, y, value, rest, (value < _FAR) & (x > 0) & (y > 0)
+    complement = np.where(low, betaincc(a, b, x), betainc(b, a, y))
+    return a, b, x, y, value, complement, (value < _FAR) & (x > 0) & (y > 0)
 
 
 def _series(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -77,8 +77,8 @@ def _log_betainc(a: Any, b: Any, x: Any, y: Any) -> np.ndarray:
     """Return the logarithm of the function at x, in float64."""
     betaln = scipy_special("betaln")
     with np.errstate(all="ignore"):
-        a, b, x, y, value, rest, far = _parts(a, b, x, y)
-        out = np.asarray(np.where(value < 0.5, np.log(value), np.log1p(-rest)))
+        a, b, x, y, value, complement, far = _parts(a, b, x, y)
+        out = np.asarray(np.where(value < 0.5, np.log(value), np.log1p(-complement)))
         if far.any():
             p, q, u, v = a[far], b[far], x[far], y[far]
             out[far] = (
@@ -193,8 +193,10 @@ def near_betainc(f: Formulas, a: FormulaValue, b: FormulaValue, x: FormulaValue)
     """Return `betainc` for parameters within `_MODERATE` and 0 < x < 1."""
     g = f.in_double()
     a, b, x = f.widen(a), f.widen(b), f.widen(x)
-    above, rest = x * (a + b + 2.0) > a + 1.0, 1.0 - x
-    p, q, u, v = [g.select(above, *pair) for pair in ((b, a), (a, b), (rest, x), (x, rest))]
+    above, complement = x * (a + b + 2.0) > a + 1.0, 1.0 - x
+    p, q, u, v = [
+        g.select(above, *pair) for pair in ((b, a), (a, b), (complement, x), (x, complement))
+    ]
     log_factor = g.fma(p, g.log(u), q * g.log(v)) + (
         lgamma_in_double(g, a + b) - lgamma_in_double(g, a) - lgamma_in_double(g, b)
     )

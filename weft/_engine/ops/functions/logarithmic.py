@@ -103,8 +103,8 @@ def log2(f: Formulas, x: FormulaValue):
     e_high, e_low = _LOG2E_SPLIT[f.type]
     small = f.fma(low + high, e_low, low * e_high)
     y = f.fma(high, e_high, k)
-    rest = f.fma(high, e_high, k - y)
-    return _log_specials(f, x, y + (small + rest))
+    low_part = f.fma(high, e_high, k - y)
+    return _log_specials(f, x, y + (small + low_part))
 
 
 _LOG2E_SPLIT = {
@@ -162,8 +162,8 @@ def logaddexp(f: Formulas, x: FormulaValue, y: FormulaValue):
     gap, low = -f.abs(x - y), EXP_RANGE[f.type][0]
     # NaN, the gap of equal infinities, counts as a large gap
     e = exp_within(f, f.select(gap > low, gap, low))
-    rest = _log_of_one_plus(f, e) if f.wide else f.fma(e * e, f.poly(e, "log1p"), e)
-    return f.max(x, y) + rest
+    log_term = _log_of_one_plus(f, e) if f.wide else f.fma(e * e, f.poly(e, "log1p"), e)
+    return f.max(x, y) + log_term
 
 
 def _powers(f: Formulas, bits: FormulaValue):
@@ -257,14 +257,14 @@ _SQUARE_IS_INFINITE = {"f32": 2.0**60, "f64": 2.0**500}
 def atanh(f: Formulas, x: FormulaValue):
     """Return the number whose hyperbolic tangent is `x`."""
     size = f.abs(x)
-    rest = 1.0 - size
+    complement = 1.0 - size
     # the difference of their bits is nearly the difference of their logarithms; plus one half it
     # contains the next power of two
-    k, power = _powers(f, (f.to_bits(size + 1.0) - f.to_bits(rest)) + (1 << f.mantissa - 1))
+    k, power = _powers(f, (f.to_bits(size + 1.0) - f.to_bits(complement)) + (1 << f.mantissa - 1))
     more, less = power + 1.0, 1.0 - power
-    # above one half `rest` is exact, and the power is too large to add one
+    # above one half `complement` is exact, and the power is too large to add one
     upper = size > 0.5
-    top = f.select(upper, f.fma(power, -rest, size) + 1.0, f.exact_fma(size, more, less))
-    bottom = f.select(upper, f.fma(power, rest, size) + 1.0, f.exact_fma(size, less, more))
+    top = f.select(upper, f.fma(power, -complement, size) + 1.0, f.exact_fma(size, more, less))
+    bottom = f.select(upper, f.fma(power, complement, size) + 1.0, f.exact_fma(size, less, more))
     y = 0.5 * _log_by_ratio(f, k, top, bottom)
-    return f.copysign(f.at_special_arguments(y, rest, zero=inf, negative=nan), x)
+    return f.copysign(f.at_special_arguments(y, complement, zero=inf, negative=nan), x)

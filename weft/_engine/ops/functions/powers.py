@@ -118,12 +118,12 @@ def _power_by_parts(f: Formulas, k: FormulaValue, x: FormulaValue, y: FormulaVal
     g_low = f.fma(s, w_low, f.fma(s_low, w, g_low))
     high, low = _product(f, g, f.c(_TWO_LOG2E[0]))
     high, low = _sum(k, high, f.fma(g, _TWO_LOG2E[1], f.fma(g_low, _TWO_LOG2E[0], low)))
-    power, rest = _product(f, y, high)
-    rest = f.fma(y, low, rest)
+    power, low_part = _product(f, y, high)
+    low_part = f.fma(y, low, low_part)
     bounded = f.clamp(power, *EXP2_RANGE["f64"])
     shifted = bounded + f.magic
-    # beyond the bounds `rest` is arbitrary and unused
-    r = (bounded - (shifted - f.magic)) + f.select(bounded.same(power), rest, 0.0)
+    # beyond the bounds `low_part` is arbitrary and unused
+    r = (bounded - (shifted - f.magic)) + f.select(bounded.same(power), low_part, 0.0)
     return f.ldexp(f.fma(r, f.poly(r, "exp2"), 1.0), shifted)
 
 
@@ -166,7 +166,7 @@ def fmod(f: Formulas, x: FormulaValue, y: FormulaValue):
     ratio = dividend / divisor
     quotient = f.trunc(ratio)
     # the ratio may have been rounded up to an integer
-    rest = f.exact_fma(-quotient, divisor, dividend)
-    rest = f.select(rest < 0.0, rest + divisor, rest)
-    rest = f.copysign(f.select(quotient.same(0.0), dividend, rest), x)
-    return f.with_rare_case(rest, ratio >= 2.0**f.mantissa, "fmod", x, y)
+    remainder = f.exact_fma(-quotient, divisor, dividend)
+    remainder = f.select(remainder < 0.0, remainder + divisor, remainder)
+    remainder = f.copysign(f.select(quotient.same(0.0), dividend, remainder), x)
+    return f.with_rare_case(remainder, ratio >= 2.0**f.mantissa, "fmod", x, y)

@@ -64,10 +64,10 @@ def cbrt(f: Formulas, x: FormulaValue):
     size = f.abs(x)
     k, m = f.split(size)
     third = f.fma(k, 1.0 / 3.0, f.magic) - f.magic
-    rest = f.fma(third, -3.0, k)
-    # a first 1 / cbrt; the one of 2^rest is a quadratic polynomial through the three cases
-    z = f.poly(m, "rcbrt") * f.horner(rest, _RCBRT_OF_POWER)
-    m = f.scale(m, rest)
+    remainder = f.fma(third, -3.0, k)
+    # a first 1 / cbrt; the one of 2^remainder is a quadratic polynomial through the three cases
+    z = f.poly(m, "rcbrt") * f.horner(remainder, _RCBRT_OF_POWER)
+    m = f.scale(m, remainder)
     if f.wide:
         e = f.fma(-(m * z) * z, z, 1.0)
         z = f.fma(z * e, f.fma(e, 2.0 / 9.0, 1.0 / 3.0), z)

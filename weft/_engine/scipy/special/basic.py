@@ -99,8 +99,8 @@ _expit = custom_jvp(_late("logistic"))
 def _expit_slope(x):
     """expit(x) (1 - expit(x)), from the smaller factor as a quotient."""
     small = ew.exp(ew.neg(ew.abs(x)))
-    rest = ew.div(1, ew.add(small, 1))
-    return ew.mul(ew.mul(small, rest), rest)
+    complement = ew.div(1, ew.add(small, 1))
+    return ew.mul(ew.mul(small, complement), complement)
 
 
 _expit.defjvps(lambda t, out, x: ew.mul(t, _expit_slope(x)))

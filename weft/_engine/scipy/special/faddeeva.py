@@ -49,9 +49,9 @@ def exp_of_square(x, factor: float = 1.0):
     limit = 40.0  # beyond it the result is 0 or infinite
     safe = wnp.clip(x, -limit, limit)
     square, (high, low) = safe * safe, _split(safe)
-    rest = (high * high - square) + low * (safe + high)
+    error = (high * high - square) + low * (safe + high)
     value = wnp.exp(factor * square)
-    return wnp.where(wnp.isinf(value), value, value + value * (factor * rest))
+    return wnp.where(wnp.isinf(value), value, value + value * (factor * error))
 
 
 @functools.cache
@@ -110,10 +110,10 @@ def _upper(x, y):
 
 def _exp_of_minus_square(x, y):
     """exp(-z^2) at z = x + i y, as real and imaginary part."""
-    angle, rest = two_product(wnp.clip(-2 * x, -1e15, 1e15), wnp.clip(y, -1e15, 1e15))
+    angle, angle_error = two_product(wnp.clip(-2 * x, -1e15, 1e15), wnp.clip(y, -1e15, 1e15))
     size = wnp.exp((y - x) * (y + x))
     cos, sin = wnp.cos(angle), wnp.sin(angle)
-    return size * (cos - rest * sin), size * (sin + rest * cos)
+    return size * (cos - angle_error * sin), size * (sin + angle_error * cos)
 
 
 @custom_jvp
