@@ -507,6 +507,6 @@ def test_tall_tiles(types, epilogue, split, monkeypatch):
     simple = types[0] != "bf16" and not epilogue
     assert (
         words[Word.BLOCKS] > 1
-        and words[Word.BACK]
+        and words[Word.REPEATS_ROWS]
         and words[Word.SUMS_IN_C] == (simple and split[0] == PRIVATE)
     )

@@ -118,4 +118,4 @@ def test_empty_and_single_rows(dims):
 def test_sorts_count_as_kernels_and_call_no_python():
     compiled = weft.jit(weft.numpy.sort).lower(np.zeros((4, 100), np.float32)).compile()
     assert compiled.runtime_executable().kernel_count == 1
-    assert not compiled.runtime_executable().loaded.native.takes_long
+    assert not compiled.runtime_executable().loaded.native.may_take_long

@@ -84,7 +84,7 @@ def by_factors(eqn) -> list | None:
                 return None
             if dim:
                 axes[fs[0]] = dim
-    if eqn.primitive.split_alike:
+    if eqn.primitive.shards_like_operands:
         axes |= {
             f: axes[e] for dims in rule.ins for (e,), (f,) in zip(dims, rule.outs[0]) if e in axes
         }

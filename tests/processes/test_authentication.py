@@ -111,7 +111,7 @@ def test_unauthenticated_connections_are_few(coordinator, client, monkeypatch):
         for _ in range(2 * connections.MAX_STRANGERS):
             stack.enter_context(socket.create_connection(address, timeout=10))
         time.sleep(0.3)
-        assert len(coordinator._server._strangers) == connections.MAX_STRANGERS
+        assert len(coordinator._server._unauthenticated) == connections.MAX_STRANGERS
         assert_works(client)
         Link(address_of(coordinator), SECRET, 15.0).socket.close()
 

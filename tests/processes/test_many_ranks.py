@@ -58,7 +58,7 @@ def begin(rank):
 each(begin)
 assert not errors, errors[:3]
 brought = {{}}
-each(lambda rank: brought.update({{rank: clients[rank].barrier("all", 200.0, brings=rank)}}))
+each(lambda rank: brought.update({{rank: clients[rank].barrier("all", 200.0, value=rank)}}))
 assert all(brought[rank] == list(range({SIZE})) for rank in range({SIZE}))
 for client in clients.values():
     client.leave()

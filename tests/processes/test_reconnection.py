@@ -90,7 +90,7 @@ def test_processes_join_over_a_connection_that_breaks(pause):
     def join(rank, address):
         client = Client(address, rank, 2, FACTS, 20, HEARTBEAT_S, b"secret")
         try:
-            return client.barrier("b", 10.0, brings=rank)
+            return client.barrier("b", 10.0, value=rank)
         finally:
             client.leave()
             client.close()
@@ -120,9 +120,9 @@ def test_a_barrier_outlives_a_reset(job):
         time.sleep(0.3)
         proxy.reset()
         time.sleep(0.3)
-        return other.barrier("b", 10.0, brings=1)
+        return other.barrier("b", 10.0, value=1)
 
-    met = run_together(lambda _: client.barrier("b", 10.0, brings=0), break_and_come)
+    met = run_together(lambda _: client.barrier("b", 10.0, value=0), break_and_come)
     assert met == [[0, 1], [0, 1]]
 
 

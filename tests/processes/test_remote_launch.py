@@ -258,7 +258,7 @@ shared, state = processes.current(), os.path.join(folder, "state")
 step = int(open(state).read()) if os.path.exists(state) else 0
 while step < 100:
     time.sleep(0.05)
-    ending = shared.client.barrier(f"step {step}", 60.0, brings=bool(ends))
+    ending = shared.client.barrier(f"step {step}", 60.0, value=bool(ends))
     step += 1
     if me == 0:
         with open(state + ".new", "w") as file:

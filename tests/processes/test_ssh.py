@@ -114,7 +114,7 @@ if shared.size == 2:
     open("small", "w").close()
 signal.signal(signal.SIGTERM, lambda *_: ends.append(1))
 for step in range(100 if was_small and shared.size == 4 else 100000):
-    ending = shared.client.barrier(f"step {step}", 60.0, brings=bool(ends))
+    ending = shared.client.barrier(f"step {step}", 60.0, value=bool(ends))
     time.sleep(0.02)
     if any(ending):
         shared.barrier("saved")

@@ -163,7 +163,7 @@ def meet():
     client = shared.client
     client.put(f"name/{shared.rank}", bytes([shared.rank]))
     assert client.get(f"name/{(shared.rank + 1) % 3}", 10) == bytes([(shared.rank + 1) % 3])
-    assert client.barrier("all", 10, brings=shared.rank) == [0, 1, 2]
+    assert client.barrier("all", 10, value=shared.rank) == [0, 1, 2]
     if shared.rank != 1:
         assert client.barrier("some", 10, ranks=(0, 2)) == []
     assert client.keys("name/") == ["name/0", "name/1", "name/2"] and client.find("missing") is None

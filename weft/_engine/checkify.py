@@ -74,7 +74,7 @@ class Error(metaclass=Sealed):
     A tree of arrays: the code of the failed check, and the values in its message. After `vmap` it contains one error per example.
     """
 
-    _made_by = "functions of weft.experimental.checkify.checkify"
+    _created_by = "functions of weft.experimental.checkify.checkify"
 
     def __init__(
         self,

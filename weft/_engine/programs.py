@@ -126,21 +126,21 @@ def _ranks_of(assignment: tuple) -> list[int] | None:
 
 
 def _agree_on_executable(
-    request: CompileRequest, ranks: list[int], key: str | None, found: Executable | None
+    request: CompileRequest, ranks: list[int], key: str | None, loaded: Executable | None
 ) -> Executable | None:
     """Wait until all processes request the same program; return its executable, or None if this process must compile it.
 
-    `found` is the executable that this process has loaded from disk, or None. If no process with the same cache folder has
+    `loaded` is the executable that this process has loaded from disk, or None. If no process with the same cache folder has
     found the program there, the first of them compiles it, and the others load it.
     """
     from weft._engine.processes import agreement
 
     place = None if key is None else (key, cache.token())
     answers = agreement.check_program(
-        ranks, _fingerprint(request), lambda: _lines(request), [place, found is not None]
+        ranks, _fingerprint(request), lambda: _lines(request), [place, loaded is not None]
     )
-    if found is not None or key is None or place is None:
-        return found
+    if loaded is not None or key is None or place is None:
+        return loaded
     sharing = [rank for rank, (other, _) in zip(ranks, answers) if other == list(place)]
     if not any(has for other, has in answers if other == list(place)):
         with agreement.elect_compiler(sharing[0], "/".join(map(str, place))) as is_mine:
@@ -215,22 +215,22 @@ def _pipeline() -> Any:
     return pipeline
 
 
-def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
+def _report(executable: Executable, start: float, seconds: dict[str, float]) -> None:
     report(
         "compilation",
         config.log_compiles,
         "Finished compilation of %s in %.9f sec (kernels: %d, collectives: %d)",
-        made.name,
+        executable.name,
         time.perf_counter() - start,
-        made.kernel_count,
-        made.collective_count,
+        executable.kernel_count,
+        executable.collective_count,
     )
     for listener in hooks.after_compilation:
-        listener(made)
+        listener(executable)
     if events.listeners:
         events.emit(
             "compile",
-            made.name,
+            executable.name,
             int(start * 1e9),
             time.perf_counter_ns(),
             **{title: f"{1000 * taken:.2f} ms" for title, taken in seconds.items()},
@@ -292,18 +292,18 @@ def _versions() -> str:
 # ---- values
 
 
-def _write(key: str, made: Executable) -> None:
+def _write(key: str, executable: Executable) -> None:
     """Write an executable to disk, if its backend can serialize it."""
     try:
         layouts = _to_plain_data(
             (
-                tuple([s.sharding for s in made.in_specs]),
-                tuple([(s.sharding, s.committed) for s in made.out_specs]),
+                tuple([s.sharding for s in executable.in_specs]),
+                tuple([(s.sharding, s.committed) for s in executable.out_specs]),
             )
         )
     except Unserializable:
         return
-    made.loaded.store(_disk_writer(key, made.collective_count, layouts))
+    executable.loaded.store(_disk_writer(key, executable.collective_count, layouts))
 
 
 def _disk_writer(
@@ -370,27 +370,27 @@ def _load_executable(
 # ---- executables that users serialize
 
 
-def serialize_executable(made: Executable) -> dict[str, Any]:
+def serialize_executable(executable: Executable) -> dict[str, Any]:
     """Return the keyword arguments with which `restore_executable` recreates an executable in another process.
 
     The code is None if the backend cannot serialize it.
     """
     codes: list[bytes | None] = []
-    made.loaded.store(lambda make: codes.append(make()))
+    executable.loaded.store(lambda make: codes.append(make()))
     return {
         "code": codes[0] if codes else None,
-        "made_by": _compiler_fingerprint(made.request.backend),
-        "collective_count": made.collective_count,
-        "shardings": tuple([s.row_major.sharding for s in made.in_specs]),
-        "results": tuple([(s.row_major.sharding, s.committed) for s in made.out_specs]),
+        "made_by": _compiler_fingerprint(executable.request.backend),
+        "collective_count": executable.collective_count,
+        "shardings": tuple([s.row_major.sharding for s in executable.in_specs]),
+        "results": tuple([(s.row_major.sharding, s.committed) for s in executable.out_specs]),
     }
 
 
 def restore_executable(
-    request: CompileRequest, code: bytes | None, made_by: tuple, **layouts: Any
+    request: CompileRequest, code: bytes | None, fingerprint: tuple, **layouts: Any
 ) -> Executable:
     """Return the executable described by `serialize_executable`. Compile it again if the code is None or of another machine or version."""
-    if code is not None and made_by == _compiler_fingerprint(request.backend):
+    if code is not None and fingerprint == _compiler_fingerprint(request.backend):
         executable = _load_executable(code, request, **layouts, write=lambda make: None)
         executable.request = request
         return executable

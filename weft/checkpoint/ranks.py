@@ -45,7 +45,7 @@ class JointStages:
             isinstance(failure, CheckpointSupersededError),
         ]
         answers = self._all.client.barrier(
-            f"{self._name} {stage}", self._all.collective_timeout, brings=brings
+            f"{self._name} {stage}", self._all.collective_timeout, value=brings
         )
         if failure is not None:
             raise failure

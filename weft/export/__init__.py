@@ -126,7 +126,7 @@ class Exported(metaclass=Sealed):
     `nr_devices` is the number of devices of the program; a program for one device may be called on any number.
     """
 
-    _made_by = "weft.export.export and weft.export.deserialize"
+    _created_by = "weft.export.export and weft.export.deserialize"
 
     def __init__(
         self,
@@ -323,7 +323,7 @@ class Exported(metaclass=Sealed):
         except InconsistentSizesError as error:
             raise ValueError(
                 f"Input shapes do not match the polymorphic shapes specification. {error.reason} {self._specified(paths)} "
-                f"Obtained dimension variables: {''.join(f'{match}, ' for match in error.found_by)}. Please see "
+                f"Obtained dimension variables: {''.join(f'{match}, ' for match in error.solutions)}. Please see "
                 f"{_DOCS}#shape-assertion-errors for more details."
             ) from None
         return sizes
@@ -477,7 +477,11 @@ def _exported_vjp(exported: Exported) -> Exported:
         {},
         exported.platforms,
         exported.disabled_safety_checks,
-        given=(exported.nr_devices, placed, [exported._in_shardings[i] for i in inexact_in]),
+        devices_and_shardings=(
+            exported.nr_devices,
+            placed,
+            [exported._in_shardings[i] for i in inexact_in],
+        ),
     )
 
 
@@ -555,9 +559,12 @@ def _export(
     kwargs: Mapping[str, Any],
     platforms: Sequence[str],
     disabled_checks: Sequence[DisabledSafetyCheck],
-    given: tuple[int, Sequence[NamedSharding | None], Sequence[NamedSharding | None]] | None = None,
+    devices_and_shardings: tuple[
+        int, Sequence[NamedSharding | None], Sequence[NamedSharding | None]
+    ]
+    | None = None,
 ) -> Exported:
-    """Return the exported function. `given` is its number of devices and its shardings, if known."""
+    """Return the exported function. `devices_and_shardings` is its number of devices and its shardings, if known."""
     name = function_name(getattr(fun_jit, "fun", fun_jit))
     leaves, in_tree, rebuild = _flatten(fun_jit, tuple(args), dict(kwargs))
     avals = [x.aval if isinstance(x, ShapeDtypeStruct) else typeof(x) for x in leaves]
@@ -571,7 +578,7 @@ def _export(
 
     traced = _trace(flat, avals, _paths(in_tree), name)
     program = _strip_derivative_rules(traced)
-    if given is None:
+    if devices_and_shardings is None:
         requested_in, given_out = _requested_shardings(
             fun_jit, args, kwargs, len(leaves), len(program.outvars)
         )
@@ -585,7 +592,7 @@ def _export(
             s and without_devices(s, a.ndim) for s, a in zip(shardings, avals)
         ]
         given_out = [s or a.explicit for s, a in zip(given_out, program.out_avals)]
-        given = (
+        devices_and_shardings = (
             max((s.num_devices for s in named), default=1),
             plain(given_in, avals),
             plain(given_out, program.out_avals),
@@ -598,7 +605,7 @@ def _export(
         platforms,
         disabled_checks,
         _exported_vjp,
-        *given,
+        *devices_and_shardings,
         is_polymorphic(traced),
     )
     exported._traced = flat  # differentiate the traced function, which has its custom rules

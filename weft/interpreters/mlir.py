@@ -41,7 +41,7 @@ KNOWN_PLATFORMS = ("cpu", "cuda", "gpu", "oneapi", "rocm", "tpu")
 class ModuleContext(metaclass=Sealed):
     """Information on the enclosing program for lowering rules: the platforms of the compilation."""
 
-    _made_by = "lowering, which passes them to rules as `ctx.module_context`"
+    _created_by = "lowering, which passes them to rules as `ctx.module_context`"
     platforms: Sequence[str] = PLATFORMS
 
     def add_keepalive(self, keepalive: Any) -> None:

@@ -30,14 +30,16 @@ class _Replicated:
 REPLICATED = _Replicated()
 
 
-def replace_none_by_replication(given):
+def replace_none_by_replication(layouts):
     """Replace None in a prefix tree of shardings by replication over the context mesh."""
-    return tree.tree_map(lambda s: REPLICATED if s is None else s, given, is_leaf=_is_sharding_leaf)
+    return tree.tree_map(
+        lambda s: REPLICATED if s is None else s, layouts, is_leaf=_is_sharding_leaf
+    )
 
 
-def check_no_unconstrained_dims(given, what: str) -> None:
+def check_no_unconstrained_dims(layouts, what: str) -> None:
     """Raise ValueError if a tree of layouts has unconstrained dims, which propagation cannot fill at the boundary of a program."""
-    for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf):
+    for s in tree.tree_leaves(layouts, is_leaf=_is_sharding_leaf):
         s = s.sharding if isinstance(s, Format) else s
         spec = s.spec if isinstance(s, NamedSharding) else s
         if isinstance(spec, PartitionSpec) and spec.unconstrained_dims():
@@ -56,7 +58,7 @@ def _is_sharding_leaf(x) -> bool:
 
 
 def flat_shardings(
-    given,
+    layouts,
     structure,
     avals: Sequence,
     what: str,
@@ -69,10 +71,10 @@ def flat_shardings(
     The tree has shardings, specs or devices. Dims must be divisible, except for values that are `padded`. `arg_names` names the values if
     they are arguments; otherwise they are results. Specs are over the mesh that `mesh_of` returns.
     """
-    if given is None:
+    if layouts is None:
         return (None,) * structure.num_leaves
     result = []
-    for i, (s, aval) in enumerate(zip(_per_value(given, structure, what, arg_names), avals)):
+    for i, (s, aval) in enumerate(zip(_per_value(layouts, structure, what, arg_names), avals)):
         if isinstance(s, Format):
             order_of(s.layout, aval.ndim, what)
             s = s.sharding
@@ -86,14 +88,14 @@ def flat_shardings(
 
 
 def flat_automatic(
-    given: Any, structure: Any, what: str, arg_names: Sequence[str] | None = None
+    layouts: Any, structure: Any, what: str, arg_names: Sequence[str] | None = None
 ) -> tuple[AUTO | None, ...]:
     """Return the AUTO of each flat value in a prefix tree of shardings, None for other values; () if there is no AUTO."""
-    if given is None or not any(
-        isinstance(s, AUTO) for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf)
+    if layouts is None or not any(
+        isinstance(s, AUTO) for s in tree.tree_leaves(layouts, is_leaf=_is_sharding_leaf)
     ):
         return ()
-    values = _per_value(given, structure, what, arg_names)
+    values = _per_value(layouts, structure, what, arg_names)
     return tuple([s if isinstance(s, AUTO) else None for s in values])
 
 
@@ -112,35 +114,35 @@ def find_common_auto(autos: Sequence[AUTO | None], what: str) -> AUTO | None:
     return different[0] if different else None
 
 
-def flat_layouts(given, structure, what: str, arg_names: Sequence[str] | None = None) -> tuple:
-    """Return the memory layout of each flat value from the formats among `given`.
+def flat_layouts(layouts, structure, what: str, arg_names: Sequence[str] | None = None) -> tuple:
+    """Return the memory layout of each flat value from the formats among `layouts`.
 
     It is a Layout, Layout.AUTO or None; the result is () if no format has a layout.
     """
-    if given is None or not any(
+    if layouts is None or not any(
         isinstance(s, Format) and s.layout is not None
-        for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf)
+        for s in tree.tree_leaves(layouts, is_leaf=_is_sharding_leaf)
     ):
         return ()
     return tuple(
         [
             s.layout if isinstance(s, Format) else None
-            for s in _per_value(given, structure, what, arg_names)
+            for s in _per_value(layouts, structure, what, arg_names)
         ]
     )
 
 
-def _per_value(given, structure, what: str, arg_names: Sequence[str] | None) -> list:
+def _per_value(layouts, structure, what: str, arg_names: Sequence[str] | None) -> list:
     """Return the entry of a prefix tree for each flat value."""
-    if _is_sharding_leaf(given):
-        return [given] * structure.num_leaves
+    if _is_sharding_leaf(layouts):
+        return [layouts] * structure.num_leaves
     full = tree.tree_unflatten(structure, list(range(structure.num_leaves)))
     if arg_names is not None:
         full = full[0]
-        if isinstance(given, list):
-            given = tuple(given)
+        if isinstance(layouts, list):
+            layouts = tuple(layouts)
     try:
-        return tree.broadcast_prefix(given, full, is_leaf=_is_sharding_leaf)
+        return tree.broadcast_prefix(layouts, full, is_leaf=_is_sharding_leaf)
     except ValueError as error:
         raise ValueError(f"{what} must be a prefix of the tree of values: {error}") from None
 
@@ -166,9 +168,9 @@ def argument_order(
     return order
 
 
-def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
+def check_donated_layouts(traced, are_specified: Sequence[bool]) -> None:
     """Raise ValueError if the layout of a donated argument is AUTO but the layout of the result in its memory is not, or vice versa.
-    `are_given` is true for each argument of the traced program that has a layout."""
+    `are_specified` is true for each argument of the traced program that has a layout."""
     ins, outs = traced.in_layouts, traced.out_layouts
     if Layout.AUTO not in ins and Layout.AUTO not in outs:
         return
@@ -177,7 +179,7 @@ def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
         for a, layout in zip(traced.jaxpr.out_avals, outs or [None] * len(traced.jaxpr.outvars))
     ]
     for aval, is_given, is_donated, layout in zip(
-        traced.in_avals, are_given, traced.donated, ins or [None] * len(are_given)
+        traced.in_avals, are_specified, traced.donated, ins or [None] * len(are_specified)
     ):
         result = (
             next((r for r in results if r[:2] == (aval.shape, aval.dtype)), None)

@@ -112,7 +112,7 @@ class Traced(metaclass=Sealed):
 
     __module__ = "weft.stages"
 
-    _made_by = "weft.jit(f).trace(...)"
+    _created_by = "weft.jit(f).trace(...)"
 
     def __init__(self, jitted, program, leaves: Sequence[Any], refs: Sequence[Ref] | None = None):
         """`refs` are the references whose values are the leading arguments; None without mutable arrays."""
@@ -207,7 +207,7 @@ class Lowered(metaclass=Sealed):
 
     __module__ = "weft.stages"
 
-    _made_by = "weft.jit(f).lower(...)"
+    _created_by = "weft.jit(f).lower(...)"
 
     def __init__(self, traced: Traced):
         self._traced = traced
@@ -391,7 +391,7 @@ class Compiled(metaclass=Sealed):
 
     __module__ = "weft.stages"
 
-    _made_by = "weft.jit(f).lower(...).compile()"
+    _created_by = "weft.jit(f).lower(...).compile()"
 
     def __init__(self, lowered: Lowered, executable, consts):
         self._lowered, self._executable, self._consts = lowered, executable, consts

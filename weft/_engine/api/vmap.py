@@ -233,7 +233,7 @@ def _call_with_refs(
     operands = [x if d is not None or not is_ref(x) else 0 for x, d in zip(values, dims)]
 
     def on_values(xs):
-        inner = {i: Ref.make(xs[i], lent_by=names[i]) for i in lent}
+        inner = {i: Ref.make(xs[i], argument_name=names[i]) for i in lent}
         operands_of_call = [
             inner.get(i, leaves[i] if is_ref(leaves[i]) else x) for i, x in enumerate(xs)
         ]

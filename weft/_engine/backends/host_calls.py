@@ -121,7 +121,7 @@ class Execution:
 class MeshHostCalls:
     """The host calls of the programs of one backend; only one program at a time runs on a mesh.
 
-    Each failure has a number, which is in its text. `unseen` has the numbers of failures not raised yet.
+    Each failure has a number, which is in its text. `unraised` has the numbers of failures not raised yet.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class MeshHostCalls:
         self.execution = Execution()
         self._thread = threading.local()
         self._failures: dict[int, BaseException] = {}
-        self.unseen: set[int] = set()
+        self.unraised: set[int] = set()
 
     @property
     def is_inside(self) -> bool:
@@ -177,10 +177,10 @@ class MeshHostCalls:
     def _record_failure(self, error: BaseException) -> str:
         number = next(_numbers)
         self._failures[number] = error
-        self.unseen.add(number)
+        self.unraised.add(number)
         for old in list(self._failures)[:-_KEPT_FAILURES]:
             del self._failures[old]
-            self.unseen.discard(old)
+            self.unraised.discard(old)
         return f"weft_failure_{number}: {error}"
 
     def is_failure(self, text: str) -> bool:
@@ -190,7 +190,7 @@ class MeshHostCalls:
     def find_exception(self, text: str) -> BaseException | None:
         """Return the exception of the failure number in a text, and mark it as seen; None if there is none."""
         number = int(match[1]) if (match := _FAILURE.search(text)) else -1
-        self.unseen.discard(number)
+        self.unraised.discard(number)
         error = self._failures.get(number)
         if error is not None:
             self._failures[number] = without_frames(error)
@@ -198,8 +198,8 @@ class MeshHostCalls:
 
     def raise_unseen(self) -> None:
         """Raise the first failure that was not raised yet, and mark all as seen."""
-        numbers = sorted(self.unseen)
-        self.unseen.clear()
+        numbers = sorted(self.unraised)
+        self.unraised.clear()
         for number in numbers:
             error = self.find_exception(f"weft_failure_{number}")
             if error is not None:

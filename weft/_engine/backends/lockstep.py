@@ -197,7 +197,7 @@ class Lockstep:
             params = {**params, "mapped": (*axes, *params.get("mapped", ()))}
         operands = [self._stack_devices(x, mine) for x, mine in zip(ins, varies)]
         outs = reference_results(eqn.replace(params=params), operands)
-        if layout is not None and not layout.apart:
+        if layout is not None and not layout.per_block:
             is_whole = layout.of_mesh(params.get("mapped", ()))
             over = [i for i, whole in zip(over, is_whole) if not whole]
         return [self._split_along_axes(np.asarray(y), over) for y in outs]
@@ -220,7 +220,7 @@ class Lockstep:
             for k, mine in enumerate(varies):
                 if not layout.splits(name):
                     mine[i] = False  # the partitioner knows that these values are equal
-                elif not layout.apart:
+                elif not layout.per_block:
                     # blocks are joined, even if they are equal or the axis has one block
                     mine[i] = any(name in dim for dim in layout.specs[k])
 

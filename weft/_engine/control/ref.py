@@ -128,13 +128,13 @@ class Ref(_Writable, metaclass=Sealed):
 
     __module__ = "weft"
 
-    _made_by = "weft.new_ref"
+    _created_by = "weft.new_ref"
     __slots__ = (
         "type",
         "made_under",
         "source",
-        "lent_by",
-        "lender",
+        "argument_name",
+        "original",
         "no_grad",
         "_value",
         "__weakref__",
@@ -144,15 +144,23 @@ class Ref(_Writable, metaclass=Sealed):
     _is_ref = True
 
     def __init__(
-        self, value: Any, lent_by: str = "", no_grad: bool = False, lender: Ref | None = None
+        self,
+        value: Any,
+        argument_name: str = "",
+        no_grad: bool = False,
+        original: Ref | None = None,
     ):
         aval = typeof(value).strip_weak_type()
         self.type = AbstractRef(aval)
         self.made_under: Trace = trace_state.trace
         self.source = user_frame()
         self.no_grad = no_grad  # whether writes drop derivatives
-        self.lent_by = lent_by  # the argument of the traced function for which it stands
-        self.lender = lender  # the original reference, for derivative rules that run after the call
+        self.argument_name = (
+            argument_name  # the argument of the traced function for which it stands
+        )
+        self.original = (
+            original  # the original reference, for derivative rules that run after the call
+        )
         self._value = value
 
     shape = property(lambda self: self.type.shape)
@@ -178,8 +186,8 @@ class Ref(_Writable, metaclass=Sealed):
             if type(trace) is StageTrace and program is None:
                 program = trace
             if trace.parent is None:
-                if self.lender is not None:
-                    return self.lender._cell()
+                if self.original is not None:
+                    return self.original._cell()
                 raise UnexpectedTracerError(
                     f"{self.type} was used outside the transformed function that created it."
                     f"{self._origin()}\n  References cannot leave the function that made them."
@@ -196,8 +204,8 @@ class Ref(_Writable, metaclass=Sealed):
         return cell
 
     def _origin(self) -> str:
-        if self.lent_by:
-            return f"\n  It was passed in as the argument {self.lent_by}."
+        if self.argument_name:
+            return f"\n  It was passed in as the argument {self.argument_name}."
         return "" if self.source is None else f"\n  It was created on line {self.source}."
 
     def _read(self) -> Any:
@@ -486,7 +494,7 @@ def free(ref: Ref) -> Any:
 
     Raise ValueError if it was created by another function.
     """
-    if ref.lent_by or ref._cell() is not ref:
+    if ref.argument_name or ref._cell() is not ref:
         raise ValueError(
             f"freeze: {ref.type} can only be frozen or freed in the function that created it.{ref._origin()}"
         )
@@ -599,8 +607,8 @@ def check_returned(fun: Callable, api: str, outs: Sequence) -> None:
     for r in outs:
         if type(r) is Ref:
             where = (
-                f"It was passed in as the argument {r.lent_by}."
-                if r.lent_by
+                f"It was passed in as the argument {r.argument_name}."
+                if r.argument_name
                 else f"It was created on line {r.source}."
                 if r.source is not None
                 else ""

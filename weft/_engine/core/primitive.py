@@ -214,7 +214,7 @@ class Primitive(_PrimitiveBase):
     #: number of function arguments before the operands when an equation is bound again (`split_functions`)
     n_functions: int = 0
     #: along marked factors, results are sharded like the operands
-    split_alike: bool = False
+    shards_like_operands: bool = False
     #: params -> names of effects
     ref_effects: Callable[[dict[str, Any]], frozenset[Any]] | None = None
 
@@ -383,7 +383,7 @@ class ElementwiseOp(Primitive):
     kind = "elementwise"
     is_exact: bool = False
     #: the op is discontinuous: close operands may have distant results (an op without `computes`)
-    jumps: bool = False
+    is_discontinuous: bool = False
     #: a second operand that makes the result bit-identical to the first operand; works on either side if the op `commutes`
     neutral: float | None = None
     commutes: bool = False
@@ -549,7 +549,7 @@ class CallbackOp(Primitive):
 
     kind = "callback"
     #: the callback takes the sharding of the operand and runs during compilation
-    asks_layout: bool = False
+    inspects_sharding: bool = False
 
 
 class CustomOp(Primitive):

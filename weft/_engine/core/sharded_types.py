@@ -59,7 +59,7 @@ def infer_sharded_types(
         isinstance(primitive, ElementwiseOp),
         isinstance(primitive, LayoutOp),
         isinstance(primitive, ProductOp),
-        primitive.split_alike,
+        primitive.shards_like_operands,
     )
     dims, conflict = result_dims(rule, traits, specs, mesh.shape)
     leaves_terms = bool(trace_state.terms) and trace_state.terms <= find_summed_axes(
@@ -135,11 +135,11 @@ def check(
     primitive: Primitive,
     values: Sequence[Any],
     params: dict[str, Any],
-    mapped: tuple[Any, ...] = (),
+    mapped_axes: tuple[Any, ...] = (),
 ) -> None:
     """Raise ShardingTypeError unless the types of `values` determine the shardings of the results.
 
-    Raise it also if a result would be sharded over one of the mesh axes `mapped`, which already shard the dim that vmap maps over
+    Raise it also if a result would be sharded over one of the mesh axes `mapped_axes`, which already shard the dim that vmap maps over
     (the types do not contain this dim). Transformations call this function before a rule derives other operations, because
     derived operations are not checked.
     """
@@ -149,7 +149,9 @@ def check(
     if not any(a.explicit is not None for a in avals):
         return
     for out in infer_sharded_types(primitive, avals, primitive.abstract(avals, params), params):
-        conflicts = [a for a in mapped if out.explicit is not None and a in out.explicit.spec.axes]
+        conflicts = [
+            a for a in mapped_axes if out.explicit is not None and a in out.explicit.spec.axes
+        ]
         if conflicts:
             raise ShardingTypeError(
                 describe(
@@ -158,7 +160,7 @@ def check(
                     [
                         *((_operand(i), a.str_short(), "") for i, a in enumerate(avals)),
                         ("result", out.str_short(), ""),
-                        ("mapped dim", f"split by {mapped}", ""),
+                        ("mapped dim", f"split by {mapped_axes}", ""),
                     ],
                     user_frame(),
                     "A mesh axis splits at most one dim of a value; unmapped values cannot be sharded over the axes of the mapped dim.",

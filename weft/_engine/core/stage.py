@@ -67,7 +67,7 @@ class ClosedOverRefsError(NotImplementedError):
 class StageTracer(Tracer, metaclass=Sealed):
     """A value of the program being staged."""
 
-    _made_by = "transformations that trace a function"
+    _created_by = "transformations that trace a function"
     __slots__ = ("aval", "variable", "source")
 
     def __init__(self, trace: "StageTrace", aval: ShapedArray, var: Var, source: SourceLine | None):

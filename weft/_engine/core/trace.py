@@ -750,8 +750,8 @@ def array_converter(x: Any) -> Callable[[], Any] | None:
 
 
 @functools.cache
-def _scalar_aval(kind: type, wide: bool) -> ShapedArray:
-    """Return the type of Python numbers of type `kind`. `wide` is a cache key: the value of `enable_x64`."""
+def _scalar_aval(kind: type, x64_enabled: bool) -> ShapedArray:
+    """Return the type of Python numbers of type `kind`. `x64_enabled` is a cache key: the value of `enable_x64`."""
     dtype = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[kind]
     return ShapedArray((), dtypes.canonicalize_dtype(dtype), kind is not bool)
 
@@ -760,8 +760,8 @@ hooks.type_makers[SymbolicDim] = lambda size: _scalar_aval(int, config.enable_x6
 
 
 @functools.lru_cache(maxsize=256)
-def _numpy_scalar_aval(dtype: np.dtype, wide: bool) -> ShapedArray:
-    """Return the type of NumPy scalars of a dtype. `wide` is a cache key: the value of `enable_x64`."""
+def _numpy_scalar_aval(dtype: np.dtype, x64_enabled: bool) -> ShapedArray:
+    """Return the type of NumPy scalars of a dtype. `x64_enabled` is a cache key: the value of `enable_x64`."""
     return ShapedArray((), dtypes.canonicalize_dtype(dtype))
 
 

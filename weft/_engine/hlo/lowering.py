@@ -53,7 +53,7 @@ class HloLowering(HloContext):
         self.path = f"jit({name})/"  # prefix of operation names
         self.functions: dict[str, HloFunction] = {}
         self._named: dict[Any, str] = {}
-        self._kept: list[Any] = []  # jaxprs whose ids are keys of `_named`
+        self._named_jaxprs: list[Any] = []  # jaxprs whose ids are keys of `_named`
 
     def rule_for(self, primitive: Any) -> Rule | None:
         """Return the rule that writes equations of `primitive`, or None."""
@@ -101,7 +101,7 @@ class HloLowering(HloContext):
             return self.inline(b, jaxpr, args)
         key = (id(jaxpr), self.mesh)
         if key not in self._named:
-            self._kept.append(jaxpr)
+            self._named_jaxprs.append(jaxpr)
             path, self.path = self.path, f"jit({name})/"
             self._named[key] = self.function(jaxpr, name).name
             self.path = path

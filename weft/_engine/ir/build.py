@@ -131,11 +131,11 @@ class LoopsBuilder:
     (True, True)
     """
 
-    __slots__ = ("_affine", "_made", "_quotients", "_range", "_terms", "levels", "zeros")
+    __slots__ = ("_affine", "_expressions", "_quotients", "_range", "_terms", "levels", "zeros")
 
     def __init__(self) -> None:
         #: key -> expression
-        self._made: dict[Any, Any] = {}
+        self._expressions: dict[Any, Any] = {}
         #: id of an expression -> its affine form: (id of base expression -> coefficient, constant)
         self._affine: dict[int, tuple[dict[int, int], int]] = {}
         #: id of an expression -> its least and greatest value
@@ -170,9 +170,9 @@ class LoopsBuilder:
         else:
             value = complex(value)
         key = ("const", type, repr(value))
-        expr = self._made.get(key)
+        expr = self._expressions.get(key)
         if expr is None:
-            expr = self._made[key] = Const(value, type)
+            expr = self._expressions[key] = Const(value, type)
             if type == "i64":
                 self._affine[id(expr)] = ({}, expr.value)
                 self._range[id(expr)] = (expr.value, expr.value)
@@ -185,7 +185,7 @@ class LoopsBuilder:
         Raise ValueError for a longer loop.
         """
         key = ("index", name)
-        variable = self._made.get(key)
+        variable = self._expressions.get(key)
         if (
             variable is not None
             and extent is not None
@@ -195,7 +195,7 @@ class LoopsBuilder:
                 f"build: loop {name!r} has extent {extent}, but comparisons were folded for extent {self._range[id(variable)][1] + 1}"
             )
         if variable is None:
-            variable = self._made[key] = Index(name)
+            variable = self._expressions[key] = Index(name)
             self._range[id(variable)] = (0, GREATEST if extent is None else max(extent - 1, 0))
             self.levels[id(variable)] = level
             self._register_base(variable)
@@ -213,10 +213,10 @@ class LoopsBuilder:
                 return self.const(0, type)
             guard = None
         key = ("load", buf, id(index), type, id(guard))
-        expr = self._made.get(key)
+        expr = self._expressions.get(key)
         if expr is None:
             other = None if guard is None else Const(_zero(type), type)
-            expr = self._made[key] = Load(buf, index, type, guard, other)
+            expr = self._expressions[key] = Load(buf, index, type, guard, other)
         return expr
 
     # ---- scalar arithmetic
@@ -608,16 +608,16 @@ class LoopsBuilder:
         return low, high
 
     def _cons(self, key: Any, make: Callable[[], Expr]) -> Expr:
-        expr = self._made.get(key)
+        expr = self._expressions.get(key)
         if expr is None:
-            expr = self._made[key] = make()
+            expr = self._expressions[key] = make()
         return expr
 
     def _op(self, name: str, args: tuple[Expr, ...], type: str) -> Expr:
         key = (name, type, *map(id, args))
-        expr = self._made.get(key)
+        expr = self._expressions.get(key)
         if expr is None:
-            expr = self._made[key] = ScalarOp(name, args, type)
+            expr = self._expressions[key] = ScalarOp(name, args, type)
         return expr
 
     def _register_base(self, x: Expr) -> Expr:

@@ -31,16 +31,16 @@ from weft._engine.util.record import field, record
 class OpTraits:
     """The properties of an op, in addition to its factor rule, that determine result shardings.
 
-    is_elementwise   errors use JAX's message for broadcasting
-    is_layout        the op rearranges elements: dims with several factors may be sharded over the axes of all of them
-    is_product       a sum over a dim that several operands shard is ambiguous: the result may be replicated or sharded
-    split_alike      a result dim whose factor is not a factor of an operand is sharded like the operand's dim
+    is_elementwise        errors use JAX's message for broadcasting
+    is_layout             the op rearranges elements: dims with several factors may be sharded over the axes of all of them
+    is_product            a sum over a dim that several operands shard is ambiguous: the result may be replicated or sharded
+    shards_like_operands  a result dim whose factor is not a factor of an operand is sharded like the operand's dim
     """
 
     is_elementwise: bool = False
     is_layout: bool = False
     is_product: bool = False
-    split_alike: bool = False
+    shards_like_operands: bool = False
 
 
 def type_sharding(sharding: Sharding, ndim: int) -> NamedSharding | None:
@@ -79,14 +79,14 @@ def typed_axes(axes: Iterable[Any], mesh: Any) -> frozenset[Any]:
 
 
 def _with_terms(
-    spec: PartitionSpec, said: PartitionSpec, explicit: frozenset[Any]
+    spec: PartitionSpec, source: PartitionSpec, explicit: frozenset[Any]
 ) -> PartitionSpec:
-    """Return `spec` with the explicit axes among the unreduced and reduced axes of `said`."""
-    terms = said.unreduced & explicit
+    """Return `spec` with the explicit axes among the unreduced and reduced axes of `source`."""
+    terms = source.unreduced & explicit
     return spec.update(
         unreduced=terms,
-        reduced=said.reduced & explicit,
-        unreduced_kind=said.unreduced_kind if terms else None,
+        reduced=source.reduced & explicit,
+        unreduced_kind=source.unreduced_kind if terms else None,
     )
 
 
@@ -324,7 +324,7 @@ class _ShardingInference:
             (g,) = outs[d]
             marks = {rule.special.get(f), rule.special.get(g)}
             own = not any(g in dim for factors in rule.ins for dim in factors)
-            if not own or not (marks <= {"halo", "index"} or self.op.split_alike):
+            if not own or not (marks <= {"halo", "index"} or self.op.shards_like_operands):
                 continue
             parts = math.prod(self.sizes[a] for a in axes)
             if rule.sizes[g] % parts == 0:

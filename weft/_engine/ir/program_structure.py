@@ -61,7 +61,7 @@ class _StructureWriter:
         self.table: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.alive: list[Any] = []  # keeps objects alive, so that their ids are not reused
-        self.unread: dict[Any, tuple[Any, ...]] = {}  # primitive -> parameters to omit
+        self.omitted_params: dict[Any, tuple[Any, ...]] = {}  # primitive -> parameters to omit
 
     def value(self, x: Any) -> Any:
         """Return plain data for a value in a program."""
@@ -158,7 +158,7 @@ class _StructureWriter:
 
     def equation(self, eqn: Eqn, variables: dict[Var, int]) -> list[Any]:
         primitive = eqn.primitive
-        unread, effects = self.unread.get(primitive), eqn.effects
+        unread, effects = self.omitted_params.get(primitive), eqn.effects
         if unread is None:
             unread = self.check(primitive)
         ins = [self.read(a, variables) if type(a) is Literal else variables[a] for a in eqn.invars]
@@ -205,7 +205,7 @@ class _StructureWriter:
             module.partition(".")[0] in (_PACKAGE, "numpy") for module in primitive.rule_modules()
         ):
             raise Unserializable(f"operation {primitive.name}, which is not weft's")
-        unread = self.unread[primitive] = primitive.only_derivatives
+        unread = self.omitted_params[primitive] = primitive.only_derivatives
         return unread
 
 

@@ -462,9 +462,9 @@ def _with_typed_axes(sharding: NamedSharding, aval: Any, free: frozenset) -> Nam
     )
 
 
-def _agree(said: NamedSharding, aval: Any, free: frozenset) -> bool:
+def _agree(sharding: NamedSharding, aval: Any, free: frozenset) -> bool:
     """Return whether a type has these axes in all dims except the free ones."""
-    pairs = zip(said.spec_dims(aval.ndim), aval.explicit.spec_dims(aval.ndim))
+    pairs = zip(sharding.spec_dims(aval.ndim), aval.explicit.spec_dims(aval.ndim))
     return all(one == other for d, (one, other) in enumerate(pairs) if d not in free)
 
 

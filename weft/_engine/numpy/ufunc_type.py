@@ -103,7 +103,7 @@ class ufunc(EagerJit):
         if nargs not in (None, nin):
             raise ValueError(f"ufunc: nargs is the number of arguments, {nin}; got {nargs}.")
         methods = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
-        self._given = {method: fun for method, fun in methods.items() if fun is not None}
+        self._overrides = {method: fun for method, fun in methods.items() if fun is not None}
         self._facts = func, nin, nout, identity
         if getattr(func, "__module__", "") == "weft._engine.numpy.ufuncs":
             super().__init__(func, range(nin))
@@ -215,8 +215,8 @@ class ufunc(EagerJit):
         """
         self._binary("reduce", out)
         options = {"dtype": dtype, "initial": initial, "where": where}
-        if "reduce" in self._given:
-            return self._given["reduce"](a, axis=axis, keepdims=keepdims, **options)
+        if "reduce" in self._overrides:
+            return self._overrides["reduce"](a, axis=axis, keepdims=keepdims, **options)
         has_no_start = self.identity is None and initial is None
         if where is not None and has_no_start:
             raise ValueError(
@@ -287,8 +287,8 @@ class ufunc(EagerJit):
         Raises ValueError unless the function has two arguments and one result, or without an axis.
         """
         self._binary("accumulate", out)
-        if "accumulate" in self._given:
-            return self._given["accumulate"](a, axis=axis, dtype=dtype)
+        if "accumulate" in self._overrides:
+            return self._overrides["accumulate"](a, axis=axis, dtype=dtype)
         if axis is None or isinstance(axis, (tuple, list)):
             raise ValueError(f"{self.name}.accumulate runs along one axis, got {axis!r}.")
         a = self._operand(a, dtype, "accumulate")
@@ -312,8 +312,8 @@ class ufunc(EagerJit):
         Raises ValueError unless the function has two arguments and one result, or without an axis.
         """
         self._binary("reduceat", out)
-        if "reduceat" in self._given:
-            return self._given["reduceat"](a, indices, axis=axis, dtype=dtype)
+        if "reduceat" in self._overrides:
+            return self._overrides["reduceat"](a, indices, axis=axis, dtype=dtype)
         if axis is None or isinstance(axis, (tuple, list)):
             raise ValueError(f"{self.name}.reduceat runs along one axis, got {axis!r}.")
         a, dim = self._along(self._operand(a, dtype, "reduceat"), axis, "reduceat")
@@ -355,8 +355,8 @@ class ufunc(EagerJit):
             raise NotImplementedError(
                 f"{self.name}.at: arrays cannot be changed in place. Call it with inplace=False, and use the result."
             )
-        if "at" in self._given:
-            return self._given["at"](a, indices, *(() if b is None else (b,)))
+        if "at" in self._overrides:
+            return self._overrides["at"](a, indices, *(() if b is None else (b,)))
         if (b is None) != (self.nin == 1) or self.nout != 1:
             raise ValueError(
                 f"{self.name}.at: the function takes {self.nin} arguments and gives {self.nout} results; "

@@ -249,7 +249,7 @@ rem_p = elementwise(
     _rem_reference,
     emit=_rem_emit,
     cost=12,
-    jumps=True,
+    is_discontinuous=True,
     jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncate(div(x, y)))],
     is_exact=True,
 )
@@ -309,7 +309,7 @@ sign_p = elementwise(
     NUMBER,
     _sign_reference,
     emit=_sign_emit,
-    jumps=True,
+    is_discontinuous=True,
     jvp=[_sign_jvp],
     is_exact=True,
     passes_nans=True,

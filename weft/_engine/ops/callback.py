@@ -69,7 +69,7 @@ class CallbackSharding:
     """The sharding of the operands of a callback over the mesh `axes` of the compiler.
 
     `specs` has the mesh axes of each dim of each operand, `shapes` the global shapes; the last
-    blocks of a dim may have padding. With `apart` the blocks are not assembled: the function is
+    blocks of a dim may have padding. With `per_block` the blocks are not assembled: the function is
     called for each block, with its position on the mesh. The last `inner` mapped axes were mapped
     before and are ordinary dims here, whatever their names.
     """
@@ -77,7 +77,7 @@ class CallbackSharding:
     specs: tuple[Spec, ...]
     shapes: tuple[tuple[int, ...], ...]
     axes: frozenset[Any]
-    apart: bool = False
+    per_block: bool = False
     inner: int = 0
 
     def splits(self, name: Any) -> bool:
@@ -103,7 +103,7 @@ def run_callback(
     axes: tuple[Any, ...] = (),
 ) -> list[np.ndarray]:
     """Call `callback` once per example; return its results, stacked like the operands."""
-    if layout is not None and not layout.apart:
+    if layout is not None and not layout.per_block:
         operands, mapped = _assemble_blocks(operands, mapped, layout)
     sizes = tuple(m.size for m in mapped)
     results = [np.zeros((*sizes, *a.shape), a.dtype) for a in result_avals]
@@ -114,7 +114,7 @@ def run_callback(
                 continue
         position = (
             []
-            if layout is None or not layout.apart
+            if layout is None or not layout.per_block
             else [(m.name, i) for i, m, mesh in zip(at, mapped, layout.of_mesh(mapped)) if mesh]
         )
         position += [(name, int(i)) for name, i in zip(axes, mine)]
@@ -274,7 +274,9 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
         layout: CallbackSharding | None = None,
         **_: Any,
     ):
-        mesh = [False] * len(mapped) if layout is None or layout.apart else layout.of_mesh(mapped)
+        mesh = (
+            [False] * len(mapped) if layout is None or layout.per_block else layout.of_mesh(mapped)
+        )
         sizes = tuple(m.size for m, of_mesh in zip(mapped, mesh) if not of_mesh)
         vma = joined_vma(avals)
         return [ShapedArray((*sizes, *a.shape), a.dtype, False, None, vma) for a in result_avals]
@@ -333,7 +335,7 @@ def map_calls(
     over = MappedAxis(axis.size, axis.name, tuple(d is not None for d in dims))
     fronted = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
     outs = primitive.bind(*fronted, **{**params, "mapped": (over, *params.get("mapped", ()))})
-    return outs, [None if automatic is not None and not automatic.apart else 0] * len(outs)
+    return outs, [None if automatic is not None and not automatic.per_block else 0] * len(outs)
 
 
 def guard_calls(
@@ -465,7 +467,7 @@ def _with_leading(x: Any, dim: int | None, size: int, method: str) -> Any:
 # --- observing shardings
 
 #: params: callback, called with the sharding of the operand while the program is compiled
-inspect_sharding_p = CallbackOp("inspect_sharding", multiple_results=True, asks_layout=True)
+inspect_sharding_p = CallbackOp("inspect_sharding", multiple_results=True, inspects_sharding=True)
 
 
 @inspect_sharding_p.def_type

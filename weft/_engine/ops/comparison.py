@@ -200,7 +200,7 @@ clamp_p = elementwise(
     ORDERED,
     lambda low, x, high: np.minimum(np.maximum(x, low), high),
     emit=_clamp_emit,
-    jumps=True,
+    is_discontinuous=True,
     jvp=[
         lambda t, out, low, x, high: select(gt(low, x), t, 0.0),
         lambda t, out, low, x, high: select(_inside(low, x, high), t, 0.0),

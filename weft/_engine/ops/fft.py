@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from weft._engine.core.trace import UndefPrimal
     from weft._engine.ops.rule_types import Avals, BatchDims, Ints, NumPyArray, Value, Values
 
-fft_p = LibraryOp("fft", split_alike=True)
+fft_p = LibraryOp("fft", shards_like_operands=True)
 
 
 class FftType(enum.IntEnum):

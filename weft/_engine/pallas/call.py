@@ -298,7 +298,7 @@ def _trace(
     avals = [*scalars, *(m.block_aval for m in ins), *(m.block_aval for m in outs), *scratch]
 
     def run(*xs: Any) -> list:
-        refs = [Ref.make(x, lent_by="of a kernel") for x in xs[2 * n :]]
+        refs = [Ref.make(x, argument_name="of a kernel") for x in xs[2 * n :]]
         parts, at = [], 0
         for count in counts:
             parts.append(refs[at : at + count])

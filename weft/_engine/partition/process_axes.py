@@ -259,7 +259,7 @@ class _AxisPartTrace(InnerTrace):
         layout = params["layout"]
         split = {axis for spec in layout.specs for dim in spec for axis in dim}
         inside = tuple(self.axes.local_spec(spec) for spec in layout.specs)
-        if layout.apart:
+        if layout.per_block:
             whole = [axis for axis in layout.axes if axis not in split]
             spread = self._process_parts(split)
             callback = Positioned(params["callback"], tuple(self.axes.parts.items()), spread)

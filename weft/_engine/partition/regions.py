@@ -69,7 +69,7 @@ def callback(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     places = [
         next((p for p in v.forms if not p.partial), Placement(v.placement.dims)) for v in values
     ]
-    if eqn.primitive.asks_layout:
+    if eqn.primitive.inspects_sharding:
         outer.layout_callbacks.append((eqn.params["callback"], places[0].dims))
         return []
     by_device = eqn.params.get("partitioned", False)

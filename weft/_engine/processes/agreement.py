@@ -83,9 +83,9 @@ def check_program(
     ranks: Sequence[int],
     fingerprint: str,
     lines: Callable[[], list[tuple[str, str]]],
-    brings: Any = None,
+    value: Any = None,
 ) -> list[Any]:
-    """Return the value `brings` of each of `ranks`, in order, once all ranks have the same fingerprint.
+    """Return the value `value` of each of `ranks`, in order, once all ranks have the same fingerprint.
 
     `lines()` returns pairs of a line of the program and its source location. Raises ProcessFailureError on all ranks if fingerprints differ.
     """
@@ -98,7 +98,7 @@ def check_program(
         name = f"program {number} of {ranks_id}{stage}"
         return shared.client.barrier(name, shared.collective_timeout, ranks, what) or [what]
 
-    replies = meet("", [fingerprint, brings])
+    replies = meet("", [fingerprint, value])
     if len({one for one, _ in replies}) > 1:
         mine = lines()
         hashes = meet(", hashes", [_hash_line(text) for text, _ in mine])

@@ -85,9 +85,9 @@ class Link:
         table: dict[str, Any],
         data: bytes = b"",
         timeout: float = 10.0,
-        gives_up: Callable[[], bool] = bool,
+        is_cancelled: Callable[[], bool] = bool,
     ) -> None:
-        """Send a frame. Raises TimeoutError after `timeout` seconds or once `gives_up()` is true."""
+        """Send a frame. Raises TimeoutError after `timeout` seconds or once `is_cancelled()` is true."""
         until = time.monotonic() + timeout
         with self._sending:
             view = memoryview(self._writer.pack(table, data))
@@ -95,7 +95,7 @@ class Link:
                 try:
                     view = view[self.socket.send(view) :]
                 except TimeoutError:
-                    if self.is_closed or gives_up() or time.monotonic() > until:
+                    if self.is_closed or is_cancelled() or time.monotonic() > until:
                         raise
 
     def receive(self, timeout: float) -> list[tuple[dict[str, Any], bytes]] | None:
@@ -367,16 +367,16 @@ class Client:
         name: str,
         timeout: float = 600.0,
         ranks: Sequence[int] | None = None,
-        brings: Any = None,
+        value: Any = None,
         setting: str = "",
     ) -> list[Any]:
         """Wait until all ranks, or the given `ranks`, have arrived at the barrier `name`.
 
-        Returns the value `brings` of each of them, in order. `setting` is the name of the setting
+        Returns the value `value` of each of them, in order. `setting` is the name of the setting
         that limits the wait, for the error; by default the collectives' setting.
         """
         table, data = self._request(
-            {"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout
+            {"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": value}, timeout
         )
         self._check(table, f"the barrier {name!r}", timeout, setting)
         return json.loads(zlib.decompress(data))["brought"] if data else []

@@ -157,16 +157,16 @@ def reduce(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def evaluate(
-    plan: CollectivePlan, group: Sequence[int], given: dict[int, np.ndarray], rank: int
+    plan: CollectivePlan, group: Sequence[int], inputs: dict[int, np.ndarray], rank: int
 ) -> np.ndarray:
-    """Return the output of `rank` for the flat inputs `given[rank]` of the ranks of its group.
+    """Return the output of `rank` for the flat inputs `inputs[rank]` of the ranks of its group.
 
     >>> plan = CollectivePlan("all_reduce", "int32", 2, "sum", ((0, 1),))
     >>> evaluate(plan, (0, 1), {0: np.array([1, 2]), 1: np.array([3, 4])}, 1)
     array([4, 6])
     """
     here = list(group).index(rank)
-    parts = [given[member] for member in group if member in given]
+    parts = [inputs[member] for member in group if member in inputs]
     match plan.kind:
         case CollectiveKind.ALL_REDUCE:
             return reduce(plan.op or "", parts)
@@ -177,6 +177,6 @@ def evaluate(
         case CollectiveKind.ALL_TO_ALL:
             return np.concatenate([part.reshape(len(group), -1)[here] for part in parts])
         case CollectiveKind.BROADCAST:
-            return given[group[0]]
+            return inputs[group[0]]
     source = next((source for source, target in plan.pairs if target == rank), None)
-    return np.zeros(plan.count, plan.numpy_dtype) if source is None else given[source]
+    return np.zeros(plan.count, plan.numpy_dtype) if source is None else inputs[source]

@@ -58,7 +58,7 @@ class ConnectionServer:
         self, listeners: Sequence[socket.socket], secret: bytes, handler: FrameHandler
     ) -> None:
         self._listeners, self._secret, self._handler = listeners, secret, handler
-        self._strangers: dict[Connection, None] = {}
+        self._unauthenticated: dict[Connection, None] = {}
         self._probes: dict[Probe, Callable[[str], None]] = {}
         #: the number of connections that were refused because they had another secret
         self.refused = 0
@@ -135,18 +135,18 @@ class ConnectionServer:
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while len(self._strangers) < MAX_STRANGERS:
+            while len(self._unauthenticated) < MAX_STRANGERS:
                 accepted, _ = listener.accept()
                 accepted.setblocking(False)
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection = Connection(accepted)
-                self._strangers[connection] = None
+                self._unauthenticated[connection] = None
                 self._selector.register(accepted, selectors.EVENT_READ, connection)
                 self.send(connection, {"op": "challenge", "bytes": connection.challenges.hex()})
-        self._set_accepting(len(self._strangers) < MAX_STRANGERS)
+        self._set_accepting(len(self._unauthenticated) < MAX_STRANGERS)
 
     def _expel_strangers(self, now: float) -> None:
-        for connection in list(self._strangers):
+        for connection in list(self._unauthenticated):
             if now - connection.opened > STRANGER_S:
                 self.close(connection)
 
@@ -164,8 +164,8 @@ class ConnectionServer:
         self._forget_stranger(connection)
 
     def _forget_stranger(self, connection: Connection) -> None:
-        self._strangers.pop(connection, None)
-        self._set_accepting(len(self._strangers) < MAX_STRANGERS)
+        self._unauthenticated.pop(connection, None)
+        self._set_accepting(len(self._unauthenticated) < MAX_STRANGERS)
 
     # ---- frames
     def _talk(self, connection: Connection, events: int) -> None:

@@ -269,7 +269,7 @@ def join(processes: Any) -> tuple[MpiJob, tuple[int, ...]]:
     places = processes.client.barrier(
         "weft/mpi",
         processes.collective_timeout,
-        brings=[job.world.Get_size(), job.world.Get_rank()],
+        value=[job.world.Get_size(), job.world.Get_rank()],
     )
     sizes, ranks = zip(*places)
     if (
@@ -301,7 +301,7 @@ def _start(processes: Any) -> MpiJob:
         os.urandom(8).hex(),
     ]
     libraries = processes.client.barrier(
-        "weft/mpi/library", processes.collective_timeout, brings=brings
+        "weft/mpi/library", processes.collective_timeout, value=brings
     )
     is_own = not all(launched for _, _, launched, _ in libraries)
     _check_libraries(libraries, is_own, processes.hosts)
@@ -383,7 +383,7 @@ def _check_libraries(libraries: list[list[Any]], is_own: bool, hosts: tuple[str,
 def _start_without_launcher(processes: Any, job: str, call: Callable[[], object]) -> None:
     client, hosts = processes.client, processes.hosts
     order = pmi.sort_ranks_by_host(hosts)
-    exchange = lambda new: client.barrier("weft/mpi/keys", processes.collective_timeout, brings=new)
+    exchange = lambda new: client.barrier("weft/mpi/keys", processes.collective_timeout, value=new)
     server = pmi.PMIServer(
         job,
         order.index(processes.rank),
@@ -523,7 +523,7 @@ class MpiTransport(Transport):
         self._handles: dict[CollectivePlan, int] = {}
         self._planned: dict[int, tuple[CollectivePlan, Any, Any]] = {}
         self._lock = threading.Lock()
-        self._slow = WAIT(self._while_waiting)
+        self._wait_callback = WAIT(self._while_waiting)
         self._clocks: dict[int, tuple[Any, float]] = {}
         self._awaits = ("", 0.0)
         self.deadline: float | None = None
@@ -570,7 +570,7 @@ class MpiTransport(Transport):
             self._job.address("MPI_Irecv"),
         )
         words[9] = ctypes.addressof(self._processes.failed_word)
-        words[10] = ctypes.cast(self._slow, ctypes.c_void_p).value or 0
+        words[10] = ctypes.cast(self._wait_callback, ctypes.c_void_p).value or 0
         words[11], words[15] = plan.count * size, plan.output_count * size
         if self._job.has_completion:
             words[16], words[17] = (

@@ -85,7 +85,7 @@ class Preemption:
             with self._lock:
                 try:
                     steps = client.barrier(
-                        f"{_KEY}/steps", self.shared.collective_timeout, brings=self._last
+                        f"{_KEY}/steps", self.shared.collective_timeout, value=self._last
                     )
                     self._safe = max(steps) + 1
                 except ProcessFailureError as error:

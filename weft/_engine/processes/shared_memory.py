@@ -82,7 +82,7 @@ class SharedMemoryTransport(Transport):
         self._handles: dict[CollectivePlan, int] = {}
         self._files: list[int] = []
         self._lock = threading.Lock()
-        self._slow = WAIT(self._while_waiting)
+        self._wait_callback = WAIT(self._while_waiting)
         self._awaits = ("", 0.0)
         self.deadline: float | None = None
 
@@ -175,7 +175,7 @@ class SharedMemoryTransport(Transport):
             _CHANNELS,
         )
         words[6] = ctypes.addressof(self._processes.failed_word)
-        words[7] = ctypes.cast(self._slow, ctypes.c_void_p).value or 0
+        words[7] = ctypes.cast(self._wait_callback, ctypes.c_void_p).value or 0
         words[8] = head
         return _Window(ranks, memory, words, base, {})
 

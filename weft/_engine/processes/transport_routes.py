@@ -24,10 +24,12 @@ class RoutingTransport(Transport):
 
     name = "routes"
 
-    def __init__(self, processes: Any, natives: NativeFunctions, wanted: str = "auto") -> None:
+    def __init__(
+        self, processes: Any, natives: NativeFunctions, requested_transport: str = "auto"
+    ) -> None:
         self._processes, self._natives = processes, natives
         self._window = SharedMemoryTransport(processes, natives)
-        self._wanted = wanted
+        self._wanted = requested_transport
         self._mpi: MpiTransport | None = None
         self._find_mpi()
         self._handles: dict[CollectivePlan, int] = {}

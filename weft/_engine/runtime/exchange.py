@@ -38,17 +38,17 @@ def require_processes() -> Any:
     return shared_state
 
 
-def agree(api: str, says: str, brings: str = "") -> list[str]:
-    """Return the text `brings` of each process, in order of rank, once all have called `api` with an equal `says`.
+def agree(api: str, message: str, value: str = "") -> list[str]:
+    """Return the text `value` of each process, in order of rank, once all have called `api` with an equal `message`.
 
     Raises ProcessFailureError if a process made another call, or does not arrive in time.
     """
     all_ranks = require_processes()
     frame = user_frame()
-    own = [api, says, "" if frame is None else str(frame), brings]
+    own = [api, message, "" if frame is None else str(frame), value]
     number = all_ranks.next_number("joint call")
     replies = all_ranks.client.barrier(
-        f"joint call {number} of all processes", all_ranks.collective_timeout, brings=own
+        f"joint call {number} of all processes", all_ranks.collective_timeout, value=own
     )
     other = next((rank for rank, theirs in enumerate(replies) if theirs[:2] != own[:2]), None)
     if other is None:
@@ -84,10 +84,10 @@ def digest(values: Sequence[np.ndarray]) -> str:
 # ---- messages
 
 
-def all_gather(given: np.ndarray, what: str) -> np.ndarray:
+def all_gather(value: np.ndarray, what: str) -> np.ndarray:
     """Return the arrays of all processes, stacked in order of rank: [processes, *shape]."""
-    all_ranks, data = require_processes(), np.ascontiguousarray(given)
-    result = np.empty((all_ranks.size, *given.shape), given.dtype)
+    all_ranks, data = require_processes(), np.ascontiguousarray(value)
+    result = np.empty((all_ranks.size, *value.shape), value.dtype)
     if data.nbytes:
         _execute_plans(
             [
@@ -103,16 +103,16 @@ def all_gather(given: np.ndarray, what: str) -> np.ndarray:
     return result
 
 
-def broadcast(given: np.ndarray, source: int, what: str) -> np.ndarray:
+def broadcast(value: np.ndarray, source: int, what: str) -> np.ndarray:
     """Return the array of process `source`; other processes pass an array of its shape and dtype."""
-    all_ranks, data = require_processes(), np.ascontiguousarray(given)
+    all_ranks, data = require_processes(), np.ascontiguousarray(value)
     result = np.empty_like(data)
     if data.nbytes:
         ranks = (source, *[rank for rank in range(all_ranks.size) if rank != source])
         _execute_plans(
             [(_plan("broadcast", data.nbytes, groups=(ranks,), what=what), data, result)]
         )
-    return result.reshape(given.shape)
+    return result.reshape(value.shape)
 
 
 def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), what: str) -> Any:
@@ -322,9 +322,9 @@ def _transfers(
 
 
 def _overlaps(
-    have: int, want: int, wanted: Sequence[int]
+    have: int, want: int, block_numbers: Sequence[int]
 ) -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
-    """Return the overlaps along one dim of blocks of size `have` with the blocks number `wanted` of size `want`.
+    """Return the overlaps along one dim of blocks of size `have` with the blocks number `block_numbers` of size `want`.
 
     Each overlap is a pair of (block, start, stop): the part of the former, and its place in the latter.
 
@@ -332,7 +332,7 @@ def _overlaps(
     [((1, 2, 4), (1, 0, 2)), ((2, 0, 4), (1, 2, 6))]
     """
     pairs = []
-    for number in wanted:
+    for number in block_numbers:
         first, last = number * want, (number + 1) * want
         for block in range(first // have if have else 0, -(-last // have) if have else 0):
             start, stop = max(first, block * have), min(last, (block + 1) * have)

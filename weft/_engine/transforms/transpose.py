@@ -25,26 +25,26 @@ from weft._engine.ops.placement import reshard_like
 
 
 def backward_pass(
-    jaxpr: Jaxpr, args: Sequence[Any], cts: Sequence[Any], unwanted: Sequence[int] = ()
+    jaxpr: Jaxpr, args: Sequence[Any], cts: Sequence[Any], ignored_inputs: Sequence[int] = ()
 ) -> list[Any]:
     """Return the cotangents of the linear inputs of `jaxpr`, `UndefPrimal` in `args`, and None for the other inputs.
 
     `cts` are the cotangents of the results. Equations that do not depend on a linear input are evaluated under the current trace.
-    The cotangents of the inputs at positions `unwanted` are `Zero`; operations that only they need are not computed.
+    The cotangents of the inputs at positions `ignored_inputs` are `Zero`; operations that only they need are not computed.
     """
     with allow_open_shardings():
-        return _BackwardPass(jaxpr, args, unwanted).run(cts)
+        return _BackwardPass(jaxpr, args, ignored_inputs).run(cts)
 
 
 class _BackwardPass:
     """The evaluation of a linear program from its results to its inputs."""
 
-    def __init__(self, jaxpr: Jaxpr, args: Sequence[Any], unwanted: Sequence[int]):
+    def __init__(self, jaxpr: Jaxpr, args: Sequence[Any], ignored_inputs: Sequence[int]):
         self.jaxpr, self.args = jaxpr, args
         inputs = list(zip(jaxpr.invars, args))
         self.linear: set[Var] = {v for v, x in inputs if is_undef(x)}
         #: linear values whose cotangents are not computed
-        self.ignored: set[Var] = {jaxpr.invars[i] for i in unwanted}
+        self.ignored: set[Var] = {jaxpr.invars[i] for i in ignored_inputs}
         self.env: dict[Var, object] = dict(zip(jaxpr.constvars, jaxpr.consts))
         self.env.update((v, x) for v, x in inputs if not is_undef(x))
         self.cts: dict[Var, object] = {}

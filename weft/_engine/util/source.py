@@ -91,10 +91,10 @@ def check_callable(api: str, fun: Any) -> None:
         raise TypeError(f"{api}: Expected a callable value, got {fun!r}.")
 
 
-def wraps(fun: Callable, says: str = "") -> Callable:
+def wraps(fun: Callable, prefix: str = "") -> Callable:
     """Return a decorator of a function that wraps `fun`: it gets the name, docstring and attributes of `fun`.
 
-    `fun` may be a callable object; its fields become attributes, even if an attribute of functions has the same name. `says`, with the
+    `fun` may be a callable object; its fields become attributes, even if an attribute of functions has the same name. `prefix`, with the
     name in place of `{}`, precedes the docstring if there is one.
 
     >>> wraps(len)(lambda x: 0).__name__
@@ -112,13 +112,13 @@ def wraps(fun: Callable, says: str = "") -> Callable:
     decorate = functools.wraps(
         fun, [name for name, kind in kinds.items() if isinstance(getattr(fun, name, None), kind)]
     )
-    if not says or not isinstance(doc := getattr(fun, "__doc__", None), str):
+    if not prefix or not isinstance(doc := getattr(fun, "__doc__", None), str):
         return decorate
 
     def documented(wrapper: Callable) -> Callable:
         wrapper = decorate(wrapper)
         wrapper.__doc__ = (
-            f"{says.replace('{}', str(function_name(fun)))}\n\nOriginal documentation:\n\n{doc}"
+            f"{prefix.replace('{}', str(function_name(fun)))}\n\nOriginal documentation:\n\n{doc}"
         )
         return wrapper
 

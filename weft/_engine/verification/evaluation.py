@@ -62,12 +62,12 @@ class CallbackLog:
 
 class Replay:
     """The calls of a log that an evaluation has not used yet. `seen` are the operands in the
-    evaluation, `logged` the operands in the log."""
+    evaluation, `logged_operands` the operands in the log."""
 
     def __init__(self, calls: dict[int, list[tuple[list[np.ndarray], Sequence]]]) -> None:
         self.calls = calls
         self.seen: list[np.ndarray] = []
-        self.logged: list[np.ndarray] = []
+        self.logged_operands: list[np.ndarray] = []
 
     def restart(self, log: CallbackLog) -> None:
         """Begin again with all calls."""
@@ -99,7 +99,7 @@ class Replay:
                 missing.append(None)
                 return [np.zeros(a.shape, a.dtype) for a in eqn.params.get("result_avals", ())]
             self.seen += [np.array(x) for x in operands]
-            self.logged += recorded[0]
+            self.logged_operands += recorded[0]
             return recorded[1]
 
         with run_callbacks_by(answer):

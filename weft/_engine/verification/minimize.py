@@ -31,9 +31,9 @@ class Minimizer:
         self,
         fails: Callable[[Jaxpr, list[np.ndarray]], Any],
         seconds: float = 60.0,
-        found: Callable[[Jaxpr, list[np.ndarray]], None] | None = None,
+        on_smaller_case: Callable[[Jaxpr, list[np.ndarray]], None] | None = None,
     ) -> None:
-        self.fails, self.found = fails, found
+        self.fails, self.found = fails, on_smaller_case
         self.end = time.monotonic() + seconds
         self.env: dict[Var, np.ndarray] = {}
 

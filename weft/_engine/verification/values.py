@@ -134,7 +134,7 @@ def compare(call: RecordedCall) -> Mismatch | None:
         return [*moved, *(other.seen if len(other.seen) == len(replay.seen) else replay.seen)]
 
     return difference(
-        [*call.outs, *replay.logged], checked, ResultTolerance(checked, precision, again)
+        [*call.outs, *replay.logged_operands], checked, ResultTolerance(checked, precision, again)
     )
 
 

@@ -73,7 +73,7 @@ class Host(Protocol):
     def signal(self, ranks: Iterable[int], number: int) -> None: ...
     def error(self, rank: int) -> RankError | None: ...
     def close_stream(self, stream: int) -> None: ...
-    def end(self, gives_up: Callable[[], bool]) -> None: ...
+    def end(self, is_cancelled: Callable[[], bool]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -173,10 +173,10 @@ class LocalHost:
         """Return whether the last output of killed ranks has arrived."""
         return self._reader is None or not self._reader.is_alive()
 
-    def end(self, gives_up: Callable[[], bool] = lambda: False) -> None:
-        """Kill all running ranks, and wait for the last output unless `gives_up` returns True."""
+    def end(self, is_cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Kill all running ranks, and wait for the last output unless `is_cancelled` returns True."""
         self.kill()
-        while not self.is_drained() and not gives_up():
+        while not self.is_drained() and not is_cancelled():
             time.sleep(0.005)
 
     def close(self) -> None:

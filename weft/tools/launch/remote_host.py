@@ -100,10 +100,10 @@ class RemoteHost:
         """Close a stream of all ranks."""
         self._send({"op": "close", "stream": stream})
 
-    def end(self, gives_up: Callable[[], bool]) -> None:
-        """Kill all running ranks, and wait for the last output unless `gives_up` returns True."""
+    def end(self, is_cancelled: Callable[[], bool]) -> None:
+        """Kill all running ranks, and wait for the last output unless `is_cancelled` returns True."""
         self._send({"op": "end"})
-        while not (self._has_ended or self.lost or gives_up()):
+        while not (self._has_ended or self.lost or is_cancelled()):
             time.sleep(_POLL_S)
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ class SshHost(RemoteHost):
         output: RankOutput,
     ) -> None:
         super().__init__(spec.name, spec.slots, environment, output)
-        self._said = ""
+        self._error_text = ""
         self._link: PipeLink | None = None
         command = remote_command(os.getcwd())
         words = ["sh", "-c", command] if is_here(spec.name) else [*ssh, spec.name, command]
@@ -136,7 +136,7 @@ class SshHost(RemoteHost):
 
     def _lose(self, reason: str) -> None:
         if not self.lost:
-            error_lines = self._said.strip().splitlines()
+            error_lines = self._error_text.strip().splitlines()
             super()._lose(reason + (f" ({error_lines[-1]})" if error_lines else ""))
             self._kill_ssh()
 
@@ -174,7 +174,7 @@ class SshHost(RemoteHost):
             while data := os.read(stream.fileno(), 1 << 12):
                 text = data.decode(errors="replace")
                 if not self.hello:
-                    self._said = (self._said + text)[-4000:]
+                    self._error_text = (self._error_text + text)[-4000:]
                 else:
                     self._output.say(f"host {self.name}: {text.rstrip()}")
 

@@ -148,7 +148,7 @@ def _make_function_of_values(fun: Callable, flat_fun: Callable, refs: dict[int, 
     """Return flat `flat_fun` on the values of the references among its arguments; their final values follow its results."""
 
     def on_values(*xs):
-        lent = {i: Ref.make(xs[i], lent_by=f"number {i}") for i in refs}
+        lent = {i: Ref.make(xs[i], argument_name=f"number {i}") for i in refs}
         outs = flat_fun(*[lent.get(i, x) for i, x in enumerate(xs)])
         check_returned(fun, "vjp", outs)
         return [*outs, *(r[...] for r in lent.values())]

@@ -84,7 +84,7 @@ class CpuProgram(LoadedLocalProgram):
         self.constant_bytes = sum(c.nbytes for c in self.consts)
         traffic = sum(plan.argument_bytes) + sum(plan.result_bytes) + plan.arena_bytes
         # a long call releases the GIL; so does a host call, during which arguments must be held
-        self.is_long = traffic > _LONG_CALL_BYTES or native.takes_long or bool(plan.words)
+        self.is_long = traffic > _LONG_CALL_BYTES or native.may_take_long or bool(plan.words)
         self.holds_gil = not self.is_long and plan.work <= _LONG_CALL_BYTES
         self.slots_type = ctypes.c_void_p * (
             len(plan.argument_bytes) + len(plan.result_bytes) + len(self.consts) + 1
@@ -139,7 +139,7 @@ class CpuProgram(LoadedLocalProgram):
         if not self.has_words:
             self._fill_words()
         new_bytes = sum([n for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases])
-        queue.room(new_bytes)
+        queue.wait_for_capacity(new_bytes)
         outs = []
         for i, n in enumerate(self.plan.result_bytes):
             if i in self.aliases:
@@ -182,7 +182,7 @@ class CpuProgram(LoadedLocalProgram):
         ordered = self.has_effects and queue.has_effects()
         if not (self.is_queued or queue.pending in types or ordered):
             return False
-        if not config.cpu_enable_async_dispatch or queue.is_mine() or queue.failed in types:
+        if not config.cpu_enable_async_dispatch or queue.is_queue_thread() or queue.failed in types:
             return False
         # Python callbacks would run in another thread, without the settings in force here
         return not (self.native.host.calls and guard[0])

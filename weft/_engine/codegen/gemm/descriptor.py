@@ -76,7 +76,7 @@ class Word:
     PART_BYTES = 51  # bytes of the sums of one task
     STRIP_ROWS = 52  # rows of a tile that are multiplied by all panels of a block together
     SUMS_IN_C = 53  # 1 if C holds unfinished sums
-    BACK = 54  # 1 if a full kernel computes the last rows of a tile with some previous rows
+    REPEATS_ROWS = 54  # 1 if a full kernel computes the last rows of a tile with some previous rows
     SUMS_ROWS = 55  # rows of sums per panel in a tile's scratch memory
     EPILOGUE_STREAMS = 56  # arguments to prefetch: a byte for each stream, position + 1, or 0
     SUMS_STRIDE = 57  # bytes between the rows of sums

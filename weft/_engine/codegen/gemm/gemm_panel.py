@@ -110,7 +110,7 @@ class Panel:
     col: str
     a: str
     a_stride: str
-    a_given: str  # the kernel's argument: the stride, or the address of a list
+    a_argument: str  # the kernel's argument: the stride, or the address of a list
     b: str
     b_stride: str
     beats: str
@@ -188,7 +188,7 @@ def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collec
         pf = f.byte_address(prefetched, f.mul(f.div(i, recipe.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
         f.do(
-            f"call void {kernel}(ptr {a}, i64 {p.a_given}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {sums_stride}, "
+            f"call void {kernel}(ptr {a}, i64 {p.a_argument}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {sums_stride}, "
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows}{place})"
         )
 
@@ -254,7 +254,7 @@ class _RowBlocks:
             for name in wanted
         )
         self.back = (
-            f.let(f"icmp ne i64 {f.descriptor_word(Word.BACK)}, 0")
+            f.let(f"icmp ne i64 {f.descriptor_word(Word.REPEATS_ROWS)}, 0")
             if self.reach_back and self.fewer
             else str(self.reach_back).lower()
         )

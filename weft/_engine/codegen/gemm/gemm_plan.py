@@ -227,7 +227,7 @@ def _tile_split(p: Problem, recipe: GemmTypes, threads: int) -> dict[int, int]:
         Word.PART_BYTES: scratch.sums_bytes,
         Word.STRIP_ROWS: scratch.strip_rows,
         Word.SUMS_IN_C: int(scratch.sums_in_c),
-        Word.BACK: int(scratch.repeats_rows),
+        Word.REPEATS_ROWS: int(scratch.recomputes_rows),
         Word.SUMS_ROWS: scratch.sums_rows,
         Word.SUMS_STRIDE: scratch.sums_stride,
     }
@@ -243,14 +243,14 @@ class _TaskScratch:
     sums_rows: int
     sums_stride: int
     sums_in_c: bool  # True if C holds unfinished sums
-    repeats_rows: bool  # True if the last tile recomputes some previous rows
+    recomputes_rows: bool  # True if the last tile recomputes some previous rows
 
 
 def _scratch(work: _SplitProblem, split: _TileSplit) -> _TaskScratch:
     p, recipe, simple = work.problem, work.recipe, work.simple
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
     in_c = simple and (p.m == 1 if work.along else split.mode == PRIVATE and work.blocks > 1)
-    repeats_rows = (
+    recomputes_rows = (
         work.parts == 1
         and not work.along
         and p.grouped != "m"
@@ -262,11 +262,11 @@ def _scratch(work: _SplitProblem, split: _TileSplit) -> _TaskScratch:
         rows = 0 if in_c else p.m
         stride = row_bytes = row_bytes + recipe.machine.vector_bytes
     elif in_c:
-        rows = recipe.rows if repeats_rows else 0
+        rows = recipe.rows if recomputes_rows else 0
     elif simple and work.blocks == 1:
         rows = 0
     a_bytes, sums_bytes = _a_bytes(work, split, strip_rows), _up(rows * row_bytes, 64)
-    return _TaskScratch(strip_rows, a_bytes, sums_bytes, rows, stride, in_c, repeats_rows)
+    return _TaskScratch(strip_rows, a_bytes, sums_bytes, rows, stride, in_c, recomputes_rows)
 
 
 def _a_bytes(work: _SplitProblem, split: _TileSplit, strip_rows: int) -> int:

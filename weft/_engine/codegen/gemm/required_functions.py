@@ -62,7 +62,7 @@ def features(recipe: GemmTypes, words: Sequence[int]) -> frozenset[str]:
     has_band = (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO)
     conditions = {
         "add": words[Word.PARTS] > 1,
-        "back": words[Word.BACK],
+        "back": words[Word.REPEATS_ROWS],
         "band": has_band,
         "blocks": words[Word.BLOCKS] > 1,
         "epilogue": words[Word.EPILOGUE_ARGS],
@@ -87,7 +87,7 @@ def _kernels(recipe: GemmTypes, words: Sequence[int]) -> list[str]:
     if words[Word.B_MODE] == ALONG:
         return ["along" if words[Word.M] > 1 else "along_row"]
     m, in_runs = words[Word.M], words[Word.A_DIRECT] == IN_RUNS
-    last_rows = 0 if words[Word.BACK] else m % recipe.rows
+    last_rows = 0 if words[Word.REPEATS_ROWS] else m % recipe.rows
     *few, full = row_counts(recipe)
     rows = [r for r in few if words[Word.ANY_ROWS] or r & last_rows]
     if words[Word.ANY_ROWS] or m >= full:

@@ -161,13 +161,13 @@ class ScopedWriter(LLVMBodyWriter):
         type_: str,
         others: Sequence[str] = (),
         level: int | None = None,
-        rarely: bool = False,
+        is_unlikely: bool = False,
     ) -> list[str]:
         """Emit a branch and return the values of `emit` if `cond` holds, else `others`, or zeros
         without `others`.
 
         All values have type `type_`. The branch is placed in scope `level` (default: the innermost
-        scope), where its operands must be defined; `rarely` is a branch-weight hint for LLVM.
+        scope), where its operands must be defined; `is_unlikely` is a branch-weight hint for LLVM.
         """
         place, (then, done) = (
             self.scopes[self.depth if level is None else level],
@@ -175,7 +175,7 @@ class ScopedWriter(LLVMBodyWriter):
         )
         scope, results = self._emit_arm(then, emit)
         begin = [
-            f"  br i1 {cond}, label %{then}, label %{done}" + (", !prof !2" if rarely else ""),
+            f"  br i1 {cond}, label %{then}, label %{done}" + (", !prof !2" if is_unlikely else ""),
             f"{then}:",
         ]
         place.lines += [*begin, *scope.lines, f"  br label %{done}", f"{done}:"]
@@ -196,13 +196,14 @@ class ScopedWriter(LLVMBodyWriter):
         step: int,
         body: Callable[..., Sequence[str]],
         carried: Typed,
-        certain: bool,
+        runs_at_least_once: bool,
     ) -> list[str]:
-        """Emit a loop over signed numbers, as `loop` does; a `certain` loop runs at least once."""
+        """Emit a loop over signed numbers, as `loop` does; without a test before the first
+        iteration if it `runs_at_least_once`."""
         head, exit_, counter = self.label("loop"), self.label("exit"), self.name("i")
         values = self._open_loop(head, [counter], carried)
         load_floor = self.load_floor
-        if not certain:
+        if not runs_at_least_once:
             self.load_floor = self.depth
             inside, go = self.label("body"), self.let(f"icmp slt i64 {counter}, {stop}")
             self.do(f"br i1 {go}, label %{inside}, label %{exit_}")
@@ -213,7 +214,7 @@ class ScopedWriter(LLVMBodyWriter):
         renewed = list(body(self.let(f"freeze i64 {self.let(f'add i64 {counter}, 0')}"), *values))
         self.load_floor = load_floor
         onward = self.let(f"add nuw nsw i64 {counter}, {step}")
-        if certain:
+        if runs_at_least_once:
             continues = self.let(f"icmp slt i64 {onward}, {stop}")
             self.do(f"br i1 {continues}, label %{head}, label %{exit_}")
         else:
@@ -221,7 +222,7 @@ class ScopedWriter(LLVMBodyWriter):
         self._close_loop(
             head, exit_, [("i64", counter, start, onward), *_phis(carried, values, renewed)]
         )
-        results = renewed if certain else values
+        results = renewed if runs_at_least_once else values
         for name in results:
             if name[0] == "%" and self.level_of.get(name, 0) > self.depth:
                 self.define(name)

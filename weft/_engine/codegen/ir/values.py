@@ -21,14 +21,14 @@ class EmittedValue:
     """One emitted expression. `parts` are the names of its registers.
 
     `const`: the integer of a known i64 constant. `placed`: True for a bool that depends on the
-    iteration index only, so that most vectors are all true or all false. `sum_of`: a uniform i64
+    iteration index only, so that most vectors are all true or all false. `base_and_constant`: a uniform i64
     and the constant that was added to it, which addressing modes can absorb.
     """
 
     __slots__ = ("parts", "type")
     const: int | None = None
     placed: bool = False
-    sum_of: tuple[EmittedValue, int] | None = None
+    base_and_constant: tuple[EmittedValue, int] | None = None
 
     def __init__(self, type_: ScalarType, parts: tuple[str, ...] = ()) -> None:
         self.type = type_
@@ -38,12 +38,12 @@ class EmittedValue:
 class Uniform(EmittedValue):
     """A value that is the same in every lane."""
 
-    __slots__ = ("const", "sum_of")
+    __slots__ = ("const", "base_and_constant")
 
     def __init__(self, type_: ScalarType, name: str, const: int | None = None) -> None:
         super().__init__(type_, (name,))
         self.const = const
-        self.sum_of = None
+        self.base_and_constant = None
 
 
 class Varying(EmittedValue):

@@ -58,7 +58,7 @@ class Emission:
         self.leave_vector_loop()
         self.outlined: Container[str] = frozenset()
         self.demands: dict[int, str] = {}
-        self.streamed = False  # True if some store bypasses the caches
+        self.has_nontemporal_stores = False  # True if some store bypasses the caches
 
     def leave_vector_loop(self) -> None:
         """Set the state outside of vector loops: one lane, no mask."""
@@ -139,14 +139,14 @@ class Emission:
 
     def split_constant(self, x: EmittedValue) -> tuple[EmittedValue | None, int]:
         """Split a uniform i64 value into a variable part (None if constant) and a constant."""
-        return (None, x.const) if x.const is not None else x.sum_of or (x, 0)
+        return (None, x.const) if x.const is not None else x.base_and_constant or (x, 0)
 
     def _add_constant(self, x: EmittedValue | None, more: int) -> EmittedValue:
         """Return the sum of a value without a constant term and a constant."""
         if x is None or not more:
             return constant(more) if x is None else x
         total = Uniform("i64", self.scalar.binary("add", "i64", x.parts[0], str(more)))
-        total.sum_of = x, more
+        total.base_and_constant = x, more
         return total
 
     def multiply_by_constant(self, x: EmittedValue, factor: int) -> EmittedValue:
@@ -358,11 +358,16 @@ class Emission:
         )
 
     def write(
-        self, memory: str, x: str, pointer: str, rest: tuple[int, str], mask: str | None
+        self,
+        memory: str,
+        x: str,
+        pointer: str,
+        alignment_and_metadata: tuple[int, str],
+        mask: str | None,
     ) -> None:
-        """Store a vector, or the lanes that `mask` selects; `rest` is the alignment and the
+        """Store a vector, or the lanes that `mask` selects; `alignment_and_metadata` is the alignment and the
         buffer's alias metadata."""
-        align, tag = rest
+        align, tag = alignment_and_metadata
         if mask is None:
             self.b.do(f"store {memory} {x}, ptr {pointer}, align {align}{tag}")
             return

@@ -103,7 +103,7 @@ class KernelEmitter(Expressions):
             self.b.declare("weft_scratch_give", "void", "ptr")
             self.b.do(f"call void @weft_scratch_give(ptr {self.heap})")
         if (
-            self.streamed
+            self.has_nontemporal_stores
         ):  # nontemporal stores need a fence: later readers synchronize with ordinary stores only
             self.b.declare("llvm.x86.sse.sfence", "void")
             self.b.do("call void @llvm.x86.sse.sfence()")

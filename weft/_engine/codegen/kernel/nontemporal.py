@@ -94,4 +94,4 @@ def store_if_aligned(
         lambda: write(f"{nbytes}{tag}, !nontemporal !1"),
         lambda: write(f"{size}{tag}"),
     )
-    emitter.streamed = True
+    emitter.has_nontemporal_stores = True

@@ -100,7 +100,7 @@ class EntryEmitter:
         self.vars: dict[str, str] = {}
         self.host_calls: list[P.HostCallStep] = []
         self.routines: dict[str, None] = {}  # BLAS and LAPACK routines that are called
-        self.rules_library = False  # True if some steps restrict the library's threads
+        self.restricts_library_threads = False  # True if some steps restrict the library's threads
         self.checks_signals = False
         self.in_task = False  # True in the body of a parallel loop, which does not check signals
         self.has_tasks = False
@@ -372,7 +372,7 @@ class EntryEmitter:
         self._context([self.address(ref) for _, ref, _, _ in step.arrays])
         alone = lapack.must_be_single_threaded(step)
         if alone:
-            self.rules_library = True
+            self.restricts_library_threads = True
             self.function.declared["weft_library_enter"] = ""
             self._line("call void @weft_library_enter()")
         self._run(f"@{name}", lapack.tasks(step))

@@ -274,7 +274,10 @@ class _ProgramBuild:
         imports |= {routine.symbol: routine.address() for routine in self.used}
         library = [*map(symbols.routine, emitter.routines)]
         imports |= symbols.addresses(
-            [*library, *(symbols.LIBRARY_THREAD_SYMBOLS if emitter.rules_library else ())]
+            [
+                *library,
+                *(symbols.LIBRARY_THREAD_SYMBOLS if emitter.restricts_library_threads else ()),
+            ]
         )
         if emitter.host_calls:
             imports["weft_host_run"] = id(host.runner)

@@ -108,11 +108,11 @@ class NativeProgram:
         "keepalive",
         "kernel_count",
         "from_disk",
-        "takes_long",
+        "may_take_long",
         "work",
         "is_draft",
         "draft",
-        "_made",
+        "_build_record",
     )
 
     def __init__(
@@ -131,18 +131,18 @@ class NativeProgram:
         self.keepalive = keepalive
         self.kernel_count = kernel_count  # number of distinct kernels
         self.from_disk = from_disk  # number of kernels that were loaded instead of compiled
-        self.takes_long = (
+        self.may_take_long = (
             bool(host.calls) or calls_library
         )  # calls Python or a library, which may take longer than `work` indicates
         self.work = 0  # approximate cost of a call in bytes of memory traffic
         self.is_draft = False  # True if some code is not optimized yet
         self.draft: Any = None  # the `tiered_compilation.Draft` that replaces it
-        self._made = made
+        self._build_record = made
 
     @property
     def build_record(self) -> BuildRecord:
         """The record of the program's build."""
-        return self._made()
+        return self._build_record()
 
     def __call__(self, pointers: Iterable[int]) -> None:
         """Run on the addresses of ins, outs, consts and the arena; raise an error if it fails."""

@@ -102,8 +102,8 @@ class Queue:
         )  # the types of blocks that a queued program will write, or failed to write
         #: functions of `queue.ll`, called with the GIL held, except `_wait`
         self.post = ctypes.PYFUNCTYPE(ctypes.c_int32, *[_PTR, _I64] * 6, _I64)(at("post"))
-        self.room = ctypes.PYFUNCTYPE(ctypes.c_int32, _I64)(at("room"))
-        self.is_mine = ctypes.PYFUNCTYPE(ctypes.c_int32)(at("is_mine"))
+        self.wait_for_capacity = ctypes.PYFUNCTYPE(ctypes.c_int32, _I64)(at("room"))
+        self.is_queue_thread = ctypes.PYFUNCTYPE(ctypes.c_int32)(at("is_mine"))
         self.reap = ctypes.PYFUNCTYPE(None)(at("reap"))
         self._forked = ctypes.PYFUNCTYPE(None)(at("forked"))
         self._wait = ctypes.CFUNCTYPE(ctypes.c_int32, _I64)(at("wait"))  # releases the GIL
@@ -118,19 +118,19 @@ class Queue:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
 
-    def is_ready(self, held: Any) -> bool:
+    def is_ready(self, block: Any) -> bool:
         """Return whether a block has its values or failed."""
-        if type(held) is self.pending:
+        if type(block) is self.pending:
             self.reap()
-        return type(held) is not self.pending
+        return type(block) is not self.pending
 
-    def wait(self, held: Any) -> None:
+    def wait(self, block: Any) -> None:
         """Wait until a block has its values; raise the error if its program failed."""
-        while type(held) is self.pending:
-            self._wait_for(_I64.from_address(id(held) + 40).value)
+        while type(block) is self.pending:
+            self._wait_for(_I64.from_address(id(block) + 40).value)
         why = (
-            ctypes.cast(_I64.from_address(id(held) + 40).value, ctypes.py_object).value
-            if type(held) is self.failed
+            ctypes.cast(_I64.from_address(id(block) + 40).value, ctypes.py_object).value
+            if type(block) is self.failed
             else None
         )
         for failure in list(_unraised_failures):  # a copy, because the queue's thread appends
@@ -157,7 +157,7 @@ class Queue:
 
     def wait_for_effects(self) -> None:
         """Wait for all queued programs that call Python."""
-        if self.has_effects() and not self.is_mine():
+        if self.has_effects() and not self.is_queue_thread():
             self._wait_for(self._effects.value - 1)
 
     def raise_unseen(self) -> None:
@@ -182,7 +182,7 @@ class Queue:
         self.reap()
 
     def _before_fork(self) -> None:
-        if not self.is_mine():
+        if not self.is_queue_thread():
             while self._posted.value > self._done.value:
                 self._wait_for(self._posted.value - 1)
 
@@ -196,7 +196,7 @@ class Queue:
             self.raise_unseen()
         finally:
             self._ends.value = 1
-            while self._posted.value > self._done.value and not self.is_mine():
+            while self._posted.value > self._done.value and not self.is_queue_thread():
                 symbols.runner[1] = 1
                 self._wait(self._posted.value - 1)
             self.reap()

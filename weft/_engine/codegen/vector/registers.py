@@ -174,7 +174,10 @@ class Registers:
         if keys[0] not in table:
             others, emit = [y for y, _ in cases], lambda: [b.let(call) for _, call in cases]
             table.update(
-                zip(keys, b.conditional(self.any(where), emit, type_, others, level, rarely=True))
+                zip(
+                    keys,
+                    b.conditional(self.any(where), emit, type_, others, level, is_unlikely=True),
+                )
             )
         return [table[key] for key in keys]
 

@@ -322,7 +322,7 @@ def lane_helper(builder: ScopedWriter, label: str, function: str, width: int, ar
             )
             return []
 
-        own.loop_over_range("0", str(width), 1, body, (), certain=True)
+        own.loop_over_range("0", str(width), 1, body, (), runs_at_least_once=True)
         result = own.read(v, buffers[0], 64)
         builder.helpers[name] = own.helper(
             name, v, ", ".join([f"{v} %a{i}" for i in range(arity)]), result

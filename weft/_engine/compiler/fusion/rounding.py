@@ -46,5 +46,9 @@ def _observes(eqn: Eqn) -> bool:
     kind = lowering_kind(eqn)
     if kind is LoweringKind.PULL:
         gives_floats = dtypes.issubdtype(eqn.outvars[0].aval.dtype, np.inexact)
-        return not gives_floats or computes(eqn) in _STEPS or getattr(eqn.primitive, "jumps", False)
+        return (
+            not gives_floats
+            or computes(eqn) in _STEPS
+            or getattr(eqn.primitive, "is_discontinuous", False)
+        )
     return kind is not LoweringKind.CONTRACT and not is_sum(eqn)

@@ -169,7 +169,7 @@ class HloModule:
         """
         name = self.unique_name(base)
         self.texts.append(
-            self.computation(name[1:], block, tupled=[*block.args, *captured], given=carried)
+            self.computation(name[1:], block, tupled=[*block.args, *captured], appended=carried)
         )
         return name
 
@@ -179,14 +179,14 @@ class HloModule:
         block: HloBlock,
         head: str = "",
         tupled: Sequence[HloValue] | None = None,
-        given: Sequence[HloValue] | None = None,
+        appended: Sequence[HloValue] | None = None,
         in_tiles: Sequence[str] = (),
         out_tiles: Sequence[str] = (),
     ) -> str:
         """Return the text of a computation.
 
         It has a parameter for each argument, or one parameter for `tupled` values. The result is a
-        tuple of the results and `given` values if `given` is not None; else a tuple unless there is
+        tuple of the results and `appended` values if `appended` is not None; else a tuple unless there is
         exactly one result.
         """
         writer = Computation(self)
@@ -205,8 +205,8 @@ class HloModule:
             signature = ", ".join(f"{writer.names[x][1:]}: {value_type(x)}" for x in block.args)
         for op in block.ops:
             writer.operation(op)
-        results = [*block.results, *(given or ())]
-        as_tuple = given is not None or len(results) != 1
+        results = [*block.results, *(appended or ())]
+        as_tuple = appended is not None or len(results) != 1
         root = writer.tuple(results) if as_tuple else writer.ref(results[0])
         if all(out_tiles) and out_tiles:
             tiles = ", ".join(out_tiles)

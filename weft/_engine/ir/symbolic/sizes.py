@@ -111,8 +111,8 @@ class SymbolicScope:
                     constraint_of.setdefault(name, constraint)
         return constraint_of
 
-    def check(self, sizes: Mapping[str, Any], found_by: Sequence[str]) -> None:
-        """Raise InconsistentSizesError for the first constraint that `sizes` violate. `found_by` is a part of the message.
+    def check(self, sizes: Mapping[str, Any], solutions: Sequence[str]) -> None:
+        """Raise InconsistentSizesError for the first constraint that `sizes` violate. `solutions` is a part of the message.
 
         Sizes may be symbolic themselves. A constraint that does not hold for all of their values is violated.
         """
@@ -136,7 +136,7 @@ class SymbolicScope:
                 raise InconsistentSizesError(
                     f"Expected '{text(excess)}' to be {relation} 0, but found {value}. The sizes violate the constraint "
                     f"{constraint}: {', '.join(values)}.",
-                    found_by,
+                    solutions,
                 )
 
 
@@ -588,13 +588,15 @@ class UnsolvableSizesError(ValueError):
 class InconsistentSizesError(ValueError):
     """The error for sizes that contradict their expressions or constraints.
 
-    `reason` describes the contradiction. `found_by` contains a text for each solved variable: its value and the expression that
+    `reason` describes the contradiction. `solutions` contains a text for each solved variable: its value and the expression that
     determined it.
     """
 
-    def __init__(self, reason: str, found_by: Sequence[str]):
-        self.reason, self.found_by = reason, tuple(found_by)
-        super().__init__(f"{reason} Obtained dimension variables: {', '.join(found_by) or 'none'}.")
+    def __init__(self, reason: str, solutions: Sequence[str]):
+        self.reason, self.solutions = reason, tuple(solutions)
+        super().__init__(
+            f"{reason} Obtained dimension variables: {', '.join(solutions) or 'none'}."
+        )
 
 
 def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) -> dict[str, Any]:
@@ -605,23 +607,23 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) 
     """
     sizes: dict[str, Any] = {}
     pending = list(unknown)
-    found_by: list[str] = []
+    solutions: list[str] = []
     while pending:
-        unsolved = [item for item in pending if not _try_solve(item, sizes, found_by)]
+        unsolved = [item for item in pending if not _try_solve(item, sizes, solutions)]
         if len(unsolved) == len(pending):
             names = _NO_NAMES.union(*(variables(p) for p, _, _ in unsolved)) - set(sizes)
             raise UnsolvableSizesError(
                 names, [f"'{text(p)}' for dimension size {what}" for p, _, what in unsolved]
             )
         pending = unsolved
-    scope.check(sizes, found_by)
+    scope.check(sizes, solutions)
     return sizes
 
 
 def _try_solve(
-    item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: list[str]
+    item: tuple[Polynomial, Any, str], sizes: dict[str, Any], solutions: list[str]
 ) -> bool:
-    """Solve an item for its unknown variable, add it to `sizes` and `found_by`, and return True.
+    """Solve an item for its unknown variable, add it to `sizes` and `solutions`, and return True.
 
     Return False if the item cannot be solved yet. Raise InconsistentSizesError for a contradiction.
     """
@@ -638,16 +640,16 @@ def _try_solve(
         if multiple % slope != 0:
             raise InconsistentSizesError(
                 f"Division had remainder {multiple % slope} when computing the value of '{name}'.",
-                found_by,
+                solutions,
             )
-        found_by.append(
+        solutions.append(
             f"'{name}' = {multiple // slope} from specification '{text(p)}' for dimension {what} (= {value})"
         )
         solution = multiple // slope
         # a symbolic solution must be at least 1 for all sizes on which it depends
         if (solution.bounds()[0] if isinstance(solution, SymbolicDim) else solution) < 1:
             raise InconsistentSizesError(
-                f"Expected value >= 1 for dimension variable '{name}'.", found_by
+                f"Expected value >= 1 for dimension variable '{name}'.", solutions
             )
         sizes[name] = solution
         return True
@@ -655,7 +657,7 @@ def _try_solve(
     if solution != value:
         raise InconsistentSizesError(
             f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {solution}).",
-            found_by,
+            solutions,
         )
     return True
 

@@ -96,7 +96,13 @@ def _round_emit(b: LoopsBuilder, x: Expr, *, rounding_method: RoundingMethod):
 
 
 round_p = elementwise(
-    "round", FLOATING, _round_reference, emit=_round_emit, jumps=True, jvp="zero", is_exact=True
+    "round",
+    FLOATING,
+    _round_reference,
+    emit=_round_emit,
+    is_discontinuous=True,
+    jvp="zero",
+    is_exact=True,
 )
 
 
