@@ -35,6 +35,8 @@ from weft._engine.util.record import record, replace
 
 #: maximal number of solves, and the ratio of two estimates at which the bisection ends
 ROUNDS, STEP = 6, 0.99
+#: on several axes, where estimates can be high: the first target, relative to the limit
+LOOSER = 1.3
 #: maximal number of integer programs
 MOST_STEPS = 40
 #: number of largest values that an error names
@@ -95,6 +97,8 @@ class MemorySearch:
         self.optimizer.steps_left = MOST_STEPS
         low, limit, bound = self._bytes_at_rest(), self.limit.nbytes, 0.0
         high = target = max(low, limit)
+        if len(self.optimizer.axes) > 1 and limit > low:
+            self._solve(LOOSER * limit, deadline)
         for _ in range(ROUNDS):
             tried = self._solve(target, deadline)
             best = min(tried, key=lambda c: (max(c.held, limit), c.realized.price), default=None)
