@@ -41,6 +41,8 @@ from weft._engine.util.record import record
 # thresholds, measured on several machines
 #: cost of a gathered element
 _INDEX_COST = 6
+#: number of statements that select an operand of a concatenation or the operand of a pad
+_SELECTED_STATEMENTS = 4
 #: maximal number of operands that one kernel concatenates
 MOST_JOINED = 128
 #: minimal extent of a vector dim that contains short inner dims
@@ -181,6 +183,15 @@ def eqn_cost(eqn: Eqn) -> int:
     if isinstance(primitive, IndexOp):
         return _INDEX_COST
     return 0 if isinstance(primitive, MovementOp) else 1
+
+
+def eqn_statements(eqn: Eqn, view: View | None) -> int:
+    """Return the approximate number of statements that compute one element from the operands' elements.
+
+    A view is an address. Any other movement selects one of its operands: it subtracts an offset, compares twice and selects."""
+    if not isinstance(eqn.primitive, MovementOp):
+        return eqn_cost(eqn)
+    return _SELECTED_STATEMENTS * len(eqn.invars) if view is None else 1
 
 
 @record

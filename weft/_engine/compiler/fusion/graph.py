@@ -23,6 +23,7 @@ from weft._engine.compiler.fusion.classify import (
     View,
     dilation_of,
     eqn_cost,
+    eqn_statements,
     is_dense,
     joins_rows,
     lowering_kind,
@@ -43,7 +44,7 @@ from weft._engine.compiler.fusion.reduction_domain import (
 )
 from weft._engine.compiler.fusion.rounding import find_rounded_values
 from weft._engine.compiler.fusion.window_analysis import windows
-from weft._engine.core.primitive import ElementwiseOp
+from weft._engine.core.primitive import ElementwiseOp, MovementOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.util.record import record, replace
 
@@ -54,6 +55,8 @@ EXPENSIVE = 12
 MOST_SPREAD = 256
 #: maximal length of a chain of equations that are inlined into one another
 LONGEST_CHAIN = 48
+#: number of statements from which values are much code for one kernel
+_MUCH_CODE = 1536
 
 
 # alignments of a value with its reduction domain
@@ -71,7 +74,7 @@ class FusionUse(NamedTuple):
     `view`: the address map if the equation only moves elements. `pointwise`: each element of the result reads the element at its
     own position. `alignment`: the alignment of the result with the operand's reduction domain if the operand is inlined, None if
     that is impossible. `in_domain`: whether any operand of the equation has a domain. `dilated_cost`: the cost of dilated values
-    in the operands inlined before."""
+    in the operands `inlined` before."""
 
     graph: "FusionGraph"
     eqn: Eqn
@@ -81,6 +84,7 @@ class FusionUse(NamedTuple):
     alignment: Alignment | None
     in_domain: bool
     dilated_cost: int
+    inlined: Sequence[Var]
 
 
 @record
@@ -111,11 +115,13 @@ class ComputeCost:
     inlined: int = 1  # the length of the longest chain of inlined equations
     dilation: int = 1  # the number of results with separate code in an unrolled iteration
     dilated_cost: int = 0  # the cost of operands with interior padding
+    statements: int = 0  # the number of statements if no inlined value is shared, an upper bound
 
     def load(self) -> None:
         """Add the cost of loading an operand."""
         self.cost += 1
         self.recompute_cost += 1
+        self.statements += 1
 
     def inline(self, operand: ComputeCost) -> None:
         """Add the cost of computing an operand in the kernel."""
@@ -124,6 +130,7 @@ class ComputeCost:
         self.inlined = max(self.inlined, operand.inlined + 1)
         self.dilation = max(self.dilation, operand.dilation)
         self.dilated_cost += operand.dilated_cost
+        self.statements = min(self.statements + operand.statements, _MOST_COST)
 
     def copy(self) -> ComputeCost:
         return replace(self)
@@ -151,7 +158,7 @@ class FusionGraph:
         self.rounded = find_rounded_values(jaxpr)
         self.stored: dict[Var, None] = {}
         self._resolved: dict[Var, tuple[Var, View | None]] = {}
-        self._code_sizes: dict[Var, int] = {}
+        self._statement_counts: dict[tuple[Var, ...], int] = {}
         for var in (*jaxpr.constvars, *jaxpr.invars):
             self.depth[var] = -1
         for eqn in jaxpr.eqns:
@@ -211,8 +218,9 @@ class FusionGraph:
 
     def _inline_value(self, eqn: Eqn) -> None:
         view, pointwise = view_of(eqn), isinstance(eqn.primitive, ElementwiseOp)
-        costs = ComputeCost(eqn_cost(eqn), eqn_cost(eqn))
+        costs = ComputeCost(eqn_cost(eqn), eqn_cost(eqn), statements=eqn_statements(eqn, view))
         depth, domain, alignment = 0, None, None
+        inlined: list[Var] = []
         operands = [atom for atom in eqn.invars if type(atom) is not Literal]
         in_domain = any(atom in self.domain for atom in operands)
         for atom in operands:
@@ -222,13 +230,22 @@ class FusionGraph:
                 if domain is not None and (domain, alignment) != (its_domain, its_alignment):
                     its_alignment = None
                 use = FusionUse(
-                    self, eqn, atom, view, pointwise, its_alignment, in_domain, costs.dilated_cost
+                    self,
+                    eqn,
+                    atom,
+                    view,
+                    pointwise,
+                    its_alignment,
+                    in_domain,
+                    costs.dilated_cost,
+                    inlined,
                 )
                 if decide(self.rules, use):
                     if its_domain is not None:
                         domain, alignment = its_domain, its_alignment
                     depth = max(depth, self.depth[atom])
                     costs.inline(self.costs[atom])
+                    inlined.append(atom)
                     continue
             depth = max(depth, self.demand(atom) + 1)
             costs.load()
@@ -329,23 +346,42 @@ class FusionGraph:
                 stack += fresh
         return total
 
-    def code_size(self, var: Var) -> int:
-        """Return the cost of the code of a value with all inlined values, counted once per position at which they are read."""
-        if var not in self._code_sizes:
-            total, region, stack = 0, {var}, [var]
-            while stack:
-                eqn = self.producer[stack.pop()]
-                total += eqn_cost(eqn)
-                for atom in eqn.invars:
-                    if not self.can_inline(atom) or atom in self.demanded:
-                        continue
-                    if not isinstance(eqn.primitive, ElementwiseOp):
-                        total += self.code_size(atom)
-                    elif atom not in region:
-                        region.add(atom)
-                        stack.append(atom)
-            self._code_sizes[var] = total
-        return self._code_sizes[var]
+    def statement_count(self, *values: Var) -> int:
+        """Return the approximate number of statements that compute values at one position, with all inlined values.
+
+        A value is computed once for each position at which it is read. Values with a reduction domain and values with one element
+        have one position only. Other values that are moved have a position of their own for each movement."""
+        if values in self._statement_counts:
+            return self._statement_counts[values]
+        total, region, stack = 0, set(values), list(values)
+        while stack:
+            eqn = self.producer[stack.pop()]
+            total += eqn_statements(eqn, view_of(eqn))
+            keeps_position = _keeps_position(eqn)
+            for atom in eqn.invars:
+                if type(atom) is Literal:
+                    continue
+                is_shared = keeps_position or atom in self.domain or atom.aval.size == 1
+                if is_shared and atom in region:
+                    continue
+                if is_shared:
+                    region.add(atom)
+                if not self.can_inline(atom) or atom in self.demanded:
+                    total += 1
+                elif is_shared:
+                    stack.append(atom)
+                else:
+                    total += self.statement_count(atom)
+        self._statement_counts[values] = total
+        return total
+
+    def has_much_code(self, values: Sequence[Var]) -> bool:
+        """Return whether computing values at one position takes many statements."""
+        # The upper bound takes no search.
+        return (
+            sum(self.costs[value].statements for value in values) >= _MUCH_CODE
+            and self.statement_count(*values) >= _MUCH_CODE
+        )
 
     def _reduce(self, eqn: Eqn) -> None:
         (atom,), out = eqn.invars, eqn.outvars[0]
@@ -356,19 +392,25 @@ class FusionGraph:
             source = sums.source
             self.add_column_reduction(out, sums, self.domain[source])
             self.depth[out] = self.depth[source]
-            self.costs[out] = ComputeCost(self.costs[source].cost + 20, 1)
+            operand = self.costs[source]
+            self.costs[out] = ComputeCost(operand.cost + 20, 1, statements=operand.statements + 1)
             return
         shape, axes = atom.aval.shape, reduced_dims(eqn)
         domain = (shape, axes)
-        depth, costs = 0, ComputeCost(20, 1)
+        depth, costs = 0, ComputeCost(20, 1, statements=2)
         if self.can_inline(atom):
             alignment = (
                 WHOLE if self.domain.get(atom) == domain and self.alignment[atom] == WHOLE else None
             )
-            if decide(self.rules, FusionUse(self, eqn, atom, None, False, alignment, True, 0)):
+            if decide(self.rules, FusionUse(self, eqn, atom, None, False, alignment, True, 0, ())):
                 operand = self.costs[atom]
                 depth = self.depth[atom]
-                costs = ComputeCost(20 + operand.cost, 1, operand.inlined + 1)
+                costs = ComputeCost(
+                    20 + operand.cost,
+                    1,
+                    operand.inlined + 1,
+                    statements=operand.statements + 1,
+                )
             else:
                 depth = self.demand(atom) + 1
         elif type(atom) is not Literal:
@@ -467,6 +509,14 @@ class FusionGraph:
             return var
         base = self.resolve(var)[0]
         return base if base is var else self.memory_of(base)
+
+
+def _keeps_position(eqn: Eqn) -> bool:
+    """Return whether an equation reads its operands at one position: its own, or that of the loop over the reduced dims."""
+    if not isinstance(eqn.primitive, MovementOp):
+        return isinstance(eqn.primitive, ElementwiseOp) or lowering_kind(eqn) is LoweringKind.REDUCE
+    (out,) = eqn.outvars
+    return before_reshape(out, eqn) is not out
 
 
 def _dims_in_domain(

@@ -14,7 +14,11 @@ from weft._engine.compiler.fusion.column_reduction import (
     before_reshape,
     column_reduction_of,
 )
-from weft._engine.compiler.fusion.graph import FusionGraph, FusionRule, decide
+from weft._engine.compiler.fusion.graph import (
+    FusionGraph,
+    FusionRule,
+    decide,
+)
 from weft._engine.compiler.fusion.reduction_domain import (
     Domain,
     fits_domain,
@@ -35,6 +39,7 @@ class KernelGroup:
 
     `domain` is the reduction domain, or None without reductions. A group with a `dot` is the epilogue of that matmul, whose result
     is a leaf that is not in memory. With `parts`, some roots are column reductions, each over the given number of parts of the rows.
+    Nothing joins a group that `is_full`: it has many roots or much code.
     """
 
     roots: list[Var]
@@ -44,6 +49,7 @@ class KernelGroup:
     leaves: dict[Var, None] = field(default_factory=dict)
     dot: Eqn | None = None
     parts: int = 0
+    is_full: bool = False
 
 
 class JoinCandidate(NamedTuple):
@@ -58,9 +64,9 @@ class JoinCandidate(NamedTuple):
 #: rules that decide whether a root joins a group with shared inputs
 GROUP_RULES: list[FusionRule] = [
     FusionRule(
-        "number of roots",
-        "each result is a stream to memory",
-        lambda join: len(join.group.roots) >= MOST_ROOTS,
+        "full kernels",
+        "each result is a stream to memory, and the compile time of LLVM grows faster than the size of a kernel",
+        lambda join: join.group.is_full,
         False,
     ),
     FusionRule(
@@ -115,8 +121,10 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[KernelGr
         owner.roots.append(root)
         owner.parts = owner.parts or parts
         owner.leaves.update(dict.fromkeys(leaves))
+        owner.is_full = len(owner.roots) >= MOST_ROOTS or graph.has_much_code(owner.roots)
         for key in large:
-            owners.setdefault(key, owner)
+            if key not in owners or owners[key].is_full:
+                owners[key] = owner
     groups = _join_column_reductions(graph, groups)
     for group in groups:
         group.roots.sort(key=graph.order.__getitem__)

@@ -35,8 +35,6 @@ from weft._engine.util.machine_model import MODEL
 _MOST_SPREAD_SUM = 512
 #: maximal cost of an inlined part of a concatenated row
 _MOST_CONCATENATED = 20
-#: maximal cost of the code of one value with all inlined values
-_LARGEST_CODE = 384
 #: minimal number of columns at which the cost of a value computed once per row is negligible
 _ONCE_PER_ROW_COLUMNS = 16
 
@@ -106,9 +104,9 @@ def _is_cheap_part_of_rows(use: FusionUse) -> bool:
 
 
 def _has_much_code(use: FusionUse) -> bool:
-    """Return whether the code of an operand is too large. The operand's cost, an upper bound, is tested first because it is cached."""
-    limit, operand = _LARGEST_CODE, use.operand
-    return use.graph.costs[operand].cost >= limit and use.graph.code_size(operand) >= limit
+    """Return whether a kernel that computes the operand is large. The parts of a concatenation are few and cheap by other rules."""
+    others = use.inlined if use.pointwise else ()
+    return use.graph.has_much_code([*others, use.operand])
 
 
 def _joins_many(use: FusionUse) -> bool:
@@ -140,7 +138,8 @@ INLINE_RULES: list[FusionRule] = [
     ),
     FusionRule(
         "much code",
-        "each view of a value computes it again, so code doubles where two views meet in a kernel",
+        "each view of a value computes it again, so code doubles where two views meet in a kernel, and the compile time of LLVM "
+        "grows faster than the size of a kernel",
         _has_much_code,
         False,
     ),
