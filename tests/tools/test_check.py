@@ -105,7 +105,7 @@ def test_minimizing_leaves_the_equation_at_fault(monkeypatch):
     faults.in_lowering(monkeypatch, "sin", "cos")
     sizes = []
     made, args = Minimizer(
-        mismatch_of, found=lambda program, args: sizes.append(len(program.eqns))
+        mismatch_of, on_smaller_case=lambda program, args: sizes.append(len(program.eqns))
     ).minimize(program, [x], 0)
     assert [e.primitive.name for e in made.eqns] == ["sin"] and sizes[0] >= 6 and sizes[-1] == 1
     np.testing.assert_allclose(args[0], np.sqrt(x) + 1, rtol=1e-6)
