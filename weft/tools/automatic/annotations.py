@@ -13,18 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from weft._engine.ir.jaxpr import Eqn, Var
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.mesh import Mesh
-from weft._engine.ir.specs import Spec, join_axis_parts
+from weft._engine.ir.rewrite import map_jaxprs
+from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.specs import PartitionSpec, Spec, join_axis_parts
+from weft._engine.ops.placement import sharding_constraint_p
 from weft._engine.partition.auto.partitioning import Decision, made_variables
 from weft._engine.partition.auto.realized import price_of
-from weft._engine.partition.partition import (
-    PartitionResult,
-    ValueLayouts,
-    partition,
-    partition_with_layouts,
-)
+from weft._engine.partition.partition import PartitionResult, partition
 from weft._engine.util.record import record
+from weft._engine.util.source import SourceLine
 
 #: how much more than the plan a program with annotations may cost, relatively
 WITHIN = 1.02
@@ -95,7 +94,7 @@ class AnnotationSearch:
     def annotate(self, annotations: Sequence[Annotation]) -> AnnotatedProgram:
         """Return the program of the ordinary partitioner with annotations of the plan."""
         layouts = {v: spec for a in annotations for v, spec in self.groups[a].items()}
-        result = _with_layouts(self.decision, self.mesh, layouts)
+        result = _with_constraints(self.decision, self.mesh, layouts)
         price, planned = price_of(result, self.decision.prices), self.decision.price
         ratio = price / planned if planned else float(price > 0) + 1.0
         return AnnotatedProgram(tuple(annotations), result, ratio)
@@ -128,22 +127,22 @@ class AnnotationSearch:
                 high, program = middle, tried
             else:
                 low = middle
-        return self._without_needless(program)
+        return self._without_needless(program, len(known))
 
-    def _without_needless(self, program: AnnotatedProgram) -> AnnotatedProgram:
-        """Remove annotations as long as the price stays within the bound: halves first, then smaller parts."""
-        size = len(program.annotations) // 2
+    def _without_needless(self, program: AnnotatedProgram, first: int) -> AnnotatedProgram:
+        """Remove annotations after the `first` ones, as long as the price stays within the bound: halves, then smaller parts."""
+        size = (len(program.annotations) - first + 1) // 2
         while size:
-            start = 0
+            start = first
             while start < len(program.annotations):
-                kept = program.annotations[:start] + program.annotations[start + size :]
-                tried = self.annotate(kept)
+                rest = program.annotations[:start] + program.annotations[start + size :]
+                tried = self.annotate(rest)
                 if tried.ratio <= self.within:
                     program = tried
                 else:
                     start += size
             size //= 2
-        return program
+        return self._without_needless(program, 0) if first else program
 
     def _by_size(self) -> list[Annotation]:
         """Return the annotations, sorted by bytes, the largest first."""
@@ -151,12 +150,34 @@ class AnnotationSearch:
         return sorted(nbytes, key=lambda annotation: -nbytes[annotation])
 
 
-def _with_layouts(decision: Decision, mesh: Mesh, layouts: Mapping[Var, Spec]) -> PartitionResult:
-    solution, model = decision.solution, decision.prices.model
-    ins, outs = solution.in_specs, solution.out_specs
-    if not layouts:
-        return partition(decision.program, mesh, ins, outs, model)
-    return partition_with_layouts(decision.program, mesh, ins, outs, ValueLayouts(layouts), model)
+def _with_constraints(
+    decision: Decision, mesh: Mesh, layouts: Mapping[Var, Spec]
+) -> PartitionResult:
+    solution = decision.solution
+    program = _constrain(decision.program, mesh, layouts)
+    return partition(program, mesh, solution.in_specs, solution.out_specs, decision.prices.model)
+
+
+def _constrain(program: Jaxpr, mesh: Mesh, layouts: Mapping[Var, Spec]) -> Jaxpr:
+    """Return a program, and the programs in it, with a sharding constraint after each variable of `layouts`."""
+    eqns: list[Eqn] = []
+
+    def constrain(var: Var, source: SourceLine | None) -> Var:
+        if var not in layouts:
+            return var
+        spec = PartitionSpec(*(join_axis_parts(axes) or None for axes in layouts[var]))
+        params = {"sharding": NamedSharding(mesh, spec)}
+        free = Var(var.aval)
+        eqns.append(Eqn(sharding_constraint_p, [free], [var], params, source))
+        return free
+
+    invars = [constrain(var, None) for var in program.invars]
+    for eqn in program.eqns:
+        params = map_jaxprs(eqn.params, lambda inner: _constrain(inner, mesh, layouts))
+        position = len(eqns)
+        outvars = [constrain(var, eqn.source) for var in eqn.outvars]
+        eqns.insert(position, eqn.replace(outvars=outvars, params=params))
+    return program.replace(invars=invars, eqns=eqns)
 
 
 def _groups(decision: Decision) -> dict[Annotation, dict[Var, Spec]]:
