@@ -10,10 +10,10 @@ from weft._engine.ir.symbolic.polynomials import (
     variables as variables,
 )
 from weft._engine.ir.symbolic.sizes import (
-    InconsistentSizesError,
+    InconsistentSizesError as InconsistentSizesError,
     SymbolicDim as SymbolicDim,
     SymbolicScope as SymbolicScope,
-    UnsolvableSizesError,
+    UnsolvableSizesError as UnsolvableSizesError,
     as_int as as_int,
     as_size as as_size,
     has_names as has_names,
