@@ -387,10 +387,10 @@ def serialize_executable(executable: Executable) -> dict[str, Any]:
 
 
 def restore_executable(
-    request: CompileRequest, code: bytes | None, fingerprint: tuple, **layouts: Any
+    request: CompileRequest, code: bytes | None, made_by: tuple, **layouts: Any
 ) -> Executable:
     """Return the executable described by `serialize_executable`. Compile it again if the code is None or of another machine or version."""
-    if code is not None and fingerprint == _compiler_fingerprint(request.backend):
+    if code is not None and made_by == _compiler_fingerprint(request.backend):
         executable = _load_executable(code, request, **layouts, write=lambda make: None)
         executable.request = request
         return executable
