@@ -6,6 +6,7 @@ Out:  `KernelGroup`s: roots with the same loop nest and shared inputs, and colum
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from weft._engine.compiler.fusion.classify import LoweringKind, lowering_kind
@@ -50,6 +51,12 @@ class KernelGroup:
     dot: Eqn | None = None
     parts: int = 0
     is_full: bool = False
+
+    def add(self, root: Var, leaves: Iterable[Var], parts: int) -> None:
+        """Add a root that loads `leaves`; with `parts`, it is a column reduction over as many parts."""
+        self.roots.append(root)
+        self.parts = self.parts or parts
+        self.leaves.update(dict.fromkeys(leaves))
 
 
 class JoinCandidate(NamedTuple):
@@ -118,9 +125,7 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[KernelGr
         if owner is None:
             owner = KernelGroup([], shape, domain, depth)
             groups.append(owner)
-        owner.roots.append(root)
-        owner.parts = owner.parts or parts
-        owner.leaves.update(dict.fromkeys(leaves))
+        owner.add(root, leaves, parts)
         owner.is_full = len(owner.roots) >= MOST_ROOTS or graph.has_much_code(owner.roots)
         for key in large:
             if key not in owners or owners[key].is_full:
