@@ -134,7 +134,7 @@ def test_the_end_waits_for_modules_in_work():
         "    time.sleep(0.2)\n"
         "    print('made', flush=True)\n"
         "    return b''\n"
-        "llvm_c._translated = slow\n"
+        "llvm_c._translate = slow\n"
         "def forever():\n"
         "    while True: llvm_c.emit('', None)\n"
         "threading.Thread(target=forever, daemon=True).start()\n"

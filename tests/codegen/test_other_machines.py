@@ -34,8 +34,8 @@ from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import llvm_c, loader, target
 from weft._engine.util import machine
 from weft._engine.util.machine_model import machine_model
-here = llvm_c._answer
-llvm_c._answer = lambda name: triple if name in ("GetDefaultTargetTriple", "GetProcessTriple") else here(name)
+here = llvm_c._query_string
+llvm_c._query_string = lambda name: triple if name in ("GetDefaultTargetTriple", "GetProcessTriple") else here(name)
 target._host = lambda: (cpu, features)
 pool.architecture = loader.architecture = machine.architecture = lambda: triple.partition("-")[0]
 

@@ -43,7 +43,7 @@ import weft._engine.programs
 from weft._engine.codegen.runtime import pool
 while not pool._Prewarming.resting and pool._prewarmers[0].is_alive():
     time.sleep(0.001)
-pool.defer(300)
+pool.postpone_background_work(300)
 """
 
 

@@ -235,7 +235,7 @@ import os, signal
 import weft.distributed
 from weft._engine.processes import pmi
 if os.environ["WEFT_PROCESS_ID"] == "1":
-    pmi.Server = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    pmi.PMIServer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 weft.distributed.initialize()
 """
 
