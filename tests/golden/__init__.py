@@ -1,0 +1,1 @@
+"""Golden files: one module per compiler stage."""
