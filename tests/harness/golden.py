@@ -30,10 +30,10 @@ class GoldenProgram(NamedTuple):
 
 
 class CheckLine(NamedTuple):
-    """A comment: its kind ("", "NEXT", "NOT" or "COUNT"), the number of a COUNT, and the text."""
+    """A comment: its kind ("", "NEXT", "NOT" or "COUNT"), the number of lines of a COUNT, and the text."""
 
     kind: str
-    count: int
+    lines: int
     text: str
 
 
@@ -56,7 +56,7 @@ def check_lines(source: str) -> list[CheckLine]:
     """Return the comments in a source.
 
     >>> check_lines("# CHECK: a\\n# CHECK-COUNT-2:  b  c")
-    [CheckLine(kind='', count=0, text='a'), CheckLine(kind='COUNT', count=2, text='b c')]
+    [CheckLine(kind='', lines=0, text='a'), CheckLine(kind='COUNT', lines=2, text='b c')]
     """
     return [
         CheckLine(kind, int(count or 0), " ".join(text.split()))
