@@ -10,11 +10,11 @@ from weft._engine.planner.named_models import find_model
 from weft._engine.planner.training_plan import TrainingPlan
 from weft._engine.planner.transformer import TransformerModel
 from weft.tools.automatic.measurement import measure
-from weft.tools.automatic.plan import LayoutComparison, ShardingPlan, load
+from weft.tools.automatic.plan import LayoutComparison as Comparison, ShardingPlan, load
 from weft.tools.automatic.search import shardings
 
 __all__ = [
-    "Cluster", "LayoutComparison", "MACHINES", "Machine", "ShardingPlan", "TrainingLayout",
+    "Cluster", "Comparison", "MACHINES", "Machine", "ShardingPlan", "TrainingLayout",
     "TrainingPlan", "TrainingPrecision", "TransformerModel", "find_machine", "find_model", "load",
     "measure", "plan", "shardings",
 ]

@@ -581,7 +581,7 @@ PROGRAM = """
     heavy = sorted(m for m in sys.modules if m.startswith((
         "weft._engine.compiler", "weft._engine.partition.p", "weft._engine.partition.s", "weft._engine.pipeline",
         "weft._engine.codegen.gemm.gemm", "weft._engine.codegen.library.sort",
-        "weft._engine.codegen.program.program", "llvmlite")))
+        "weft._engine.codegen.program.program", "llvmlite")) and not m.endswith(".program_runner"))
     print(json.dumps([float(value), np.asarray(grad).tolist(), np.asarray(alone).tolist(), heavy, len(llvm_c._loaded)]))
 """
 

@@ -263,10 +263,23 @@ def say():
     print(weft.process_index(), weft.process_count(), weft.device_count())
 
 
-def test_steps_that_use_one_port_refuse_each_other():
-    """The second process of each step finds the coordinator of the first step."""
+def say_when_a_file_exists():
+    import os
+    import time
+
+    import weft
+
+    print(weft.process_index(), weft.process_count(), weft.device_count())
+    while not os.path.exists(os.environ["TEST_END"]):
+        time.sleep(0.01)
+
+
+def test_steps_that_use_one_port_refuse_each_other(tmp_path):
+    """The second process of each step finds the coordinator of the first step, which runs until then."""
+    end = tmp_path / "end"
     address = f"localhost:{free_port()}"
     shared = {
+        "TEST_END": str(end),
         "WEFT_COORDINATOR_ADDRESS": address,
         "WEFT_COORDINATOR_BIND_ADDRESS": "",
         "WEFT_NUM_PROCESSES": "",
@@ -280,7 +293,9 @@ def test_steps_that_use_one_port_refuse_each_other():
         {"SLURM_STEP_ID": step, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}
         for step, rank in (("0", "0"), ("0", "1"), ("1", "1"))
     ]
-    with ranks(3, say, environment=shared, environments=each) as running:
+    with ranks(3, say_when_a_file_exists, environment=shared, environments=each) as running:
+        running.processes[2].wait(120)
+        end.touch()
         outcomes = running.finish()
     assert [rank.out for rank in outcomes] == ["0 2 2\n", "1 2 2\n", ""]
     assert "see also whether another job uses this address" in outcomes[2].err

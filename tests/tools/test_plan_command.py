@@ -87,6 +87,9 @@ def test_requests_without_a_plan_are_explained(capsys, options, message):
 
 def test_a_file_without_the_function(capsys, tmp_path):
     (tmp_path / "train.py").write_text("f = lambda: 3\n")
-    for name, message in (("g", "has no function 'g'"), ("f", "returned int. It returns a loss")):
+    for name, message in (
+        ("g", "has no function 'g'"),
+        ("f", "returned int. It must return a loss"),
+    ):
         status, _, err = output(capsys, model=f"{tmp_path / 'train.py'}:{name}", cluster="h100:8")
         assert status == 2 and message in err

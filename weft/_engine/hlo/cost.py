@@ -80,8 +80,8 @@ _FREE_OPS = frozenset(
 def module_cost(module: HloLowering) -> dict[str, float]:
     """Return the `flops`, `transcendentals` and `bytes accessed` of one run.
 
-    >>> from weft._engine.hlo.text.hlo_text import lowered
-    >>> module_cost(lowered(weft.make_jaxpr(lambda x: wnp.sin(x @ x))(wnp.ones((4, 4))), "f"))
+    >>> from weft._engine.hlo.text.hlo_text import lower_global
+    >>> module_cost(lower_global(weft.make_jaxpr(lambda x: wnp.sin(x @ x))(wnp.ones((4, 4))), "f"))
     {'flops': 128.0, 'transcendentals': 16.0, 'bytes accessed': 320.0}
     """
     flops, functions, nbytes = _Counter(module).block(module.functions["main"].body)

@@ -27,8 +27,8 @@ from weft._engine.util.trees.narrowing import is_tuple
 def program_text(program: P.ScheduledProgram) -> str:
     """Return the text of a program, with the text of each distinct kernel after its steps.
 
-    >>> from weft._engine.ir.program import BufRef, Copy, ScheduledProgram, Slot, SlotKind
-    >>> slots = (Slot(SlotKind.INPUT, 8), Slot(SlotKind.OUTPUT, 8))
+    >>> from weft._engine.ir.program import BufferSlot, BufRef, Copy, ScheduledProgram, SlotKind
+    >>> slots = (BufferSlot(SlotKind.INPUT, 8), BufferSlot(SlotKind.OUTPUT, 8))
     >>> print(program_text(ScheduledProgram(slots, (Copy(BufRef(1), BufRef(0), 8),), 0, "f")))
     program f  arena 0 B
       s0 in 8 B
