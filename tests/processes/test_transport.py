@@ -116,7 +116,7 @@ import sys
 from weft._engine import processes
 
 {collectives}
-assert "mpi4py" not in sys.modules and [part.name for part in processes.current().transport.parts()] == ["shared_memory"]
+assert "mpi4py" not in sys.modules and [part.name for part in processes.current().transport.components()] == ["shared_memory"]
 """
 
 
