@@ -64,7 +64,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def functions(tree: ast.Module, module: str) -> list[FunctionCounts]:
     """Return the counts of all functions of a module; inner functions come before outer ones.
 
-    The complexity is 1 plus the number of branches, including those of inner functions.
+    The complexity is 1 plus the number of branches, with the branches of inner functions.
 
     >>> functions(ast.parse("def f(x):\\n  if x and x > 1: return [y for y in x]"), "m")
     [FunctionCounts(name='m.f', complexity=4, parameters=1)]

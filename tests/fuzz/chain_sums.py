@@ -220,8 +220,8 @@ def dot_general(b: ChainBody, x: ChainValue) -> ChainValue:
     dims = b.r.sample(range(x.rank), x.rank)
     batch, contracted = dims[: b.r.choice((0, 1))], dims[-1:]
     m = b.r.choice((1, 4, 9))
-    kept = [x.shape[k] for k in (*batch, *contracted)]
-    y = weight(b, x, (*kept, m), x.shape[contracted[0]])
+    sizes = [x.shape[k] for k in (*batch, *contracted)]
+    y = weight(b, x, (*sizes, m), x.shape[contracted[0]])
     numbers = ((contracted, [len(batch)]), (batch, list(range(len(batch)))))
     text = product(x, f"lax.dot_general({x.name}, {y.name}, {numbers})")
     free = [n for k, n in enumerate(x.shape) if k not in (*batch, *contracted)]

@@ -94,12 +94,12 @@ class Body:
         exact: bool,
         varying: frozenset[str] = frozenset(),
     ) -> Value:
-        made = Value(
+        value = Value(
             f"{self.prefix}{len(self.lines)}", tuple(int(n) for n in shape), dtype, exact, varying
         )
-        self.lines.append(f"{made.name} = {text if exact else f'near({text})'}")
-        self.values.append(made)
-        return made
+        self.lines.append(f"{value.name} = {text if exact else f'near({text})'}")
+        self.values.append(value)
+        return value
 
     def like(
         self,
@@ -119,8 +119,8 @@ class Body:
         )
 
     def pick(self, test: Callable[[Value], object] = lambda x: True) -> Value | None:
-        found = [x for x in self.values if test(x)]
-        return self.r.choice(found[-5:]) if found else None
+        candidates = [x for x in self.values if test(x)]
+        return self.r.choice(candidates[-5:]) if candidates else None
 
     def one(self, ways: str) -> str:
         return self.r.choice(_ways(ways))

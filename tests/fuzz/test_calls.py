@@ -74,8 +74,8 @@ def test_faults(error, is_fault):
 def test_what_no_check_foresaw_is_a_fault(body, said):
     scope = {}
     exec(compile(f"def trial(size): return {body}", source.__file__, "exec"), scope)
-    found = fault_of(_call(source.guard(scope["trial"], "weft", "trial")))
-    assert (found is None) == (said is None) and (said is None or found.startswith(said))
+    fault = fault_of(_call(source.guard(scope["trial"], "weft", "trial")))
+    assert (fault is None) == (said is None) and (said is None or fault.startswith(said))
 
 
 def test_workers_that_hang_or_die_are_replaced(monkeypatch):

@@ -22,7 +22,7 @@ _COMMENT = re.compile(r"# CHECK(?:-(NEXT|NOT|COUNT)(?:-(\d+))?)?: *(.*)")
 
 
 class GoldenProgram(NamedTuple):
-    """A function, the arguments for which it is compiled, and the options of `jit`."""
+    """A function, its arguments, and the options of `jit` with which it is compiled."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]

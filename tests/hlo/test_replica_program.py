@@ -268,7 +268,7 @@ def test_a_host_call_has_the_position_of_its_device():
 
 
 def follow(block, position, seen: list):
-    """Return the token after a block's host calls, each of which takes the token of the previous one."""
+    """Return the token after a block's host calls; each call takes the token of the previous one."""
     for op in block.ops:
         if op.name == "custom_call":
             assert op.operands[0] is position

@@ -129,7 +129,7 @@ def blocks():
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory, blocks):
-    """A checkout in which the block of the README has run."""
+    """A checkout after the block of the README has run there."""
     checkout = Checkout(tmp_path_factory.mktemp("install"))
     (block,) = blocks["README.md"]
     assert "trained by weft" in checkout.run_outside(block)

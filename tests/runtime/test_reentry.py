@@ -1,7 +1,7 @@
 """Programs that user code calls in the midst of a first call: from import hooks, trace functions, handlers of signals and finalizers.
 
 Each case is a separate process. Its first calls, of programs that need different parts of the package, run while `hook` calls other
-programs at every event, or at a limited number of events. All results are those of NumPy.
+programs at every event, or at a limited number of events. All results equal the results of NumPy.
 """
 
 from __future__ import annotations

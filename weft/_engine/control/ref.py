@@ -155,9 +155,7 @@ class Ref(_Writable, metaclass=Sealed):
         self.made_under: Trace = trace_state.trace
         self.source = user_frame()
         self.no_grad = no_grad  # whether writes drop derivatives
-        self.argument_name = (
-            argument_name  # the argument of the traced function for which it stands
-        )
+        self.argument_name = argument_name  # its name as an argument of the traced function
         self.original = (
             original  # the original reference, for derivative rules that run after the call
         )

@@ -50,7 +50,7 @@ shard_map_p = RegionOp("shard_map", multiple_results=True, per_device=True)
 
 
 def manual_scope(params: dict) -> AbstractContextManager:
-    """Return the context in which the program of one device is traced or transformed.
+    """Return the context for tracing and transforming the program of one device.
 
     Its manual axes have names.
     """

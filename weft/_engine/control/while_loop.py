@@ -227,7 +227,7 @@ def _batch_programs(
 
 
 def without_shared_draws(jaxpr: Jaxpr) -> Jaxpr:
-    """Return the program without the rules by which a batch of keys draws from its first key.
+    """Return the program without the rules that draw from the first key of a batch of keys.
 
     The key of a finished example would not change, and the other examples would draw the same numbers in every step.
     """

@@ -169,10 +169,10 @@ class PlanReport:
                 f"The shardings of arguments and results alone reproduce the plan within {percent}."
             )
         constraints = "1 constraint" if count == 1 else f"{count} constraints"
-        given = f"With the shardings of arguments and results and {constraints}"
+        condition = f"With the shardings of arguments and results and {constraints}"
         if ratio <= WITHIN:
-            return f"{given}, the ordinary partitioner reproduces the plan within {percent}:"
-        return f"{given}, the ordinary partitioner's program costs {100 * (ratio - 1):.1f} % more than the plan:"
+            return f"{condition}, the ordinary partitioner reproduces the plan within {percent}:"
+        return f"{condition}, the ordinary partitioner's program costs {100 * (ratio - 1):.1f} % more than the plan:"
 
     @functools.cached_property
     def price_of_memory(self) -> list[tuple[float, float]]:

@@ -512,7 +512,7 @@ class FusionGraph:
 
 
 def _keeps_position(eqn: Eqn) -> bool:
-    """Return whether an equation reads its operands at one position: its own, or that of the loop over the reduced dims."""
+    """Return whether an equation reads its operands at one position: its own, or the position in the loop over the reduced dims."""
     if not isinstance(eqn.primitive, MovementOp):
         return isinstance(eqn.primitive, ElementwiseOp) or lowering_kind(eqn) is LoweringKind.REDUCE
     (out,) = eqn.outvars
