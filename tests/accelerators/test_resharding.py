@@ -40,4 +40,4 @@ def test_large_arrays_reshard_without_the_host(devices, program_names, monkeypat
     backend = devices[0].client
     monkeypatch.setattr(type(backend), "get_blocks", None)
     weft.device_put(x, NamedSharding(mesh, P("b")))
-    assert program_names == ["relayout"]
+    assert program_names == ["reshard"]

@@ -82,7 +82,7 @@ def test_settings_of_programs_change_the_context():
     ("field", "block"),
     [
         ("axis_env", lambda mesh: extend_axis_env([("i", 2)])),
-        ("is_lenient", lambda mesh: allow_open_shardings()),
+        ("allows_unspecified", lambda mesh: allow_open_shardings()),
         ("unreduced_axes", lambda mesh: leave_unreduced(frozenset({"x"}))),
         ("mesh", lambda mesh: mesh),
         ("mesh", lambda mesh: weft.set_mesh(mesh)),
@@ -102,7 +102,7 @@ def test_each_ambient_value_changes_the_context(field, block):
 def test_fields_are_all_that_threads_keep():
     """The current trace is a field where the key is formed; the current line changes messages only."""
     state = set(vars(trace_module._ThreadState()))
-    renamed = {"lenient": "is_lenient", "terms": "unreduced_axes"}
+    renamed = {"terms": "unreduced_axes"}
     assert {renamed.get(name, name) for name in state} - {"trace", "source"} <= set(FIELDS)
     meshes = {"mesh", "spec_mesh", "device_mesh"}
     assert set(FIELDS) - {renamed.get(name, name) for name in state} == {"settings", *meshes}
@@ -145,7 +145,7 @@ def test_contexts_are_immutable():
     for field in FIELDS:
         with pytest.raises(AttributeError):
             setattr(context, field, None)
-    assert "is_lenient" in inspect.signature(current_context).parameters
+    assert "allows_unspecified" in inspect.signature(current_context).parameters
 
 
 def test_functions_are_traced_again_in_another_context():

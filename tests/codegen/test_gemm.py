@@ -232,11 +232,11 @@ def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, seg
     words = run(step, a, b, c)[1]
     close = {"bf16": 0.3, "f64": 1e-11}.get(out_type, 2e-4)
     np.testing.assert_allclose(c.astype(wide), want, rtol=close / 10, atol=close)
-    recipe = GemmTypes(*types, gemm.machine())
-    apart = run_rows >= 64 and k != 48 and recipe.can_read_a_in_place
+    gemm_types = GemmTypes(*types, gemm.machine())
+    apart = run_rows >= 64 and k != 48 and gemm_types.can_read_a_in_place
     assert (words[Word.BATCH], words[Word.A_DIRECT]) == (
         (1, IN_RUNS)
-        if assembler_support.has_indirect_kernels(recipe)
+        if assembler_support.has_indirect_kernels(gemm_types)
         else (4, 1)
         if apart
         else (1, 0)

@@ -38,14 +38,14 @@ def avx512():
         pytest.skip("for processors with AVX-512")
 
 
-def functions(recipe, wanted, exports, monkeypatch):
+def functions(gemm_types, wanted, exports, monkeypatch):
     """Return the functions of `wanted`, assembled and compiled by LLVM."""
-    text = gemm_tile._helper_module(recipe, wanted)
+    text = gemm_tile._helper_module(gemm_types, wanted)
     assert "module asm" in text and "fcmp" not in text
     libraries = [target.link(target.emit_object(text, target.current(), True), exports, {})]
     monkeypatch.setattr(assembler_support, "has_avx512", lambda machine: False)
     monkeypatch.setattr(assembler_support, "has_avx2", lambda machine: False)
-    text = gemm_tile._helper_module(recipe, wanted)
+    text = gemm_tile._helper_module(gemm_types, wanted)
     assert "module asm" not in text
     return [*libraries, target.link(target.emit_object(text, target.current()), exports, {})]
 
@@ -86,17 +86,17 @@ PACKED = [
 @pytest.mark.parametrize("operand", "ab")
 def test_packed_lines(types, operand, machine, monkeypatch):
     in_type, acc, out, *alone = types.split()
-    recipe, rng = (
+    gemm_types, rng = (
         GemmTypes(in_type, acc, out, replace(machine, bf16_dot=False) if alone else machine),
         np.random.default_rng(3),
     )
-    if assembler_modules.function(recipe, f"pack_{operand}_copy") is None:
+    if assembler_modules.function(gemm_types, f"pack_{operand}_copy") is None:
         pytest.skip("LLVM compiles it")
-    kinds = functions(recipe, {f"pack_{operand}_copy"}, [f"pack_{operand}"], monkeypatch)
-    width = recipe.panel_cols
+    kinds = functions(gemm_types, {f"pack_{operand}_copy"}, [f"pack_{operand}"], monkeypatch)
+    width = gemm_types.panel_cols
     for lines, length in itertools.product(SIZES, SIZES if operand == "a" else range(width + 1)):
-        stride = 64 * recipe.in_bytes + 24
-        source, results = numbers(rng, 65 * stride, recipe.in_type), []
+        stride = 64 * gemm_types.in_bytes + 24
+        source, results = numbers(rng, 65 * stride, gemm_types.in_type), []
         for kind in kinds:
             packed = np.full(66 * 640, 77, np.uint8)
             if operand == "a":  # (a line may be padded to a whole vector)
@@ -106,11 +106,11 @@ def test_packed_lines(types, operand, machine, monkeypatch):
                     640,
                     source.ctypes.data,
                     stride,
-                    recipe.in_bytes,
+                    gemm_types.in_bytes,
                     lines,
                     length,
                 )
-                used = -(-length // recipe.k_per_step) * recipe.step_bytes
+                used = -(-length // gemm_types.k_per_step) * gemm_types.step_bytes
                 table = packed.reshape(66, 640)
                 results.append(table[:lines, :used].copy())
                 assert (table[lines:] == 77).all() and (table[:, -(-used // 64) * 64 :] == 77).all()
@@ -119,7 +119,7 @@ def test_packed_lines(types, operand, machine, monkeypatch):
                     kind["pack_b"],
                     packed.ctypes.data,
                     source.ctypes.data,
-                    recipe.in_bytes,
+                    gemm_types.in_bytes,
                     stride,
                     length,
                     lines,
@@ -130,14 +130,14 @@ def test_packed_lines(types, operand, machine, monkeypatch):
 
 @pytest.mark.parametrize("operand", "ab")
 def test_transposed_lines(operand, machine, monkeypatch):
-    recipe, rng = GemmTypes("f32", "f32", "f32", machine), np.random.default_rng(3)
-    kinds = functions(recipe, {f"pack_{operand}_transpose"}, [f"pack_{operand}"], monkeypatch)
+    gemm_types, rng = GemmTypes("f32", "f32", "f32", machine), np.random.default_rng(3)
+    kinds = functions(gemm_types, {f"pack_{operand}_transpose"}, [f"pack_{operand}"], monkeypatch)
     source = rng.standard_normal((70, 70), np.float32)
     for steps, others in itertools.product(
-        SIZES, SIZES if operand == "a" else range(recipe.panel_cols + 1)
+        SIZES, SIZES if operand == "a" else range(gemm_types.panel_cols + 1)
     ):
         for kind in kinds:
-            packed = np.zeros((90, 160 if operand == "a" else recipe.panel_cols), np.float32)
+            packed = np.zeros((90, 160 if operand == "a" else gemm_types.panel_cols), np.float32)
             if operand == "a":  # adjacent rows become rows of steps
                 call(
                     kind["pack_a"],
@@ -177,12 +177,12 @@ def test_transposed_lines(operand, machine, monkeypatch):
 )
 @pytest.mark.parametrize("apart", [False, True], ids=["dense", "apart"])
 def test_finished_sums(types, apart, avx512, monkeypatch):
-    recipe, rng = GemmTypes(*types.split(), gemm.machine()), np.random.default_rng(4)
-    kinds = functions(recipe, {"finish"}, ["finish"], monkeypatch)
-    row_bytes, size = recipe.panel_row_bytes, recipe.out_bytes
+    gemm_types, rng = GemmTypes(*types.split(), gemm.machine()), np.random.default_rng(4)
+    kinds = functions(gemm_types, {"finish"}, ["finish"], monkeypatch)
+    row_bytes, size = gemm_types.panel_row_bytes, gemm_types.out_bytes
     column = 3 * size if apart else size
-    for rows, cols in itertools.product((0, 1, 6), range(recipe.panel_cols + 1)):
-        sums, results = numbers(rng, 6 * row_bytes, recipe.acc), []
+    for rows, cols in itertools.product((0, 1, 6), range(gemm_types.panel_cols + 1)):
+        sums, results = numbers(rng, 6 * row_bytes, gemm_types.acc), []
         for kind in kinds:
             c = np.full(6 * (row_bytes * 3 + 8), 77, np.uint8)
             call(
@@ -202,12 +202,12 @@ def test_finished_sums(types, apart, avx512, monkeypatch):
 
 @pytest.mark.parametrize("types", ["i8 i32 i32", "u8 i32 i32"])
 def test_ends_of_panels(types, avx512, monkeypatch):
-    recipe, rng = GemmTypes(*types.split(), gemm.machine()), np.random.default_rng(5)
-    if not recipe.flips_signs:
+    gemm_types, rng = GemmTypes(*types.split(), gemm.machine()), np.random.default_rng(5)
+    if not gemm_types.flips_signs:
         pytest.skip("no instruction for quadruples of bytes")
-    kinds = functions(recipe, {"pack_b_copy"}, ["end_panel"], monkeypatch)
+    kinds = functions(gemm_types, {"pack_b_copy"}, ["end_panel"], monkeypatch)
     for steps in SIZES:
-        panels = [numbers(rng, (65 + 1) * recipe.panel_row_bytes, "i8")] * 2
+        panels = [numbers(rng, (65 + 1) * gemm_types.panel_row_bytes, "i8")] * 2
         panels = [panel.copy() for panel in panels]
         for kind, panel in zip(kinds, panels):
             call(kind["end_panel"], panel.ctypes.data, steps)
@@ -233,5 +233,5 @@ def test_narrow_panels_are_cleared_without_masks(types):
         text.count("store <32 x i8> zeroinitializer")
         for text in (text(plain), text(replace(plain, masks=True)))
     ]
-    recipe = GemmTypes(*types.split(), plain)
-    assert clears == [recipe.panel_row_bytes // 32 * recipe.is_float, 0]
+    gemm_types = GemmTypes(*types.split(), plain)
+    assert clears == [gemm_types.panel_row_bytes // 32 * gemm_types.is_float, 0]

@@ -89,17 +89,17 @@ def test_what_is_read_has_the_bits_of_the_whole_product(types, order, a_order):
 )
 def test_only_pieces_that_meet_the_band_are_made(m, n, k, mode):
     """A piece has the rows and columns of a register tile; all blocks of k skip the same pieces."""
-    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
+    gemm_types = GemmTypes("f32", "f32", "f32", gemm.machine())
     for band in BANDS[:-1]:  # (a piece may meet an empty band)
         step, a, b, c = product(m, n, k)
         words = run(replace(step, band=band), a, b, c)[1]
-        there, rows, cols = within(m, n, *band), recipe.rows, recipe.panel_cols
+        there, rows, cols = within(m, n, *band), gemm_types.rows, gemm_types.panel_cols
         met = np.zeros((m, n), bool)
         for i in range(0, m, rows):
             for j in range(0, n, cols):
                 met[i : i + rows, j : j + cols] = there[i : i + rows, j : j + cols].any()
         assert words[Word.SWAPPED] == 0 and m % rows == 0
-        if recipe.machine.vector_bytes == 64:
+        if gemm_types.machine.vector_bytes == 64:
             assert words[Word.B_MODE] in mode
         np.testing.assert_array_equal(c == 7, ~met)
 

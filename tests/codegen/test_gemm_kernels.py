@@ -116,14 +116,14 @@ def test_batch_elements_with_the_same_operand_share_it_packed(monkeypatch, limit
 
 
 def test_plans_merge_dims():
-    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
+    gemm_types = GemmTypes("f32", "f32", "f32", gemm.machine())
 
     def planned(case_batch, **strides):
         step = Gemm(
             4, 5, 6, BufRef(0), BufRef(1), BufRef(2), strides.get("a", (6, 1)), (5, 1), (5, 1), "f32", "f32", "f32",
             case_batch, strides.get("outer", ()),
         )  # fmt: skip
-        return gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1]
+        return gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, 2)[1]
 
     rows = planned(((3, 24, 0, 20), (2, 72, 0, 60)))
     assert (rows[Word.M], rows[Word.BATCH]) == (24, 1)
@@ -196,50 +196,52 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
     whole = replace(gemm.machine(), bf16_dot="+avx512bf16" in target.current().features)
     machine = VectorUnit.of(["avx2", "fma", "f16c"], "x86_64") if kind == "avx2" else whole
     machine = replace(machine, bf16_dot=False, i8_dot=False) if kind == "joins not" else machine
-    recipe, rng = GemmTypes(*types.split(), machine), np.random.default_rng(5)
+    gemm_types, rng = GemmTypes(*types.split(), machine), np.random.default_rng(5)
     if kind == "joins not" and not GemmTypes(*types.split(), whole).joined_type:
         pytest.skip("joins nothing")
-    write = assembler_modules.kernels(recipe)
+    write = assembler_modules.kernels(gemm_types)
     if write is None or (kind != "avx2" and not assembler_support.has_avx512(machine)):
         pytest.skip("LLVM compiles them, or they are those for AVX2")
     names = sorted(
         name
-        for name in gemm_tile.all_features(recipe)
+        for name in gemm_tile.all_features(gemm_types)
         if name.startswith("kernel") and "runs" not in name
     )
     modules = [
-        write(recipe, [*names, "blocks"]),
-        gemm_tile._kernel_module(recipe, [*names, "blocks"]),
+        write(gemm_types, [*names, "blocks"]),
+        gemm_tile._kernel_module(gemm_types, [*names, "blocks"]),
     ]
     kinds = [
         target.link(target.emit_object(text, target.current(), quick), names, {})
         for text, quick in zip(modules, (True, False))
     ]
-    dtype, row = DTYPES[recipe.acc], recipe.panel_row_bytes
+    dtype, row = DTYPES[gemm_types.acc], gemm_types.panel_row_bytes
 
     def numbers(nbytes):
-        if recipe.joined_type or not recipe.is_float:
+        if gemm_types.joined_type or not gemm_types.is_float:
             return np.frombuffer(
-                values(rng, nbytes // DTYPES[recipe.in_type](0).itemsize, recipe.in_type).tobytes(),
+                values(
+                    rng, nbytes // DTYPES[gemm_types.in_type](0).itemsize, gemm_types.in_type
+                ).tobytes(),
                 np.uint8,
             ).copy()
         return np.frombuffer(
-            values(rng, nbytes // dtype(0).itemsize, recipe.acc).tobytes(), np.uint8
+            values(rng, nbytes // dtype(0).itemsize, gemm_types.acc).tobytes(), np.uint8
         ).copy()
 
-    for name, beats, adds in itertools.product(names, (0, 1, 8, 19), (False, True)):
+    for name, k_steps, adds in itertools.product(names, (0, 1, 8, 19), (False, True)):
         a, b, src, dst = (
             numbers(8 * 256),
-            numbers((beats + 1) * row),
+            numbers((k_steps + 1) * row),
             numbers(6 * row),
             numbers(6 * row),
         )
         last = (
             1
             if name.endswith("_0_edge")
-            else recipe.lanes - 3
-            if name.endswith("edge") and recipe.lanes > 3
-            else recipe.lanes
+            else gemm_types.lanes - 3
+            if name.endswith("edge") and gemm_types.lanes > 3
+            else gemm_types.lanes
         )
         results = []
         for kind in kinds:
@@ -249,7 +251,7 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
                 256,
                 b.ctypes.data,
                 row,
-                beats,
+                k_steps,
                 src.ctypes.data if adds else None,
                 row,
                 out.ctypes.data,
@@ -260,7 +262,7 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
             ]
             ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 12)(kind[name])(*arguments)
             results.append(out.tobytes())
-        assert results[0] == results[1], (name, beats, adds)
+        assert results[0] == results[1], (name, k_steps, adds)
         assert results[0] != dst.tobytes()
 
 
@@ -285,10 +287,10 @@ def test_a_first_matmul_is_two_modules(machine, name):
         "f32",
         "f32",
     )
-    recipe = GemmTypes("f32", "f32", "f32", machine)
-    _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
+    gemm_types = GemmTypes("f32", "f32", "f32", machine)
+    _, words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, 2)
     kernel, driver = gemm.parts(
-        "weft_gemm_f32_f32_f32_tile", machine, gemm_tile.features(recipe, words)
+        "weft_gemm_f32_f32_f32_tile", machine, gemm_tile.features(gemm_types, words)
     )
     assert kernel.exports == [name] and kernel.quick == is_assembled and driver.quick
     assert ("define" not in kernel.text()) == is_assembled
@@ -302,11 +304,11 @@ def test_a_first_matmul_is_two_modules(machine, name):
 def test_short_vectors_pack_operands_larger_than_a_cache(m, k, n, a_direct, b_direct, monkeypatch):
     """Rows a power of two apart compete for few sets of the cache."""
     tune(monkeypatch, l1_bytes=32 << 10, l2_bytes=512 << 10)
-    recipe = GemmTypes("f32", "f32", "f32", VectorUnit(32, 16, f16=True, i16_dot=True))
+    gemm_types = GemmTypes("f32", "f32", "f32", VectorUnit(32, 16, f16=True, i16_dot=True))
     step = Gemm(
         m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32"
     )
-    _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
+    _, words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, 2)
     assert (words[Word.A_DIRECT] == 1, words[Word.B_MODE] == DIRECT) == (a_direct, b_direct)
 
 
@@ -383,13 +385,13 @@ def test_what_only_moves_elements_is_assembled(types, packing, quick):
     ],
 )
 def test_narrow_results_take_narrow_vectors(n, kernel):
-    recipe = GemmTypes("f32", "f32", "f32", VectorUnit(64, 32, True))
+    gemm_types = GemmTypes("f32", "f32", "f32", VectorUnit(64, 32, True))
     step = Gemm(
         60, n, 90, BufRef(0), BufRef(1), BufRef(2), (90, 1), (n, 1), (n, 1), "f32", "f32", "f32"
     )
-    name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
+    name, words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, 2)
     assert name == "f32_f32_f32_tile" and [
-        x for x in gemm_tile.features(recipe, words) if x.endswith("edge")
+        x for x in gemm_tile.features(gemm_types, words) if x.endswith("edge")
     ] == [kernel]
 
 
@@ -398,9 +400,9 @@ def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types, monkeypat
     """Tasks pack their own blocks of it, each once or twice, which stay in a near cache."""
     n = 1024
     tune(monkeypatch, gemm_pack_copy=2, gemm_pack_far=5)
-    recipe = GemmTypes(*types, VectorUnit(64, 32, True, True, True, True, True))
+    gemm_types = GemmTypes(*types, VectorUnit(64, 32, True, True, True, True, True))
     step = Gemm(n, n, n, BufRef(0), BufRef(1), BufRef(2), (n, 1), (1, n), (n, 1), *types)
-    _, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)
+    _, words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, 2)
     assert words[Word.SHARED_BYTES] + 2 * words[Word.WORKER_BYTES] <= 5 << 18
 
 
@@ -429,9 +431,11 @@ def test_a_plain_matmul_compiles_its_kernels_and_a_driver():
                                    (64, 2048, 100000)])  # fmt: skip
 def test_scratch_is_bounded(types, m, n, k):
     """The data packed at a time fits the caches, however large the operands."""
-    recipe = GemmTypes(*types, gemm.machine())
+    gemm_types = GemmTypes(*types, gemm.machine())
     for a, b in [((k, 1), (n, 1)), ((1, m), (1, k))]:
         step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), a, b, (n, 1), *types)
         for threads in (1, 2, 8):
-            words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)[1]
+            words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, threads)[
+                1
+            ]
             assert words[Word.SHARED_BYTES] <= 9 << 20 and words[Word.WORKER_BYTES] <= 2 << 20

@@ -44,9 +44,13 @@ def test_a_tile_multiplies_by_elements(type, cpu):
     binding = pytest.importorskip("llvmlite.binding")
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
-    recipe = GemmTypes(type, type, type, NEON)
-    assert (recipe.rows, recipe.vectors, recipe.panel_cols) == (8, 3, 48 // recipe.acc_bytes)
-    text = module_of(lambda decls: gemm_micro.kernels(recipe, decls, ["kernel_8_3"]))
+    gemm_types = GemmTypes(type, type, type, NEON)
+    assert (gemm_types.rows, gemm_types.vectors, gemm_types.panel_cols) == (
+        8,
+        3,
+        48 // gemm_types.acc_bytes,
+    )
+    text = module_of(lambda decls: gemm_micro.kernels(gemm_types, decls, ["kernel_8_3"]))
     machine = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(
         cpu=cpu, opt=1
     )

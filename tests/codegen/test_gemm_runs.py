@@ -25,12 +25,12 @@ REFS = BufRef(0), BufRef(1), BufRef(2)
 @pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("u64",) * 3], ids="-".join)
 def test_lists_give_the_bits_of_even_rows(types):
     """An A with uneven rows and steps against the same A packed, in kernels of every shape."""
-    recipe, rng = GemmTypes(*types, gemm.machine()), np.random.default_rng(3)
-    names = sorted(name for name in gemm_tile.all_features(recipe) if name.startswith("kernel"))
-    text = kernel_module.module(recipe, [*names, "blocks"])
+    gemm_types, rng = GemmTypes(*types, gemm.machine()), np.random.default_rng(3)
+    names = sorted(name for name in gemm_tile.all_features(gemm_types) if name.startswith("kernel"))
+    text = kernel_module.module(gemm_types, [*names, "blocks"])
     kernels = target.link(target.emit_object(text, target.current(), True), names, {})
-    dtype, row, size = DTYPES[recipe.acc], recipe.panel_row_bytes, recipe.acc_bytes
-    image = values(rng, (4000,), recipe.acc)
+    dtype, row, size = DTYPES[gemm_types.acc], gemm_types.panel_row_bytes, gemm_types.acc_bytes
+    image = values(rng, (4000,), gemm_types.acc)
     assert sum("runs" in name for name in names) == len(names) // 2
 
     for name, step, features, adds in itertools.product(
@@ -38,13 +38,13 @@ def test_lists_give_the_bits_of_even_rows(types):
     ):
         starts = rng.permutation(6)[:6] * 300 + 1
         offsets = [int(x) for x in rng.integers(0, 1000, len(features))]
-        beats = sum(features)
+        k_steps = sum(features)
         at = np.array(
             [o + step * i for o, count in zip(offsets, features) for i in range(count)], np.int64
         )
         a = (
             np.ascontiguousarray(image[starts[:, None] + at[None]])
-            if beats
+            if k_steps
             else np.zeros((6, 1), dtype)
         )
         rows = np.array(
@@ -54,12 +54,15 @@ def test_lists_give_the_bits_of_even_rows(types):
             [step * size, *(x for o, c in zip(offsets, features) for x in (c, o * size)), 0, 0],
             np.int64,
         )
-        b, src = (values(rng, (n * row // size,), recipe.acc) for n in (beats + 1, 6))
+        b, src = (values(rng, (n * row // size,), gemm_types.acc) for n in (k_steps + 1, 6))
         dst = src + dtype(1000)
-        last, results = recipe.lanes - 3 if name.endswith("edge") and "_0_" not in name else 1, []
+        last, results = (
+            gemm_types.lanes - 3 if name.endswith("edge") and "_0_" not in name else 1,
+            [],
+        )
         for kernel, first, second in (
             (name, rows, listed.ctypes.data),
-            (name.replace("_runs", ""), a, max(beats, 1) * size),
+            (name.replace("_runs", ""), a, max(k_steps, 1) * size),
         ):
             out = dst.copy()
             arguments = [
@@ -67,7 +70,7 @@ def test_lists_give_the_bits_of_even_rows(types):
                 second,
                 b.ctypes.data,
                 row,
-                beats,
+                k_steps,
                 src.ctypes.data if adds else None,
                 row,
                 out.ctypes.data,
@@ -200,9 +203,9 @@ def test_the_same_bits_by_any_number_of_threads():
         ((4, n, 32 * 32 * 64), (32, y, 32 * 64)),
         a_rows=((3, 34 * 64),),
     )
-    recipe, outputs = GemmTypes("f32", "f32", "f32", gemm.machine()), set()
+    gemm_types, outputs = GemmTypes("f32", "f32", "f32", gemm.machine()), set()
     for threads in (1, 2, 3, 7, 64):
-        name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
+        name, words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, threads)
         words = list(words)
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((576, 64), np.nan, np.float32)
@@ -218,7 +221,7 @@ def test_the_same_bits_by_any_number_of_threads():
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_rows_that_lie_across_and_meet_one_panel(types, epilogue):
     """No part of A is packed if only one panel of B would use it, whatever the remainders."""
-    recipe = GemmTypes(*types, gemm.machine())
+    gemm_types = GemmTypes(*types, gemm.machine())
     for m, k, batch in [
         (1, 40, (3,)),
         (2, 200, ()),
@@ -228,12 +231,19 @@ def test_rows_that_lie_across_and_meet_one_panel(types, epilogue):
         (100, 1000, ()),
         (514, 70, (2,)),
     ]:
-        for n in (1, 3, 17, recipe.panel_cols - 1, recipe.panel_cols, recipe.panel_cols + 1):
+        for n in (
+            1,
+            3,
+            17,
+            gemm_types.panel_cols - 1,
+            gemm_types.panel_cols,
+            gemm_types.panel_cols + 1,
+        ):
             words = check(
                 Case(m, n, k, types, batch=batch, orders=("km", "kn", "mn"), epilogue=epilogue)
             )[1]
             if m > 2 and n > 2 and len(batch) < 2:
-                assert (words[Word.A_DIRECT] == IN_RUNS) == (n <= recipe.panel_cols)
+                assert (words[Word.A_DIRECT] == IN_RUNS) == (n <= gemm_types.panel_cols)
 
 
 def test_steps_that_are_too_far_apart_are_packed():

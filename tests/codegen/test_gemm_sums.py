@@ -21,7 +21,7 @@ def test_results_do_not_depend_on_threads():
         rng.standard_normal((400, 500)).astype(np.float32),
         rng.standard_normal((500, 600)).astype(np.float32),
     )
-    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
+    gemm_types = GemmTypes("f32", "f32", "f32", gemm.machine())
     step = Gemm(
         400,
         600,
@@ -40,7 +40,7 @@ def test_results_do_not_depend_on_threads():
     for threads, mode in itertools.product(
         (1, pool.num_threads(), 64), (None, SHARED, PRIVATE, DIRECT)
     ):
-        name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
+        name, words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, threads)
         words = list(words)
         if mode is not None:
             words[Word.B_MODE] = mode
@@ -79,7 +79,7 @@ def test_long_sums_with_few_results_fall_in_parts(types, monkeypatch):
 
 
 def test_parts_of_sums_do_not_depend_on_threads():
-    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
+    gemm_types = GemmTypes("f32", "f32", "f32", gemm.machine())
     step = Gemm(
         20,
         30,
@@ -95,7 +95,7 @@ def test_parts_of_sums_do_not_depend_on_threads():
         "f32",
     )
     plans = [
-        gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)[1]
+        gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, threads)[1]
         for threads in (1, 2, 7, 64)
     ]
     assert (
@@ -113,25 +113,25 @@ def test_parts_of_sums_do_not_depend_on_threads():
 def test_sums_across_rows_fall_in_more_parts():
     """All row tiles of a part read the same data, which no other part reads; powers of two are
     split evenly."""
-    recipe = GemmTypes("f32", "f32", "f32", gemm.machine())
+    gemm_types = GemmTypes("f32", "f32", "f32", gemm.machine())
     parts = []
     for m, across in [(147, False), (147, True), (300, True), (576, True), (6000, True)]:
         step = Gemm(
             m,
-            recipe.panel_cols,
+            gemm_types.panel_cols,
             20000,
             BufRef(0),
             BufRef(1),
             BufRef(2),
             (1, m) if across else (20000, 1),
-            (recipe.panel_cols, 1),
-            (recipe.panel_cols, 1),
+            (gemm_types.panel_cols, 1),
+            (gemm_types.panel_cols, 1),
             "f32",
             "f32",
             "f32",
         )
         parts.append(
-            gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1][Word.PARTS]
+            gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, 2)[1][Word.PARTS]
         )
     assert (
         parts[0] < parts[1]
@@ -150,7 +150,7 @@ def test_few_columns_have_equal_bits_for_kernels_and_threads(monkeypatch):
         rng.standard_normal((71, 2000)).astype(np.float32),
         rng.standard_normal((2000, 9)).astype(np.float32),
     )
-    recipe, results = GemmTypes("f32", "f32", "f32", gemm.machine()), []
+    gemm_types, results = GemmTypes("f32", "f32", "f32", gemm.machine()), []
     for rows, threads in itertools.product((71, 70, 69, 40, 32), (1, 64)):
         step = Gemm(
             rows,
@@ -166,7 +166,7 @@ def test_few_columns_have_equal_bits_for_kernels_and_threads(monkeypatch):
             "f32",
             "f32",
         )
-        name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
+        name, words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, threads)
         words = list(words)
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((rows, 9), np.nan, np.float32)
@@ -225,9 +225,11 @@ def test_a_little_more_than_a_block_is_one():
             "f32",
             "f32",
         )
-        return gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, 2)[1][Word.BLOCKS]
+        return gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, 2)[1][
+            Word.BLOCKS
+        ]
 
-    recipe = GemmTypes("f32", "f32", "f32", VectorUnit(64, 32, True, True, True, True, True))
+    gemm_types = GemmTypes("f32", "f32", "f32", VectorUnit(64, 32, True, True, True, True, True))
     assert [blocks(k) for k in (512, 513, 576, 577, 1024, 1025)] == [1, 1, 1, 2, 2, 3]
 
 
@@ -259,7 +261,7 @@ def test_rows_along_b_have_equal_bits_for_any_thread_count(monkeypatch):
         rng.standard_normal((700, 3000)).astype(np.float32),
     )
     tune(monkeypatch, gemm_cached_bytes=(0, 0))
-    recipe, results = GemmTypes("f32", "f32", "f32", gemm.machine()), set()
+    gemm_types, results = GemmTypes("f32", "f32", "f32", gemm.machine()), set()
     step = Gemm(
         8,
         3000,
@@ -275,9 +277,9 @@ def test_rows_along_b_have_equal_bits_for_any_thread_count(monkeypatch):
         "f32",
     )
     for threads in (1, 2, 7, 64):
-        name, words = gemm_plan.plan(gemm_problem.problem_of(step, recipe), recipe, threads)
+        name, words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, threads)
         words = list(words)
-        assert words[Word.B_MODE] == (ALONG if recipe.machine.masks else words[Word.B_MODE])
+        assert words[Word.B_MODE] == (ALONG if gemm_types.machine.masks else words[Word.B_MODE])
         words[Word.WORKERS] = max(words[Word.WORKERS], pool.num_threads())
         c = np.full((8, 3000), np.nan, np.float32)
         call(f"weft_gemm_{name}", words, a, b, c)

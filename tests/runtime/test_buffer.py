@@ -229,15 +229,15 @@ def test_unshared_numpy_memory_is_owned_by_its_buffer():
         start = -room.ctypes.data % buffer.ALIGNMENT
         return room[start : start + 16]
 
-    lent = buffer.HostBuffer.from_numpy(aligned())
+    shared = buffer.HostBuffer.from_numpy(aligned())
     alone = (
-        is_held_at_most(lent, 1) and lent.owns_memory()
+        is_held_at_most(shared, 1) and shared.owns_memory()
     )  # before `assert`, which refers to what it compares
     known = aligned()
-    lent = buffer.HostBuffer.from_numpy(known)
-    beside_its_array = is_held_at_most(lent, 1) and lent.owns_memory()
+    shared = buffer.HostBuffer.from_numpy(known)
+    beside_its_array = is_held_at_most(shared, 1) and shared.owns_memory()
     base = known.base
     del known
-    lent = buffer.HostBuffer.from_numpy(base[-base.ctypes.data % buffer.ALIGNMENT :])
-    beside_its_base = is_held_at_most(lent, 1) and lent.owns_memory()
+    shared = buffer.HostBuffer.from_numpy(base[-base.ctypes.data % buffer.ALIGNMENT :])
+    beside_its_base = is_held_at_most(shared, 1) and shared.owns_memory()
     assert (alone, beside_its_array, beside_its_base) == (True, False, False)

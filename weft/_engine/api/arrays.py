@@ -156,13 +156,11 @@ def _program(flat: FlatFunction, refs: list) -> Jaxpr:
     if not refs and not any_refs(flat.leaves):
         return stage(flat, [aval_of(x) for x in flat.leaves], function_name(flat.fun))
     at = [i for i, x in enumerate(flat.leaves) if is_ref(x)]
-    threaded = LiftedRefs(
-        lambda *xs: flat.unflatten(flat(*xs)), "make_jaxpr", refs, at, flat.names()
-    )
+    lifted = LiftedRefs(lambda *xs: flat.unflatten(flat(*xs)), "make_jaxpr", refs, at, flat.names())
 
     def on_values(*xs):
-        out, state, lent = threaded.call(xs[: len(refs)], xs[len(refs) :])
-        return [*tree.tree_leaves(out), *state, *lent]
+        out, state, passed_values = lifted.call(xs[: len(refs)], xs[len(refs) :])
+        return [*tree.tree_leaves(out), *state, *passed_values]
 
     avals = [x.type.inner_aval if is_ref(x) else aval_of(x) for x in (*refs, *flat.leaves)]
     return stage(on_values, avals, function_name(flat.fun))

@@ -56,9 +56,9 @@ from weft._engine.util.errors import MissingMeshError
 
 # thresholds, measured on several machines
 #: minimum bytes of an array to compile its copies
-_RELAYOUT_COMPILED_BYTES = 1 << 20
+_COPY_COMPILED_BYTES = 1 << 20
 #: minimum bytes of an array to compile even its first move
-_RELAYOUT_REPEATED_BYTES = 1 << 26
+_COPY_REPEATED_BYTES = 1 << 26
 
 
 def to_array(x, sharding: Sharding | None = None, order: tuple[int, ...] | None = None) -> Array:
@@ -199,21 +199,21 @@ def move_to_layout(
         and have.backend is requested.backend is default_sharding().device.client
         and requested.backend.is_one_memory
     )
-    is_small = x.nbytes < _RELAYOUT_COMPILED_BYTES
+    is_small = x.nbytes < _COPY_COMPILED_BYTES
     if is_here and not is_small and _can_reshard_on_devices(have, requested):
         (moved,) = run(
-            _build_copy(x.aval), [x], ProgramOptions("relayout", out_shardings=(sharding,))
+            _build_copy(x.aval), [x], ProgramOptions("reshard", out_shardings=(sharding,))
         )
         return Array(requested, moved._live())
     if (
         is_small
         or not by_program
         or is_compatible(have, requested)
-        or (x.nbytes < _RELAYOUT_REPEATED_BYTES and _is_first(move))
+        or (x.nbytes < _COPY_REPEATED_BYTES and _is_first(move))
     ):
         return change_layout(x, requested)
     with use_default_device():
-        (moved,) = run(_build_block_move(*move), [as_blocks(x)], ProgramOptions("relayout"))
+        (moved,) = run(_build_block_move(*move), [as_blocks(x)], ProgramOptions("reshard"))
     return of_blocks(moved, requested)
 
 
@@ -231,8 +231,8 @@ def _in_other_order(x: Array, want: ArraySpec) -> Array:
     have = x._spec
     is_here = have.by_process is None and want.by_process is None
     move = (have.order, have.local_shape, have.splits, want.order, want.splits, want.storage_dtype)
-    is_small = x.nbytes < _RELAYOUT_COMPILED_BYTES or (
-        x.nbytes < _RELAYOUT_REPEATED_BYTES and _is_first(move)
+    is_small = x.nbytes < _COPY_COMPILED_BYTES or (
+        x.nbytes < _COPY_REPEATED_BYTES and _is_first(move)
     )
     if is_here and (is_small or have.backend is not want.backend):
         return change_layout(x, want)
@@ -243,7 +243,7 @@ def _in_other_order(x: Array, want: ArraySpec) -> Array:
             _build_copy(x.aval),
             [x],
             ProgramOptions(
-                "relayout",
+                "reshard",
                 out_shardings=(want.sharding,),
                 out_layouts=(Layout(want.order or range(x.ndim)),),
             ),
@@ -255,7 +255,7 @@ def _in_other_order(x: Array, want: ArraySpec) -> Array:
 def _build_copy(aval: ShapedArray) -> Jaxpr:
     """Return the program of the identity function."""
     with set_trace(eval_trace):
-        return stage(lambda x: [x], [aval], "relayout")
+        return stage(lambda x: [x], [aval], "reshard")
 
 
 def _of_other_terms(x: Array, want: ArraySpec) -> Array:
@@ -324,7 +324,7 @@ def _build_block_move(
         return [transpose(cut, (*range(0, 2 * n, 2), *range(1, 2 * n, 2)))]
 
     with set_trace(eval_trace):
-        return stage(move, [ShapedArray(splits + local, dtype)], "relayout")
+        return stage(move, [ShapedArray(splits + local, dtype)], "reshard")
 
 
 def place_on_mesh(args: Sequence[Array]) -> Sequence[Array]:

@@ -152,8 +152,8 @@ class JitFunction(Dispatching):
         @functools.cached_property
         def options(self) -> JitOptions: ...
 
-    is_threaded = False  # whether the values of references are arguments
-    # the trace of the function before its references were known, if they are threaded
+    is_lifted = False  # whether the values of references are arguments
+    # the trace of the function before its references were known, if they are lifted
     traced_once: list
     _mesh_of = staticmethod(spec_mesh)  # returns the mesh for PartitionSpecs
 
@@ -233,7 +233,7 @@ class JitFunction(Dispatching):
                     return self._execute(call)
                 return self._bind(call)
             except ClosedOverRefsError as used:
-                if self.is_threaded:
+                if self.is_lifted:
                     raise
                 return _with_refs().call_with_refs(self, call, used.refs, used)
         except Exception as error:
@@ -289,7 +289,7 @@ class JitFunction(Dispatching):
                 return tree.tree_unflatten(fast_path.out_tree, outs)
         originals, arrays = self._place(call)
         specs = tuple(map(spec_of, arrays))
-        key = (call.in_tree, call.statics, specs, current_context(is_lenient=False))
+        key = (call.in_tree, call.statics, specs, current_context(allows_unspecified=False))
         compiled, ready = cache.calls.get(key), None
         is_first = compiled is None
         if compiled is None:
@@ -464,7 +464,7 @@ class JitFunction(Dispatching):
         """Return the program for the types of `leaves`, which is traced on first use."""
         in_tree = call.in_tree
         avals = tuple([self._typeof(x, i, in_tree) for i, x in enumerate(leaves)])
-        key = (in_tree, call.statics, avals, current_context(is_lenient=False))
+        key = (in_tree, call.statics, avals, current_context(allows_unspecified=False))
         traced = self._cache.traces.get(key)
         if traced is not None:
             return traced
@@ -593,7 +593,7 @@ class JitFunction(Dispatching):
             traced = inner.trace([r[...] for r in refs], *values, **named)
             return Traced.make(inner, traced._program, traced._leaves, refs)
 
-        return run([]) if self.is_threaded else trace_with_refs(run, self._cache.refs)
+        return run([]) if self.is_lifted else trace_with_refs(run, self._cache.refs)
 
     def lower(self, *args, **kwargs):
         """Trace and lower for these arguments; see `stages.Lowered`."""
@@ -679,7 +679,7 @@ class EagerJit(JitFunction):
                 kwargs = self._bind_keywords(kwargs)
             if (
                 trace_state.trace is not eval_trace
-                or trace_state.lenient
+                or trace_state.allows_unspecified
                 or config.disable_jit
                 or config.debug_nans
                 or config.debug_infs

@@ -355,10 +355,10 @@ def _call_with_refs(f: Callable, options: ShardMapOptions, site: ShardMapSite, a
     check_aliases(f, "shard_map", [leaves[i] for i in at], [names[i] for i in at])
 
     def on_values(*xs):
-        lent = {i: Ref.make(xs[i], argument_name=names[i]) for i in at}
-        out = f(*tree.tree_unflatten(structure, [lent.get(i, x) for i, x in enumerate(xs)]))
+        inner_refs = {i: Ref.make(xs[i], argument_name=names[i]) for i in at}
+        out = f(*tree.tree_unflatten(structure, [inner_refs.get(i, x) for i, x in enumerate(xs)]))
         check_returned(f, "shard_map", tree.tree_leaves(out))
-        return out, [lent[i][...] for i in at]
+        return out, [inner_refs[i][...] for i in at]
 
     out, last = _call(
         functools.update_wrapper(on_values, f),

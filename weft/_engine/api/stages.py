@@ -511,8 +511,8 @@ class Compiled(metaclass=Sealed):
         leaves, structure = tree.tree_flatten((args, kwargs))
         passed = [x for x in leaves if is_ref(x)]
         args, kwargs = tree.tree_unflatten(structure, [x[...] if is_ref(x) else x for x in leaves])
-        out, state, lent = self._run(([r[...] for r in refs], *args), kwargs)
-        for r, value in zip([*refs, *passed], [*state, *lent]):
+        out, state, passed_values = self._run(([r[...] for r in refs], *args), kwargs)
+        for r, value in zip([*refs, *passed], [*state, *passed_values]):
             r[...] = value
         return out
 

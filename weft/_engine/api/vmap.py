@@ -229,29 +229,29 @@ def _call_with_refs(
     check_aliases(fun, "vmap", *zip(*[(x, n) for x, n in zip(leaves, names) if is_ref(x)]))
     args, kwargs = tree.tree_unflatten(flat_fun.in_tree, values)
     dims = resolve_mapped_dims(in_axes, args, kwargs, values, where)
-    lent = [i for i, (x, d) in enumerate(zip(leaves, dims)) if is_ref(x) and d is not None]
+    batched_refs = [i for i, (x, d) in enumerate(zip(leaves, dims)) if is_ref(x) and d is not None]
     operands = [x if d is not None or not is_ref(x) else 0 for x, d in zip(values, dims)]
 
     def on_values(xs):
-        inner = {i: Ref.make(xs[i], argument_name=names[i]) for i in lent}
+        inner = {i: Ref.make(xs[i], argument_name=names[i]) for i in batched_refs}
         operands_of_call = [
             inner.get(i, leaves[i] if is_ref(leaves[i]) else x) for i, x in enumerate(xs)
         ]
         outs = flat_fun(*operands_of_call)
         check_returned(fun, "vmap", outs)
-        return flat_fun.unflatten(outs), [inner[i][...] for i in lent]
+        return flat_fun.unflatten(outs), [inner[i][...] for i in batched_refs]
 
     result, last = _call(
         functools.update_wrapper(on_values, fun),
         (dims,),
-        (out_axes, [dims[i] for i in lent]),
+        (out_axes, [dims[i] for i in batched_refs]),
         axis_name,
         axis_size,
         spread,
         (operands,),
         {},
     )
-    for i, value in zip(lent, last):
+    for i, value in zip(batched_refs, last):
         leaves[i][...] = value
     return result
 

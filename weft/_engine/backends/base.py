@@ -30,7 +30,7 @@ from weft._engine.backends.xla_flags import check_environment, check_options
 from weft._engine.ir import mesh
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.specs import Spec
-from weft._engine.util.config import config, num_virtual_devices, settled
+from weft._engine.util.config import config, frozen, num_virtual_devices
 from weft._engine.util.errors import UnknownBackendError
 from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
@@ -317,7 +317,7 @@ class Backend:
     def _make_devices(self) -> Iterator[Device]:
         """Yield the virtual devices of all processes, with consecutive ids."""
         shared = processes.current()
-        settled.add("num_cpu_devices")
+        frozen.add("num_cpu_devices")
         counts = (num_virtual_devices(),) if shared is None else shared.local_counts
         for rank, count in enumerate(counts):
             first = sum(counts[:rank])

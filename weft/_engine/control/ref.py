@@ -8,7 +8,7 @@ Out:  values. A `Ref` holds a value that a write replaces, so that transformatio
 Laws: a written value must belong to the trace of the reference or to an enclosing trace: values
       that `vmap` maps or `grad` differentiates do not escape through outer references. Writes keep
       shape and dtype.
-Next: `core.stage`, which rejects programs whose references are not threaded through them.
+Next: `core.stage`, which rejects programs whose references are not passed through them.
 """
 
 from __future__ import annotations
@@ -680,15 +680,15 @@ class LiftedRefs:
             outs = evaluate(first.program, *values, *leaves)
             n = len(outs) - len(self.refs)
             return tree.tree_unflatten(first.out_tree, outs[:n]), outs[n:], []
-        lent = {
+        inner_refs = {
             i: Ref.make(leaves[i], self.names[i], r is not None and r.no_grad, r)
             for i, r in self.passed.items()
         }
-        leaves = [lent.get(i, x) for i, x in enumerate(leaves)]
+        leaves = [inner_refs.get(i, x) for i, x in enumerate(leaves)]
         with bind_ref_values(self.refs, values) as state:
             out = self.fun(*tree.tree_unflatten(structure, leaves))
         check_returned(self.fun, self.api, tree.tree_leaves(out))
-        return out, state.values, [lent[i]._read() for i in sorted(lent)]
+        return out, state.values, [inner_refs[i]._read() for i in sorted(inner_refs)]
 
 
 def lift_refs(
@@ -727,8 +727,8 @@ def lift_refs(
             LiftedRefs(f, api, refs, positions, names, first if is_traced(f) else None, passed)
             for f in funs
         ]
-        result, closed, lent = run(lifted, values, arguments)
-        for r, value in zip([*refs, *passed], [*closed, *lent]):
+        result, closed, passed_values = run(lifted, values, arguments)
+        for r, value in zip([*refs, *passed], [*closed, *passed_values]):
             r._write(value)
         return result
 

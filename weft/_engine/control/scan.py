@@ -574,15 +574,17 @@ def _scan_with_refs(
 
     def run(funs, values, args):
         def step(carry, x):
-            out, state, lent = funs[0].call(carry[1], (carry[0], x))
+            out, state, passed_values = funs[0].call(carry[1], (carry[0], x))
             if not isinstance(out, (tuple, list)) or len(out) != 2:
                 raise TypeError(
                     f"scan: {function_name(f)} must return a pair (carry, y), got {type(out)}."
                 )
-            return (out[0], state), (out[1], lent)
+            return (out[0], state), (out[1], passed_values)
 
-        (last, state), (ys, lent) = plain(step, (args[0], values), args[1], length, reverse, unroll)
-        return (last, ys), state, lent
+        (last, state), (ys, passed_values) = plain(
+            step, (args[0], values), args[1], length, reverse, unroll
+        )
+        return (last, ys), state, passed_values
 
     return lift_refs(first, "scan", (init, xs), [f], run)
 

@@ -135,7 +135,7 @@ def stage_body(
     `in_tree` is the tree of the tuple of arguments and `avals` are the types of their leaves.
     Errors name the function `api`.
     """
-    key = (in_tree, tuple(avals), name, current_context(is_lenient=False))
+    key = (in_tree, tuple(avals), name, current_context(allows_unspecified=False))
     captured = _capture(fun)
     try:
         known = {} if captured is None else _staged.setdefault(fun, {})

@@ -72,7 +72,11 @@ def _drop_exchanged_axes(aval: ShapedArray, params: dict[str, Any]) -> ShapedArr
 
 def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
     """Raise ValueError unless the types of the non-constant operands vary over the same axes. Used if `config.auto_pcast` is off."""
-    if isinstance(primitive, OWN_RULES) or trace_state.lenient or len({a.vma for a in avals}) < 2:
+    if (
+        isinstance(primitive, OWN_RULES)
+        or trace_state.allows_unspecified
+        or len({a.vma for a in avals}) < 2
+    ):
         return
     raise ValueError(
         describe(

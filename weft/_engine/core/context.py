@@ -29,7 +29,7 @@ class TraceContext:
     spec_mesh         the mesh of a PartitionSpec without a mesh
     device_mesh       the mesh on which arrays without a placement are put
     axis_env          the named axes in scope, as (name, size, tracked), innermost last
-    is_lenient        whether undetermined shardings of results are left open
+    allows_unspecified  whether undetermined shardings of results are left open
     unreduced_axes    the mesh axes over which sums are left unreduced
     for_compilation   the part on which the compilation of a traced program depends
     """
@@ -40,7 +40,7 @@ class TraceContext:
         "spec_mesh",
         "device_mesh",
         "axis_env",
-        "is_lenient",
+        "allows_unspecified",
         "unreduced_axes",
         "for_compilation",
         "_hash",
@@ -50,7 +50,7 @@ class TraceContext:
     spec_mesh: Mesh | None
     device_mesh: Mesh | None
     axis_env: AxisEnv
-    is_lenient: bool
+    allows_unspecified: bool
     unreduced_axes: frozenset[Any]
     for_compilation: tuple[Any, ...]
     _hash: int
@@ -98,13 +98,13 @@ TITLES = {
     "spec_mesh": "mesh of specs",
     "device_mesh": "mesh of unplaced arrays",
     "axis_env": "named axes around the call",
-    "is_lenient": "undetermined shardings left open",
+    "allows_unspecified": "undetermined shardings left open",
     "unreduced_axes": "axes left unreduced",
 }
 
 
-def current_context(is_lenient: bool | None = None) -> TraceContext:
-    """Return the context of this thread, with the field `is_lenient` replaced if it is given."""
+def current_context(allows_unspecified: bool | None = None) -> TraceContext:
+    """Return the context of this thread, with the field `allows_unspecified` replaced if it is given."""
     state = trace_state
     settings = config.trace_key()
     values = (
@@ -112,7 +112,7 @@ def current_context(is_lenient: bool | None = None) -> TraceContext:
         spec_mesh(),
         placement_mesh(),
         state.axis_env,
-        state.lenient if is_lenient is None else is_lenient,
+        state.allows_unspecified if allows_unspecified is None else allows_unspecified,
         state.terms,
     )
     key = (id(settings), values)

@@ -26,8 +26,8 @@ def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
         raise TypeError(f"program takes {len(jaxpr.invars)} arguments, got {len(args)}")
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts))
     env.update(zip(jaxpr.invars, args))
-    outer_source, outer_lenient = trace_state.source, trace_state.lenient
-    trace_state.lenient = True  # a program was checked when it was traced
+    outer_source, outer_allows = trace_state.source, trace_state.allows_unspecified
+    trace_state.allows_unspecified = True  # a program was checked when it was traced
     try:
         for eqn in jaxpr.eqns:
             trace_state.source = eqn.source or outer_source
@@ -40,7 +40,7 @@ def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
             else:
                 env[eqn.outvars[0]] = outs
     finally:
-        trace_state.source, trace_state.lenient = outer_source, outer_lenient
+        trace_state.source, trace_state.allows_unspecified = outer_source, outer_allows
     return [literal_value(a) if type(a) is Literal else env[a] for a in jaxpr.outvars]
 
 

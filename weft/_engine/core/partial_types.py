@@ -8,7 +8,7 @@ Out:  per result its unreduced and its reduced axes.
 Laws: operations that are linear in an operand accept an unreduced operand. A sum requires all operands to be unreduced over the
       same axes. A product accepts one unreduced operand; the other operands must be reduced over its axes, because their
       cotangents are sums over these axes. Other operations need the sum and raise ShardingTypeError, or NotImplementedError if
-      no sharding of the other operands would help. Derived operations (`lenient`) sum the terms instead.
+      no sharding of the other operands would help. Derived operations, which allow unspecified shardings, sum the terms instead.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def manual_terms(
     if not has_rule(primitive.factors):
         what = f"{primitive.name} has no rule for unreduced operands."
         if any(unreduced):
-            _raise_unless_lenient(primitive, avals, NotImplementedError, what, "")
+            _raise_unless_allowed(primitive, avals, NotImplementedError, what, "")
         return NO_AXES, NO_AXES
     operands = _PartialOperands(
         primitive,
@@ -131,7 +131,7 @@ class _PartialOperands:
         self, kind: type[Exception], what: str, rule: str, remedy: str = _ADD_UP
     ) -> frozenset[Any]:
         """Raise `kind`, or return no axes for a derived operation."""
-        return _raise_unless_lenient(self.primitive, self.avals, kind, what, rule, remedy)
+        return _raise_unless_allowed(self.primitive, self.avals, kind, what, rule, remedy)
 
     def terms(self) -> frozenset[Any]:
         """Return the axes over which the results are unreduced."""
@@ -139,7 +139,7 @@ class _PartialOperands:
         if not axes_of_operands:
             return NO_AXES
         (first, axes), rule = next(iter(axes_of_operands.items())), self.rule
-        if isinstance(self.primitive, ProductOp) and not trace_state.lenient:
+        if isinstance(self.primitive, ProductOp) and not trace_state.allows_unspecified:
             return self.refuse(
                 ShardingTypeError,
                 f"operand {first} is unreduced over {_text(axes)}, and operands of a contraction "
@@ -182,7 +182,11 @@ class _PartialOperands:
 
     def product_of_terms(self, first: int, axes: frozenset[Any]) -> frozenset[Any]:
         """Return the unreduced axes of a product of operands; `first` is the only unreduced operand, over `axes`."""
-        if not isinstance(self.primitive, ElementwiseOp) or self.manual or trace_state.lenient:
+        if (
+            not isinstance(self.primitive, ElementwiseOp)
+            or self.manual
+            or trace_state.allows_unspecified
+        ):
             return axes
         for i, aval in enumerate(self.avals):
             if i != first and aval.dtype != np.bool_ and not axes <= self.equal[i]:
@@ -200,7 +204,7 @@ class _PartialOperands:
         axes = NO_AXES.union(*self.equal)
         if not axes or isinstance(self.primitive, ProductOp):
             return NO_AXES
-        if isinstance(self.primitive, ElementwiseOp) and not trace_state.lenient:
+        if isinstance(self.primitive, ElementwiseOp) and not trace_state.allows_unspecified:
             for i, aval in enumerate(self.avals):
                 split = self.split[i]
                 if (
@@ -245,7 +249,7 @@ def find_summed_axes(
     )
 
 
-def _raise_unless_lenient(
+def _raise_unless_allowed(
     primitive: Primitive,
     avals: Sequence[ShapedArray],
     kind: type[Exception],
@@ -254,7 +258,7 @@ def _raise_unless_lenient(
     remedy: str = _ADD_UP,
 ) -> frozenset[Any]:
     """Raise `kind`, or return no axes for a derived operation."""
-    if trace_state.lenient:
+    if trace_state.allows_unspecified:
         return NO_AXES
     rows = [(f"operand {i}", a.str_short()) for i, a in enumerate(avals)]
     raise kind(describe(primitive.name, what, rows, user_frame(), rule, remedy))

@@ -4,7 +4,7 @@ In:   a primitive, the types of its operands, and the types of its results accor
 Out:  the types of the results with the shardings that the primitive's factor rule derives from the operands' shardings.
 Laws: the type rules of operations with inner programs, constraints, collectives and `terms` state the shardings of their results.
       If the operands do not determine a result's sharding, ShardingTypeError names the user's line and a remedy. Programs that
-      are evaluated again, and operations that rules derive, are `lenient`: such a result has no explicit sharding there, and
+      are evaluated again, and operations that rules derive, allow unspecified shardings: such a result has no explicit sharding there, and
       the partitioner chooses one.
 """
 
@@ -48,7 +48,7 @@ def infer_sharded_types(
     if isinstance(primitive, _OWN_RULES):
         return out_avals
     meshes = list(dict.fromkeys([a.explicit.mesh for a in in_avals if a.explicit is not None]))
-    if not trace_state.lenient:
+    if not trace_state.allows_unspecified:
         _check_meshes(primitive, meshes, in_avals)
     if len(meshes) > 1 or not has_rule(primitive.factors):
         return _without_shardings(out_avals)
@@ -72,7 +72,7 @@ def infer_sharded_types(
         if leaves_terms:
             outs = list(map(_with_terms, outs))
         return [a.update(sharding=NamedSharding(mesh, spec)) for a, spec in zip(out_avals, outs)]
-    if trace_state.lenient:
+    if trace_state.allows_unspecified:
         return _without_shardings(out_avals)
     raise ShardingTypeError(_message(primitive, in_avals, dims, conflict))
 
@@ -143,7 +143,7 @@ def check(
     (the types do not contain this dim). Transformations call this function before a rule derives other operations, because
     derived operations are not checked.
     """
-    if trace_state.lenient:
+    if trace_state.allows_unspecified:
         return
     avals = [typeof(x) for x in values]
     if not any(a.explicit is not None for a in avals):

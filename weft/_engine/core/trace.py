@@ -384,7 +384,7 @@ class _ThreadState(threading.local):
         #: the line of the current equation while a program is evaluated
         self.source: SourceLine | None = None
         #: True while derived operations are bound: undetermined shardings stay open
-        self.lenient = False
+        self.allows_unspecified = False
         #: the axes over which sums are left unreduced
         self.terms: frozenset[Any] = frozenset()
 
@@ -528,25 +528,25 @@ class allow_open_shardings:
         self.flag = flag
 
     def __enter__(self) -> None:
-        self.saved = trace_state.lenient
-        trace_state.lenient = self.flag
+        self.saved = trace_state.allows_unspecified
+        trace_state.allows_unspecified = self.flag
 
     def __exit__(self, *exc: object) -> None:
-        trace_state.lenient = self.saved
+        trace_state.allows_unspecified = self.saved
 
 
 class derived_trace(set_trace):
     """Context manager: make `trace` current for operations that a rule derives, with `allow_open_shardings` on."""
 
-    __slots__ = ("was_lenient",)
+    __slots__ = ("previous",)
 
     def __enter__(self) -> Trace:
-        self.was_lenient = trace_state.lenient
-        trace_state.lenient = True
+        self.previous = trace_state.allows_unspecified
+        trace_state.allows_unspecified = True
         return super().__enter__()
 
     def __exit__(self, *exc: object) -> None:
-        trace_state.lenient = self.was_lenient
+        trace_state.allows_unspecified = self.previous
         super().__exit__(*exc)
 
 

@@ -1,7 +1,7 @@
 """The connection of a rank to the coordinator.
 
 One daemon thread reads the connection and sends heartbeats with the progress of this rank. A pending
-request ends at its deadline, at the news of a failure, or at a signal. If the connection breaks while
+request ends at its deadline, when a failure is reported, or at a signal. If the connection breaks while
 the coordinator's process is alive, the client reconnects within `heartbeat_timeout` and repeats the
 pending requests.
 """
@@ -171,12 +171,12 @@ def rejoin_survivors(
 def _wait_to_shrink(
     link: Link, request: dict[str, Any], until: float
 ) -> tuple[int, tuple[int, ...]]:
-    timeout, beat = until - time.monotonic(), 0.0
+    timeout, next_heartbeat = until - time.monotonic(), 0.0
     link.send({**request, "timeout": timeout})
     while time.monotonic() < until + _SLACK_S:
-        if time.monotonic() >= beat:
-            beat = time.monotonic() + 1.0
-            link.send({"op": "beat"})
+        if time.monotonic() >= next_heartbeat:
+            next_heartbeat = time.monotonic() + 1.0
+            link.send({"op": "heartbeat"})
         for table, _ in link.receive(0.2) or ():
             if table["op"] == "answer":
                 return _parse_shrink_answer(table, timeout)
@@ -352,15 +352,15 @@ class Client:
         ends = list(itertools.accumulate(table["sizes"], initial=0))
         return [(key, data[start:end]) for key, start, end in zip(table["keys"], ends, ends[1:])]
 
-    def find_living(self, ranks: Iterable[int], timeout: float = 600.0) -> dict[int, int]:
-        """Return the living ranks among `ranks`, each with a number unique to its process.
+    def find_live(self, ranks: Iterable[int], timeout: float = 600.0) -> dict[int, int]:
+        """Return the live ranks among `ranks`, each with a number unique to its process.
 
-        Waits until all living ranks of them have called this.
+        Waits until all live ranks of them have called this.
         """
         members = sorted(set(ranks))
-        table, _ = self._request({"op": "living", "ranks": members}, timeout)
+        table, _ = self._request({"op": "live", "ranks": members}, timeout)
         self._check(table, f"the question which of the processes {members} live", timeout)
-        return dict(table["living"])
+        return dict(table["live"])
 
     def barrier(
         self,
@@ -393,7 +393,7 @@ class Client:
     def heartbeat(self) -> None:
         """Send a sign of life; the thread of the connection does so at least every second."""
         progress = ", ".join(list(self._progress.values()))
-        self._send({"op": "beat", "progress": progress} if progress else {"op": "beat"})
+        self._send({"op": "heartbeat", "progress": progress} if progress else {"op": "heartbeat"})
 
     def report_progress(self, text: str) -> None:
         """Report what this thread of this rank does, until it reports "".
@@ -510,13 +510,13 @@ class Client:
     def _serve(self) -> str:
         """Read the connection and send heartbeats; return the reason why the coordinator is lost."""
         interval = min(1.0, self.heartbeat_timeout / 5)
-        beat = 0.0
+        next_heartbeat = 0.0
         while not self._ends:
             now = time.monotonic()
-            if now >= beat:
-                beat = now + interval
+            if now >= next_heartbeat:
+                next_heartbeat = now + interval
                 self.heartbeat()
-            frames = self._link.receive(max(0.0, beat - now))
+            frames = self._link.receive(max(0.0, next_heartbeat - now))
             after = time.monotonic()
             if frames is not None:
                 self._heard = after
@@ -555,13 +555,13 @@ class Client:
         return False
 
     def _take_over(self, link: Link, until: float) -> bool:
-        news: list[tuple[dict[str, Any], bytes]] | None = None
+        messages: list[tuple[dict[str, Any], bytes]] | None = None
         try:
-            news = self._ask_to_resume(link, until)
+            messages = self._ask_to_resume(link, until)
         finally:
-            if news is None:
+            if messages is None:
                 link.socket.close()
-        if news is None:
+        if messages is None:
             return False
         before, self._link = self._link, link
         before.shutdown()
@@ -571,7 +571,7 @@ class Client:
             answer = self._answers.get(number)
             if answer is not None:
                 self._send(*answer.request)
-        for table, data in news:
+        for table, data in messages:
             self._handle(table, data)
         return True
 

@@ -152,7 +152,7 @@ class Coordinator:
         #: processes that were notified of the disagreement
         self._refused: set[int] = set()
         self._barriers: dict[str, _Barrier] = {}
-        self._living_queries: dict[tuple[int, ...], list[_WaitingRequest]] = {}
+        self._live_queries: dict[tuple[int, ...], list[_WaitingRequest]] = {}
         self._stack_queries: dict[int, _StackQuery] = {}
         self._shrinking: dict[int, _WaitingRequest] = {}
         self._proof_until = float("inf")
@@ -196,8 +196,8 @@ class Coordinator:
         if peer.connection is not connection:
             raise ValueError("a connection that was replaced")
         peer.heard = time.monotonic()
-        if table["op"] in self._NEWS:
-            self._NEWS[table["op"]](self, peer, table)
+        if table["op"] in self._MESSAGES:
+            self._MESSAGES[table["op"]](self, peer, table)
             return
         number = table["number"]
         if number in peer.answers:
@@ -217,7 +217,7 @@ class Coordinator:
 
     def _identify(self, connection: Connection, table: dict[str, Any]) -> None:
         """Handle the first frame of a connection, which identifies the process."""
-        if table["op"] == "beat":
+        if table["op"] == "heartbeat":
             return
         token = str(table["token"])
         if table["op"] == "resume":
@@ -320,10 +320,10 @@ class Coordinator:
             if rank != except_rank and not peer.left:
                 self._send(peer, table)
 
-    # ---- news from ranks
-    def _take_beat(self, peer: _Peer, table: dict[str, Any]) -> None:
+    # ---- messages from ranks
+    def _take_heartbeat(self, peer: _Peer, table: dict[str, Any]) -> None:
         peer.progress = str(table.get("progress", ""))
-        self._send(peer, {"op": "beat"})
+        self._send(peer, {"op": "heartbeat"})
 
     def _take_stacks(self, peer: _Peer, table: dict[str, Any]) -> None:
         query = self._stack_queries.get(table["query"])
@@ -334,9 +334,9 @@ class Coordinator:
     def _take_leave(self, peer: _Peer, table: dict[str, Any]) -> None:
         peer.left = True
         self._shrink()
-        self._report_living()
+        self._report_live()
 
-    _NEWS = {"beat": _take_beat, "stacks": _take_stacks, "leave": _take_leave}
+    _MESSAGES = {"heartbeat": _take_heartbeat, "stacks": _take_stacks, "leave": _take_leave}
 
     # ---- requests of ranks
     def _handle_request(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
@@ -389,25 +389,25 @@ class Coordinator:
         sizes = [len(value) for value in values]
         self._answer(waiting, {"ok": True, "keys": keys, "sizes": sizes}, b"".join(values))
 
-    def _ask_living(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
+    def _ask_live(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
         waiting.peer.waits_for = f"the processes {table['ranks']} to ask which of them live"
-        self._living_queries.setdefault(tuple(table["ranks"]), []).append(waiting)
-        self._report_living()
+        self._live_queries.setdefault(tuple(table["ranks"]), []).append(waiting)
+        self._report_live()
 
     def _take_error(self, waiting: _WaitingRequest, table: dict[str, Any], data: bytes) -> None:
         self._fail(waiting.peer.rank, "raised", table["text"])
         self._answer(waiting, {"ok": True})
 
-    def _report_living(self) -> None:
-        """Answer liveness queries, once all living ranks of a query have made it."""
+    def _report_live(self) -> None:
+        """Answer liveness queries, once all live ranks of a query have made it."""
         remaining = self._active_ranks()
-        for ranks, waiting in list(self._living_queries.items()):
-            living = [rank for rank in ranks if rank in remaining]
-            if {one.peer.rank for one in waiting} >= set(living):
-                del self._living_queries[ranks]
-                incarnations = [(rank, self._ranks[rank].incarnation) for rank in living]
+        for ranks, waiting in list(self._live_queries.items()):
+            live = [rank for rank in ranks if rank in remaining]
+            if {one.peer.rank for one in waiting} >= set(live):
+                del self._live_queries[ranks]
+                incarnations = [(rank, self._ranks[rank].incarnation) for rank in live]
                 for one in waiting:
-                    self._answer(one, {"ok": True, "living": incarnations})
+                    self._answer(one, {"ok": True, "live": incarnations})
 
     # ---- the beginning
     def _join(self, waiting: _WaitingRequest, size: int) -> None:
@@ -647,7 +647,7 @@ class Coordinator:
             self._notify(failure)
         self._refuse_waiting(failure)
         self._shrink()
-        self._report_living()
+        self._report_live()
 
     def _refuse_waiting(self, failure: dict[str, Any]) -> None:
         """Refuse all requests that wait for a rank that has failed."""
@@ -677,7 +677,7 @@ class Coordinator:
                 self._probe_silent(peer)
         self._find_late_joins(now)
         self._find_late_getters(now)
-        self._find_late_living_queries(now)
+        self._find_late_live_queries(now)
         self._find_late_barriers(now)
         self._find_late_shrinking(now)
         for number, query in list(self._stack_queries.items()):
@@ -708,15 +708,15 @@ class Coordinator:
             if not getters:
                 self._getting.pop(key, None)
 
-    def _find_late_living_queries(self, now: float) -> None:
-        for ranks, waiters in list(self._living_queries.items()):
+    def _find_late_live_queries(self, now: float) -> None:
+        for ranks, waiters in list(self._live_queries.items()):
             arrived = {waiting.peer.rank for waiting in waiters}
             for waiting in [one for one in waiters if now > one.deadline]:
                 waiters.remove(waiting)
                 absent = [r for r in self._active_ranks() if r in ranks and r not in arrived]
                 self._refuse(waiting, "absent", absent=absent, arrived=sorted(arrived))
             if not waiters:
-                self._living_queries.pop(ranks, None)
+                self._live_queries.pop(ranks, None)
 
     def _find_late_barriers(self, now: float) -> None:
         for name, barrier in list(self._barriers.items()):
@@ -761,7 +761,7 @@ class Coordinator:
         "keys": _list_keys,
         "barrier": _arrive,
         "shrink": _request_shrink,
-        "living": _ask_living,
+        "live": _ask_live,
         "error": _take_error,
         "absent": _ask_stacks,
     }

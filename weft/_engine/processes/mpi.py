@@ -527,7 +527,7 @@ class MpiTransport(Transport):
         self._clocks: dict[int, tuple[Any, float]] = {}
         self._awaits = ("", 0.0)
         self.deadline: float | None = None
-        self._is_settled = False
+        self._is_reported = False
         job.begin_progress()
 
     def supports(self, plan: CollectivePlan) -> bool:
@@ -674,8 +674,8 @@ class MpiTransport(Transport):
             return self._check_wait(request, (ctypes.c_int64 * 8).from_address(request))
         except BaseException as error:  # KeyboardInterrupt among them
             self._processes.set_failure(error)
-            if isinstance(error, ProcessFailureError) and not self._is_settled:
-                self._is_settled = True
+            if isinstance(error, ProcessFailureError) and not self._is_reported:
+                self._is_reported = True
                 self._job.drain_errors()  # while the caller still owns the memory that late messages are written to
             return FAILED
 

@@ -116,7 +116,7 @@ class KeyValueStore:
             raise DeviceRuntimeError(f"DEADLINE_EXCEEDED: wait_at_barrier: {error}") from error
 
     def get_live_nodes(self, process_ids: Sequence[int]) -> dict[int, int]:
-        """Return the living processes among `process_ids`, each with a number unique to its run. Waits until all of them have called this.
+        """Return the live processes among `process_ids`, each with a number unique to its run. Waits until all of them have called this.
 
         Raises JaxRuntimeError (INVALID_ARGUMENT) if this process is not one of `process_ids`.
         """
@@ -125,4 +125,4 @@ class KeyValueStore:
                 f"INVALID_ARGUMENT: get_live_nodes: process {self._client.rank} requests the processes "
                 f"{list(process_ids)}, and is not one of them."
             )
-        return self._client.find_living(process_ids)
+        return self._client.find_live(process_ids)

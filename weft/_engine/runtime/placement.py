@@ -1,4 +1,4 @@
-"""Relayout of arrays: by sharing memory, by copying, or by transfers between processes.
+"""Moves of arrays between shardings: by sharing memory, by copying, or by transfers between processes.
 
 In:   an array, and a sharding.
 Out:  the array in that layout; the grid of its shards as one array, and the inverse.

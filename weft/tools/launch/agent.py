@@ -26,7 +26,7 @@ from weft._version import __version__
 from weft.tools.launch.local_host import LocalHost, Receive, StartRequest
 from weft.tools.launch.pipe_link import greet
 
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 _POLL_S = 0.02
 #: number of unsent output bytes at which ranks wait for the launcher
 _MOST_OUTPUT = 4 << 20
@@ -114,7 +114,7 @@ class Agent:
     def serve(self, stops: Callable[[Agent], bool] = lambda agent: False) -> None:
         """Serve until the launcher's connection closes, or until `stops`, a poll, returns True."""
         self._outbox.send({"op": "hello", **describe_host(), **self._facts})
-        heard = ticked = beat = time.monotonic()
+        heard = ticked = next_heartbeat = time.monotonic()
         try:
             while not self._outbox.is_closed and self.status is None:
                 frames = self._link.receive(_POLL_S)
@@ -131,9 +131,9 @@ class Agent:
                 if stops(self):
                     self._outbox.flush(_FLUSH_S)
                     return
-                if now >= beat:
-                    beat = now + BEAT_S
-                    self._outbox.send({"op": "beat"})
+                if now >= next_heartbeat:
+                    next_heartbeat = now + HEARTBEAT_S
+                    self._outbox.send({"op": "heartbeat"})
         except (OSError, KeyError, TypeError, ValueError):
             return
         finally:

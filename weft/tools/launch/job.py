@@ -40,7 +40,7 @@ DEFAULT_GRACE_S = 30.0
 _POLL_S = 0.01
 #: maximal delay between the end of a process and the coordinator's detection of its closed
 #: connection
-_NEWS_S = 0.3
+_FAILURES_S = 0.3
 #: time that ranks may run after a failure before the launcher reports that it waits for them
 _QUIET_S = 3.0
 #: open files of the launcher: a rank has two pipes, a file for its error and a connection
@@ -236,13 +236,13 @@ class LaunchedJob:
         self._groups = pool.assign(size)
         self.size = sum(len(group.ranks) for group in self._groups)
         self._host_of = {rank: group.host for group in self._groups for rank in group.ranks}
-        self._news: list[dict[str, Any]] = []
+        self._messages: list[dict[str, Any]] = []
         self.secret = find_job_secret()
         self._coordinator = Coordinator(
             pool.listen,
             self.size,
             config.heartbeat_timeout,
-            self._news.append,
+            self._messages.append,
             secret=self.secret.encode(),
             machine=machine(),
             confirm_end=self._confirm_end,
@@ -310,10 +310,10 @@ class LaunchedJob:
         pause = _POLL_S * max(1.0, self.size / 64)
         while True:
             now = time.monotonic()
-            if self._take_news():
+            if self._take_messages():
                 deadline = announced = math.inf
             alive = [rank for rank in self._host_of if self._exit_code(rank) is None]
-            self._find_first_failure(now, _NEWS_S if alive else 0.0)
+            self._find_first_failure(now, _FAILURES_S if alive else 0.0)
             if self._pass_signals(alive) or self._pass_growth(alive):
                 deadline = min(deadline, now + self._options.grace)
             if self._first is not None and deadline == math.inf:
@@ -326,18 +326,18 @@ class LaunchedJob:
                 self._announce_wait(alive, deadline - now)
             time.sleep(pause)
 
-    def _take_news(self) -> bool:
-        """Process the coordinator's news; return True if the survivors continue, now or soon."""
+    def _take_messages(self) -> bool:
+        """Process the coordinator's messages; return True if the survivors continue, now or soon."""
         continues = False
-        while self._news:
-            news = self._news.pop(0)
-            if news["kind"] == "shrunk":
-                self._continue_with([self._present[rank] for rank in news["ranks"]])
-            elif news["kind"] == "shrinks":  # they wait for the proof that others have ended
+        while self._messages:
+            message = self._messages.pop(0)
+            if message["kind"] == "shrunk":
+                self._continue_with([self._present[rank] for rank in message["ranks"]])
+            elif message["kind"] == "shrinks":  # they wait for the proof that others have ended
                 self._grace = self._options.grace + self._pool.proof_s
             else:
-                rank = self._present[news["rank"]]
-                self._failures.append(RankFailure(rank, news["kind"], news["text"]))
+                rank = self._present[message["rank"]]
+                self._failures.append(RankFailure(rank, message["kind"], message["text"]))
                 continue
             continues = True
         return continues
@@ -346,7 +346,7 @@ class LaunchedJob:
         """Kill a rank that the others continue without; return whether it has ended.
 
         The coordinator's thread calls this. `rank` is the rank's first number, since `_present` may
-        not have its news yet.
+        not have its message yet.
         """
         host = self._host_of[rank]
         if not host.has_ended(rank) and rank not in self._killed:

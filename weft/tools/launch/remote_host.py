@@ -17,7 +17,7 @@ from typing import Any
 from weft._engine.processes.addresses import is_loopback, is_of_this_machine, join_address
 from weft._engine.util.config import config
 from weft._engine.util.threads import DaemonThread
-from weft.tools.launch.agent import BEAT_S
+from weft.tools.launch.agent import HEARTBEAT_S
 from weft.tools.launch.job import HostRanks, LaunchedJob, LaunchOptions, Signals, StartError
 from weft.tools.launch.local_host import LOST, Host, RankError, StartRequest, parse_error
 from weft.tools.launch.pipe_link import check_versions
@@ -125,7 +125,7 @@ class RemoteHost:
     def check(self) -> None:
         """Send a heartbeat, and detect whether the host is lost; called every second."""
         now = time.monotonic()
-        pause, self._checked = now - self._checked - 2 * BEAT_S, now
+        pause, self._checked = now - self._checked - 2 * HEARTBEAT_S, now
         if self.lost:
             return
         self._heard += max(0.0, pause)  # this process itself was suspended
@@ -135,7 +135,7 @@ class RemoteHost:
         if now - self._heard > limit:
             self._lose(f"no answer for {now - self._heard:.0f} seconds")
         elif self.hello:
-            self._send({"op": "beat"})
+            self._send({"op": "heartbeat"})
 
     def _transmit(self, table: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -188,7 +188,7 @@ class RemotePool:
         #: addresses at which the coordinator listens
         self.listen: tuple[str, ...] = ()
         self.outlives_preemption = options.least is not None
-        self.proof_s = 2 * silence_limit() + _SLACK_S + 2 * BEAT_S
+        self.proof_s = 2 * silence_limit() + _SLACK_S + 2 * HEARTBEAT_S
         self._has_begun = False
         self._is_closed = False
         self._checker = DaemonThread(self._check_hosts)
@@ -282,7 +282,7 @@ class RemotePool:
         while not self._is_closed:
             for host in list(self.hosts()):
                 host.check()
-            time.sleep(BEAT_S)
+            time.sleep(HEARTBEAT_S)
 
 
 def listen_addresses(hosts: Iterable[str]) -> tuple[str, ...]:

@@ -222,7 +222,7 @@ class CallCache:
     expected      the fast path of the last two calls, which is tried before the structure is determined
     options       the options, completed by the function's signature
     refs          references to mutable arrays that the function closes over
-    threaded      functions of the values of references, by the references
+    lifted        functions of the values of references, by the references
     """
 
     __slots__ = (
@@ -233,7 +233,7 @@ class CallCache:
         "expected",
         "options",
         "refs",
-        "threaded",
+        "lifted",
         "_last",
         "__weakref__",
     )
@@ -246,7 +246,7 @@ class CallCache:
         self.expected: FlatFastPath | None = None
         self.options: JitOptions | None = None
         self.refs: list = []
-        self.threaded: dict = {}
+        self.lifted: dict = {}
         self._last: FlatFastPath | None = None
         _caches.add(weakref.ref(self, _caches.discard))
 
@@ -255,7 +255,7 @@ class CallCache:
         self.traces.clear()
         self.calls.clear()
         self.refs.clear()
-        self.threaded.clear()
+        self.lifted.clear()
         forget_entries(*self.entries)
         for fast_path in list(self.fast_paths.values()):  # a copy: other threads add to it
             forget_entries(fast_path._head, fast_path._entries)

@@ -33,7 +33,7 @@ class Jitted(Protocol):
 
     fun: Callable
     options: JitOptions
-    is_threaded: bool
+    is_lifted: bool
     traced_once: list
     _cache: CallCache
 
@@ -47,8 +47,8 @@ class Jitted(Protocol):
 
 def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
     """Call with mutable values of hijax types by calling a function of the arrays that they consist of."""
-    threaded = jitted._cache.threaded
-    inner = threaded.get("mutable")
+    lifted = jitted._cache.lifted
+    inner = lifted.get("mutable")
     if inner is None:
 
         def on_arrays(*args, **kwargs):
@@ -56,7 +56,7 @@ def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
 
         functools.update_wrapper(on_arrays, jitted.fun)
         outs = jitted.options.out_shardings
-        inner = threaded["mutable"] = jitted._variant(
+        inner = lifted["mutable"] = jitted._variant(
             on_arrays, out_shardings=None if outs is None else (outs, None)
         )
     (args, kwargs), values = extract_mutable_values((args, kwargs))
@@ -74,8 +74,8 @@ def call_with_refs(
     """
     names = jitted._leaf_names(call.in_tree)
     passed = [(x, names[i]) for i, x in enumerate(call.leaves) if is_ref(x)]
-    lent, lent_names = [ref for ref, _ in passed], [name for _, name in passed]
-    check_aliases(jitted.fun, "jit", lent, lent_names)
+    passed_refs, passed_names = [ref for ref, _ in passed], [name for _, name in passed]
+    check_aliases(jitted.fun, "jit", passed_refs, passed_names)
     if trace_state.trace is not eval_trace or any_tracers(call.leaves):
         return _inline(jitted, call, refs, used)
 
@@ -92,10 +92,10 @@ def call_with_refs(
 
     closed = jitted._cache.refs
     new = [r for r in refs if not any(r is k for k in closed)]
-    closed[:], (out, state, lent_values) = trace_with_refs(
-        run, [*closed, *new], lent, jitted.fun, "jit", lent_names
+    closed[:], (out, state, passed_values) = trace_with_refs(
+        run, [*closed, *new], passed_refs, jitted.fun, "jit", passed_names
     )
-    for ref, value in zip([*closed, *lent], [*state, *lent_values]):
+    for ref, value in zip([*closed, *passed_refs], [*state, *passed_values]):
         ref._write(value)
     return out
 
@@ -129,7 +129,7 @@ def on_values(jitted: Jitted, refs: list, call: FlatCall) -> tuple[Jitted, tuple
 def _restore_refs(jitted: Jitted, refs: list, positions: tuple, names: list[str]) -> Jitted:
     """Return the function of values, which passes references to the original function for the leaves at `positions`."""
     key = tuple(map(id, refs)), positions
-    inner = jitted._cache.threaded.get(key)
+    inner = jitted._cache.lifted.get(key)
     if inner is not None:
         return inner
     traced_once: list = []  # the trace of the function before its references were known
@@ -155,8 +155,8 @@ def _restore_refs(jitted: Jitted, refs: list, positions: tuple, names: list[str]
         static_argnums=_shift(jitted.options.static_argnums),
         donate_argnums=_shift(jitted.options.donate_argnums),
     )
-    inner.is_threaded, inner.traced_once = True, traced_once
-    jitted._cache.threaded[key] = inner
+    inner.is_lifted, inner.traced_once = True, traced_once
+    jitted._cache.lifted[key] = inner
     return inner
 
 

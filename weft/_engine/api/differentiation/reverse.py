@@ -148,10 +148,10 @@ def _make_function_of_values(fun: Callable, flat_fun: Callable, refs: dict[int, 
     """Return flat `flat_fun` on the values of the references among its arguments; their final values follow its results."""
 
     def on_values(*xs):
-        lent = {i: Ref.make(xs[i], argument_name=f"number {i}") for i in refs}
-        outs = flat_fun(*[lent.get(i, x) for i, x in enumerate(xs)])
+        inner_refs = {i: Ref.make(xs[i], argument_name=f"number {i}") for i in refs}
+        outs = flat_fun(*[inner_refs.get(i, x) for i, x in enumerate(xs)])
         check_returned(fun, "vjp", outs)
-        return [*outs, *(r[...] for r in lent.values())]
+        return [*outs, *(r[...] for r in inner_refs.values())]
 
     return on_values
 

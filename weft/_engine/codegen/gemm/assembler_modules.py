@@ -1,6 +1,6 @@
 """The functions of a matmul that exist in assembly, and the modules that define them.
 
-In:   a recipe and the names of kernels, or the feature that names a packing ("pack_b_copy").
+In:   a types and the names of kernels, or the feature that names a packing ("pack_b_copy").
 Out:  the writer of a kernel module; the name and the text of the function that packs lines of an
       operand; `pack_a` or `pack_b` as jumps to such a function if no other code is needed.
 Laws: packing functions are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64
@@ -21,14 +21,14 @@ from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 
 
-def kernels(recipe: GemmTypes) -> Callable[[GemmTypes, Collection[str]], str] | None:
-    """Return the writer of modules of a recipe's register kernels; None if LLVM compiles them."""
-    if assembler_support.has_avx512(recipe.machine):
+def kernels(types: GemmTypes) -> Callable[[GemmTypes, Collection[str]], str] | None:
+    """Return the writer of modules of a types's register kernels; None if LLVM compiles them."""
+    if assembler_support.has_avx512(types.machine):
         from weft._engine.codegen.gemm.avx512 import kernel_module
 
         return kernel_module.module
-    if assembler_support.has_avx2(recipe.machine) and (
-        recipe.is_float or recipe.acc_bytes == 4
+    if assembler_support.has_avx2(types.machine) and (
+        types.is_float or types.acc_bytes == 4
     ):  # the AVX2 kernels do not multiply 64-bit integers
         from weft._engine.codegen.gemm.avx2 import register_kernels
 
@@ -49,23 +49,23 @@ def _writer(machine: VectorUnit) -> ModuleType | None:
     return None
 
 
-def function(recipe: GemmTypes, feature: str) -> str | None:
+def function(types: GemmTypes, feature: str) -> str | None:
     """Return the name of the assembly function for a packing feature; None if there is none."""
     _, operand, packing = feature.split("_")
-    writer = _writer(recipe.machine)
-    return writer.function(recipe, packing, operand) if writer is not None else None
+    writer = _writer(types.machine)
+    return writer.function(types, packing, operand) if writer is not None else None
 
 
-def has_only_these_packings(recipe: GemmTypes, operand: str, wanted: Collection[str]) -> bool:
+def has_only_these_packings(types: GemmTypes, operand: str, wanted: Collection[str]) -> bool:
     """Return whether a single assembly function does all packing of an operand."""
     features = [name for name in wanted if name.startswith(f"pack_{operand}")]
-    return len(features) == 1 and function(recipe, features[0]) is not None
+    return len(features) == 1 and function(types, features[0]) is not None
 
 
-def entry(recipe: GemmTypes, feature: str) -> str:
+def entry(types: GemmTypes, feature: str) -> str:
     """Return `pack_a` or `pack_b` (see `gemm_pack`) as a jump to the assembly function of a
     feature, after reordering arguments."""
-    name, (_, operand, packing) = function(recipe, feature) or "", feature.split("_")
+    name, (_, operand, packing) = function(types, feature) or "", feature.split("_")
     if operand == "a":  # dst, row_bytes, src, ms, ks, rows; k is on the stack
         order = {
             "copy": [f"movq {_LENGTH}, {_LINES}", f"movq 8(%rsp), {_LENGTH}"],
@@ -75,8 +75,8 @@ def entry(recipe: GemmTypes, feature: str) -> str:
         order = {
             "copy": [f"movq %rsi, {_SRC}", f"xchgq {_LINES}, {_LENGTH}"],
             "transpose": [f"movq %rdx, {_SRC_STEP}", f"movq %rsi, {_SRC}"],
-        }[packing] + [f"movq ${recipe.panel_row_bytes}, {_DST_STEP}"]
-    order += [f"imulq ${recipe.in_bytes}, {_LENGTH}, {_LENGTH}"] if counts_bytes(name) else []
+        }[packing] + [f"movq ${types.panel_row_bytes}, {_DST_STEP}"]
+    order += [f"imulq ${types.in_bytes}, {_LENGTH}, {_LENGTH}"] if counts_bytes(name) else []
     title = f"pack_{operand}"
     return as_module(
         [
@@ -96,9 +96,9 @@ def counts_bytes(name: str) -> bool:
     return name in ("copy_lines", "pad_lines", "flip_lines")
 
 
-def text(recipe: GemmTypes, names: Collection[str]) -> str:
+def text(types: GemmTypes, names: Collection[str]) -> str:
     """Return a module with the named functions."""
-    writer = _writer(recipe.machine)
+    writer = _writer(types.machine)
     return (
         as_module([line for name in sorted(names) for line in writer.lines(name)])
         if writer is not None

@@ -22,14 +22,14 @@ def has_avx2(machine: VectorUnit) -> bool:
     return machine.vector_bytes == 32 and sys.platform == "linux"
 
 
-def has_indirect_kernels(recipe: GemmTypes) -> bool:
+def has_indirect_kernels(types: GemmTypes) -> bool:
     """Return whether there are kernels that find the elements of A through lists
     (`avx512.indirect_operand`)."""
     return (
-        has_avx512(recipe.machine)
-        and recipe.can_read_a_in_place
-        and not recipe.is_complex
-        and not recipe.quads
+        has_avx512(types.machine)
+        and types.can_read_a_in_place
+        and not types.is_complex
+        and not types.quads
     )
 
 

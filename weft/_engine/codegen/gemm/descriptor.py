@@ -101,21 +101,21 @@ IN_RUNS = 2
 SHARED, DIRECT, PRIVATE, ALONG = range(4)
 
 
-def packing_feature(recipe: GemmTypes, operand: str, words: Sequence[int]) -> str:
+def packing_feature(types: GemmTypes, operand: str, words: Sequence[int]) -> str:
     """Return the name of the feature that packs "a" or "b" of the matmul described by `words`."""
     along, across = (Word.A_KS, Word.A_MS) if operand == "a" else (Word.B_NS, Word.B_KS)
-    if words[along] == recipe.in_bytes:
+    if words[along] == types.in_bytes:
         return f"pack_{operand}_copy"
-    squares = has_squares(recipe, operand) and words[across] == recipe.in_bytes
+    squares = has_squares(types, operand) and words[across] == types.in_bytes
     return f"pack_{operand}_transpose" if squares else f"pack_{operand}_scalar"
 
 
-def packings(recipe: GemmTypes, operand: str) -> list[str]:
+def packings(types: GemmTypes, operand: str) -> list[str]:
     """Return the names of all features that pack operand "a" or "b"."""
-    names = ["copy", "transpose", "scalar"] if has_squares(recipe, operand) else ["copy", "scalar"]
+    names = ["copy", "transpose", "scalar"] if has_squares(types, operand) else ["copy", "scalar"]
     return [f"pack_{operand}_{name}" for name in names]
 
 
-def has_squares(recipe: GemmTypes, operand: str) -> bool:
+def has_squares(types: GemmTypes, operand: str) -> bool:
     """True if an operand can be transposed in registers."""
-    return recipe.step_bytes <= 8 if operand == "a" else not recipe.is_complex and not recipe.quads
+    return types.step_bytes <= 8 if operand == "a" else not types.is_complex and not types.quads

@@ -55,13 +55,13 @@ def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
     >>> describe(step)[0]
     'weft_gemm_f32_f32_f32_tile'
     """
-    recipe = _recipe_of(step.in_type, step.acc_type, step.out_type, machine())
-    return _describe(gemm_problem.problem_of(step, recipe), recipe)
+    types = _make_types(step.in_type, step.acc_type, step.out_type, machine())
+    return _describe(gemm_problem.problem_of(step, types), types)
 
 
 @functools.lru_cache(maxsize=4096)
-def _describe(problem: gemm_problem.Problem, recipe: GemmTypes) -> tuple[str, tuple[int, ...]]:
-    name, words = gemm_plan.plan(problem, recipe, pool.num_threads())
+def _describe(problem: gemm_problem.Problem, types: GemmTypes) -> tuple[str, tuple[int, ...]]:
+    name, words = gemm_plan.plan(problem, types, pool.num_threads())
     return f"weft_gemm_{name}", words
 
 
@@ -78,12 +78,12 @@ def features(step: Gemm) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _features(symbol: str, words: tuple[int, ...], machine: VectorUnit) -> frozenset[str]:
-    return _module_of(symbol).features(_recipe(symbol, machine), words)
+    return _module_of(symbol).features(_types_of_symbol(symbol, machine), words)
 
 
 @functools.lru_cache(maxsize=4096)
 def _all_features(symbol: str, machine: VectorUnit) -> frozenset[str]:
-    return _module_of(symbol).all_features(_recipe(symbol, machine))
+    return _module_of(symbol).all_features(_types_of_symbol(symbol, machine))
 
 
 def _module_of(symbol: str) -> ModuleType:
@@ -94,13 +94,13 @@ def _module_of(symbol: str) -> ModuleType:
     return gemm_dot
 
 
-def _recipe(symbol: str, machine: VectorUnit) -> GemmTypes:
+def _types_of_symbol(symbol: str, machine: VectorUnit) -> GemmTypes:
     in_type, acc_type, out_type, *quads, _ = symbol.removeprefix("weft_gemm_").split("_")
-    return _recipe_of(in_type, acc_type, out_type, machine, bool(quads))
+    return _make_types(in_type, acc_type, out_type, machine, bool(quads))
 
 
 #: one object per combination of types, for fast comparison
-_recipe_of = functools.cache(GemmTypes)
+_make_types = functools.cache(GemmTypes)
 
 
 def parts(
@@ -111,9 +111,9 @@ def parts(
 
     The modules of a `draft` are not optimized.
     """
-    recipe, module = _recipe(symbol, machine), _module_of(symbol)
+    types, module = _types_of_symbol(symbol, machine), _module_of(symbol)
     modules = module.parts(
-        recipe, symbol, _all_features(symbol, machine) if wanted is None else wanted
+        types, symbol, _all_features(symbol, machine) if wanted is None else wanted
     )
     return [part.as_draft() for part in modules] if draft else modules
 
@@ -195,6 +195,6 @@ def _features_to_compile(
     return (
         everything
         if linked is not None
-        or is_on_disk(_module_of(symbol).driver(_recipe(*key), symbol, everything))
+        or is_on_disk(_module_of(symbol).driver(_types_of_symbol(*key), symbol, everything))
         else needed
     )

@@ -36,12 +36,12 @@ _GEMM_VECTOR_SUMS = 64
 _ROW_COUNTS = (1, 2, 4, 8)
 
 
-def all_features(recipe: GemmTypes) -> frozenset[str]:
+def all_features(types: GemmTypes) -> frozenset[str]:
     """Return the names of the optional functions: one per row count, and the two stores of sums."""
     return frozenset(["finish", "epilogue", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
 
 
-def features(recipe: GemmTypes, words: Sequence[int]) -> frozenset[str]:
+def features(types: GemmTypes, words: Sequence[int]) -> frozenset[str]:
     """Return the names of the optional functions that the matmul described by `words` needs.
 
     Row tiles are multiples of the largest count, so the remainder follows from M if it is known.
@@ -55,78 +55,78 @@ def features(recipe: GemmTypes, words: Sequence[int]) -> frozenset[str]:
     return frozenset([*dots, "epilogue" if words[Word.EPILOGUE_ARGS] else "finish"])
 
 
-def parts(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
-    """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, with the
+def parts(types: GemmTypes, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
+    """Return the modules of the dot-product matmul for `types`, exported as `symbol`, with the
     `wanted` features."""
     inner = sorted([name for name in wanted if name != "epilogue"])
     exports = ("dots", "finish") if "finish" in wanted else ("dots",)
     return [
         LibraryModule(
-            f"dots {recipe.name} {' '.join(inner)}", lambda: _dots_module(recipe, inner), exports
+            f"dots {types.name} {' '.join(inner)}", lambda: _dots_module(types, inner), exports
         ),
-        driver(recipe, symbol, wanted),
+        driver(types, symbol, wanted),
     ]
 
 
-def driver(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> LibraryModule:
+def driver(types: GemmTypes, symbol: str, wanted: Collection[str]) -> LibraryModule:
     """Return the last module of `parts`."""
     return LibraryModule(
         f"{symbol} {' '.join(sorted(wanted))}",
-        lambda: _driver_module(recipe, symbol, wanted),
+        lambda: _driver_module(types, symbol, wanted),
         (symbol,),
         quick=True,
     )
 
 
-def _dots_module(recipe: GemmTypes, wanted: Collection[str]) -> str:
+def _dots_module(types: GemmTypes, wanted: Collection[str]) -> str:
     """Return the IR of the functions that access elements, and of the table `dots`."""
     decls = Declarations()
     names = [f"dots_{rows}" for rows in _ROW_COUNTS]
     table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
     functions = [
-        *(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
+        *(_dots(types, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
         f"@dots = constant [{len(names)} x ptr] [{table}]",
-        finish(recipe, decls) if "finish" in wanted else "",
+        finish(types, decls) if "finish" in wanted else "",
     ]
     return str(decls) + "\n".join(functions)
 
 
-def _driver_module(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> str:
+def _driver_module(types: GemmTypes, symbol: str, wanted: Collection[str]) -> str:
     """Return the IR of the driver, which calls the functions of the other modules for a
     descriptor."""
     decls = Declarations()
     decls.use("@dots = external constant ptr")
     functions = [
-        offsets_function(decls, recipe),
-        _task(recipe, decls, wanted),
-        _driver(recipe, decls, symbol),
+        offsets_function(decls, types),
+        _task(types, decls, wanted),
+        _driver(types, decls, symbol),
     ]
     return str(decls) + "\n".join(functions)
 
 
-def _dots(recipe: GemmTypes, decls: Declarations, rows: int) -> str:
+def _dots(types: GemmTypes, decls: Declarations, rows: int) -> str:
     """Return `@dots_<rows>`: sums[r] = sum over k of a[r, k] * b[k]."""
     f = LLVMFunctionWriter(
         f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)",
         decls,
-        recipe.machine,
+        types.machine,
         "noinline nounwind",
     )
-    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
+    lanes, acc = types.lanes, llvm_type(types.acc)
     vector = f"<{lanes} x {acc}>"
-    wide = lanes * recipe.k_per_step
+    wide = lanes * types.k_per_step
     # Independent sums per row hide the latency of additions; together they take half of the
     # registers.
-    chains = max(1, min(2 if rows > 2 else 4, recipe.machine.registers // 2 // rows))
-    at_once = max(chains, MODEL.cache_line // (wide * recipe.in_bytes))
+    chains = max(1, min(2 if rows > 2 else 4, types.machine.registers // 2 // rows))
+    at_once = max(chains, MODEL.cache_line // (wide * types.in_bytes))
 
     def load(base: str, at: str, mask: str | None) -> str:
         value = f.load(
-            llvm_type(recipe.in_type), wide, f.byte_address(base, f.mul(at, recipe.in_bytes)), mask
+            llvm_type(types.in_type), wide, f.byte_address(base, f.mul(at, types.in_bytes)), mask
         )
-        if recipe.joined_type:
-            return join(f, recipe, value, lanes)
-        return f.convert(value, recipe.in_type, recipe.acc, lanes)
+        if types.joined_type:
+            return join(f, types, value, lanes)
+        return f.convert(value, types.in_type, types.acc, lanes)
 
     row_of = ["%a", *(f.byte_address("%a", f.mul("%as", r)) for r in range(1, rows))]
     visit = f.mul("%as", rows)
@@ -134,8 +134,8 @@ def _dots(recipe: GemmTypes, decls: Declarations, rows: int) -> str:
 
     def fetch(row: str, at: str) -> None:
         """Prefetch the same part of later rows: rows are too short for the hardware prefetcher."""
-        for line in range(0, wide * recipe.in_bytes, MODEL.cache_line):
-            there = f.byte_address(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), distance))
+        for line in range(0, wide * types.in_bytes, MODEL.cache_line):
+            there = f.byte_address(row, f.add(f.add(f.mul(at, types.in_bytes), line), distance))
             f.prefetch(there)
 
     def stretch(count: int, masked: bool):
@@ -145,61 +145,61 @@ def _dots(recipe: GemmTypes, decls: Declarations, rows: int) -> str:
                 at, chain = f.add(k, c * wide), c % chains
                 mask = f.mask_of_first_lanes(f.min(f.sub("%k", at), wide), wide) if masked else None
                 y = load("%b", at, mask)
-                if recipe.flips_signs:
+                if types.flips_signs:
                     out[chain - chains] = multiply_add(
-                        f, recipe, sign_bits(lanes), y, out[chain - chains], lanes
+                        f, types, sign_bits(lanes), y, out[chain - chains], lanes
                     )
                 for r in range(rows):
                     i = r * chains + chain
                     if (
                         rows == _ROW_COUNTS[-1]
                         and not masked
-                        and c * wide * recipe.in_bytes % MODEL.cache_line == 0
+                        and c * wide * types.in_bytes % MODEL.cache_line == 0
                     ):
                         fetch(row_of[r], at)
-                    x = flip(f, recipe, load(row_of[r], at, mask), lanes)
-                    out[i] = multiply_add(f, recipe, x, y, out[i], lanes)
+                    x = flip(f, types, load(row_of[r], at, mask), lanes)
+                    out[i] = multiply_add(f, types, x, y, out[i], lanes)
             return out
 
         return body
 
     # (The last chains hold the surplus of flipped sign bits in each row.)
-    zero = [(vector, "zeroinitializer")] * ((rows + recipe.flips_signs) * chains)
+    zero = [(vector, "zeroinitializer")] * ((rows + types.flips_signs) * chains)
     whole = f.mul(f.div("%k", at_once * wide), at_once * wide)
     sums = f.loop(0, whole, at_once * wide, stretch(at_once, False), zero)
     sums = f.loop(whole, "%k", wide, stretch(1, True), [(vector, s) for s in sums])
-    _store_totals(f, recipe, sums, rows, chains)
+    _store_totals(f, types, sums, rows, chains)
     return f.end()
 
 
 def _store_totals(
-    f: LLVMFunctionWriter, recipe: GemmTypes, sums: list[str], rows: int, chains: int
+    f: LLVMFunctionWriter, types: GemmTypes, sums: list[str], rows: int, chains: int
 ) -> None:
     """Add up the chains of each row and their lanes, and store the totals."""
-    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
-    vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
+    lanes, acc = types.lanes, llvm_type(types.acc)
+    vector, plus = f"<{lanes} x {acc}>", "fadd" if types.is_float else "add"
     totals = []
-    for r in range(rows + recipe.flips_signs):
+    for r in range(rows + types.flips_signs):
         total, *others = sums[r * chains : (r + 1) * chains]
         for other in others:
             total = f.let(f"{plus} {vector} {total}, {other}")
         totals.append(total)
     name = f"@llvm.vector.reduce.{plus}.v{lanes}{mangle(acc)}"
-    start = f"{acc} -0.0, " if recipe.is_float else ""
-    f.decls.use(f"declare {acc} {name}({f'{acc}, ' if recipe.is_float else ''}{vector})")
+    start = f"{acc} -0.0, " if types.is_float else ""
+    f.decls.use(f"declare {acc} {name}({f'{acc}, ' if types.is_float else ''}{vector})")
     for r in range(rows):
         total = (
-            f.let(f"sub {vector} {totals[r]}, {totals[rows]}") if recipe.flips_signs else totals[r]
+            f.let(f"sub {vector} {totals[r]}, {totals[rows]}") if types.flips_signs else totals[r]
         )
-        reassoc = "reassoc " if recipe.is_float else ""
+        reassoc = "reassoc " if types.is_float else ""
         one = f.let(f"call {reassoc}{acc} {name}({start}{vector} {total})")
         f.do(
-            f"store {acc} {one}, ptr {f.byte_address('%sums', r * recipe.acc_bytes)}, align {recipe.acc_bytes}"
+            f"store {acc} {one}, ptr {f.byte_address('%sums', r * types.acc_bytes)}, align {types.acc_bytes}"
         )
 
 
-def _task(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
-    f = Task("dot_task", decls, recipe)
+def _task(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+    f = Task("dot_task", decls, types)
     offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_GEMM_VECTOR_SUMS} x i64]")
     ends = ResultStore(f, f.desc, wanted)
     row_tiles, tile_rows = f.descriptor_word(Word.ROW_TILES), f.descriptor_word(Word.TILE_ROWS)
@@ -228,7 +228,7 @@ def _task(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> st
                     fits = f.let(f"icmp uge i64 {remaining}, {count}")
                     r, index = f.select(fits, count, r), f.select(fits, number, index)
                 dots = f.let(f"load ptr, ptr {f.byte_address('@dots', f.mul(index, 8))}")
-                row_sums = f.byte_address(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
+                row_sums = f.byte_address(sums, f.mul(f.sub(i, i1), types.acc_bytes))
                 f.do(
                     f"call void {dots}(ptr {row_sums}, ptr {f.byte_address(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})"
                 )
@@ -247,9 +247,9 @@ def _task(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> st
     return f.end()
 
 
-def _driver(recipe: GemmTypes, decls: Declarations, symbol: str) -> str:
+def _driver(types: GemmTypes, decls: Declarations, symbol: str) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
-    f = LLVMFunctionWriter(f"void @{symbol}(ptr %desc)", decls, recipe.machine)
+    f = LLVMFunctionWriter(f"void @{symbol}(ptr %desc)", decls, types.machine)
     ctx = f.slot("[8 x i64]")
     f.do(f"store ptr %desc, ptr {ctx}")
     tasks = f.mul(f.load_word("%desc", Word.BATCH), f.load_word("%desc", Word.ROW_TILES))

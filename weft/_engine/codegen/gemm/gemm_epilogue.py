@@ -17,47 +17,45 @@ from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.ir.program import MOST_EPILOGUE_ARGS, PLACE
 
 
-def finish(recipe: GemmTypes, decls: Declarations) -> str:
+def finish(types: GemmTypes, decls: Declarations) -> str:
     """Return `@finish`, which rounds a tile of sums once and stores it with any strides."""
     f = LLVMFunctionWriter(
         "void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
         decls,
-        recipe.machine,
+        types.machine,
         "noinline nounwind",
     )
-    part = real_of(recipe.out_type)
-    part_bytes = recipe.out_bytes // recipe.real_parts
-    lanes, acc, out = recipe.lanes, llvm_type(recipe.acc), llvm_type(part)
+    part = real_of(types.out_type)
+    part_bytes = types.out_bytes // types.real_parts
+    lanes, acc, out = types.lanes, llvm_type(types.acc), llvm_type(part)
 
     def row(i: str) -> None:
         sums = f.byte_address("%sums", f.mul(i, "%row_bytes"))
         c = f.byte_address("%c", f.mul(i, "%cms"))
 
         def vectors(j: str) -> None:
-            total = f.mul("%cols", recipe.real_parts)
+            total = f.mul("%cols", types.real_parts)
             mask = f.mask_of_first_lanes(f.min(f.sub(total, j), lanes), lanes)
-            value = f.load(acc, lanes, f.byte_address(sums, f.mul(j, recipe.acc_bytes)))
+            value = f.load(acc, lanes, f.byte_address(sums, f.mul(j, types.acc_bytes)))
             f.store(
                 out,
                 lanes,
-                f.convert(value, recipe.acc, part, lanes),
+                f.convert(value, types.acc, part, lanes),
                 f.byte_address(c, f.mul(j, part_bytes)),
                 mask,
             )
 
         def elements(j: str) -> None:
-            for p in range(recipe.real_parts):
-                at = f.add(
-                    f.mul(f.mul(j, recipe.real_parts), recipe.acc_bytes), p * recipe.acc_bytes
-                )
-                value = f.read(acc, f.byte_address(sums, at), recipe.acc_bytes)
+            for p in range(types.real_parts):
+                at = f.add(f.mul(f.mul(j, types.real_parts), types.acc_bytes), p * types.acc_bytes)
+                value = f.read(acc, f.byte_address(sums, at), types.acc_bytes)
                 place = f.byte_address(f.byte_address(c, f.mul(j, "%cns")), p * part_bytes)
-                rounded = f.convert(value, recipe.acc, part, 0)
+                rounded = f.convert(value, types.acc, part, 0)
                 f.do(f"store {out} {rounded}, ptr {place}, align {bits_of(out) // 8}")
 
         f.branch_without_values(
-            f.equal("%cns", recipe.out_bytes),
-            lambda: f.loop(0, f.mul("%cols", recipe.real_parts), lanes, vectors),
+            f.equal("%cns", types.out_bytes),
+            lambda: f.loop(0, f.mul("%cols", types.real_parts), lanes, vectors),
             lambda: f.loop(0, "%cols", 1, elements),
         )
 
@@ -65,14 +63,14 @@ def finish(recipe: GemmTypes, decls: Declarations) -> str:
     return f.end()
 
 
-def add(recipe: GemmTypes, decls: Declarations) -> str:
+def add(types: GemmTypes, decls: Declarations) -> str:
     """Return `@add`, which adds `parts` tiles of sums that are `size` bytes apart, in order, to the
     first one."""
     f = LLVMFunctionWriter(
-        "void @add(ptr %sums, i64 %parts, i64 %size)", decls, recipe.machine, "nounwind"
+        "void @add(ptr %sums, i64 %parts, i64 %size)", decls, types.machine, "nounwind"
     )
-    lanes, acc = recipe.lanes, llvm_type(recipe.acc)
-    vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
+    lanes, acc = types.lanes, llvm_type(types.acc)
+    vector, plus = f"<{lanes} x {acc}>", "fadd" if types.is_float else "add"
 
     def place(offset: str) -> None:
         first = f.byte_address("%sums", offset)
@@ -86,7 +84,7 @@ def add(recipe: GemmTypes, decls: Declarations) -> str:
         )
         f.store(acc, lanes, sum, first)
 
-    f.loop(0, "%size", recipe.machine.vector_bytes, place)
+    f.loop(0, "%size", types.machine.vector_bytes, place)
     return f.end()
 
 

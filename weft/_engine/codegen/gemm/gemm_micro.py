@@ -1,8 +1,8 @@
 """The matmul micro-kernels: a register tile of C over one block of k.
 
-A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64
-last, ptr prefetch, i64 next)`: dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] *
-b[beat, lane]. Rows of a, src and dst are `as`, `ss` and `ds` bytes apart, beats of b `bs` bytes;
+A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 k_steps, ptr src, i64 ss, ptr dst, i64 ds, i64
+last, ptr prefetch, i64 next)`: dst[r, lane] = (src[r, lane] or 0) + sum over k steps of a[r, k_step] *
+b[k_step, lane]. Rows of a, src and dst are `as`, `ss` and `ds` bytes apart, k steps of b `bs` bytes;
 `src` may be null for zeros, or equal to `dst`. The kernel prefetches `dst`, `prefetch` (part of B's
 next panel) and the addresses `next` bytes after `a` (the next rows). With epilogues, kernels also
 take `ptr place, i64 pitch, ptr streams`: instead of `dst`, they prefetch rows that are `pitch`
@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type
 from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, splat_constant
 from weft._engine.codegen.ir.microkernels import (
-    GEMM_LINE_BEATS,
+    GEMM_LINE_K_STEPS,
     STREAMS,
     k_steps_per_iteration,
     kernel_name,
@@ -45,11 +45,11 @@ _PAIRS_OF_I16 = {
 }
 
 
-def kernels(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+def kernels(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
     """Return the kernels named in `wanted`, exported; they add `src` if "blocks" is wanted."""
     kernels = [
-        _TileKernel(recipe, decls, tile, wanted).text()
-        for tile in tiles(recipe)
+        _TileKernel(types, decls, tile, wanted).text()
+        for tile in tiles(types)
         if kernel_name(*tile) in wanted
     ]
     return "\n".join(kernels)
@@ -60,32 +60,32 @@ class _TileKernel:
 
     def __init__(
         self,
-        recipe: GemmTypes,
+        types: GemmTypes,
         decls: Declarations,
         tile: tuple[int, int, bool],
         wanted: Collection[str],
     ) -> None:
         self.rows, vectors, edge = tile
-        self.recipe, self.acc = recipe, llvm_type(recipe.acc)
-        self.lanes, self.vectors = (recipe.lanes, vectors) if vectors else (recipe.half_lanes, 1)
+        self.types, self.acc = types, llvm_type(types.acc)
+        self.lanes, self.vectors = (types.lanes, vectors) if vectors else (types.half_lanes, 1)
         self.vector = f"<{self.lanes} x {self.acc}>"
         self.adds, self.epilogue = "blocks" in wanted, "epilogue" in wanted
-        self.element_bytes = 4 if recipe.joined_type else recipe.acc_bytes
-        self.unroll = k_steps_per_iteration(recipe, self.rows, self.vectors, edge)
-        self.prefetches_rows = self.rows == recipe.rows and not recipe.multiplies_by_element
+        self.element_bytes = 4 if types.joined_type else types.acc_bytes
+        self.unroll = k_steps_per_iteration(types, self.rows, self.vectors, edge)
+        self.prefetches_rows = self.rows == types.rows and not types.multiplies_by_element
         self.prefetches = self.prefetches_rows and not edge and self.unroll == 1
         streams = ", ptr %place, i64 %pitch, ptr %streams" if self.epilogue else ""
         f = self.f = LLVMFunctionWriter(
-            f"void @{kernel_name(*tile)}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %beats, "
+            f"void @{kernel_name(*tile)}(ptr noalias %a, i64 %as, ptr noalias %b, i64 %bs, i64 %k_steps, "
             f"ptr %src, i64 %ss, ptr %dst, i64 %ds, i64 %last, ptr %prefetch, i64 %next{streams})",
             decls,
-            recipe.machine,
+            types.machine,
             "noinline nounwind",
         )
         mask = f.mask_of_first_lanes("%last", self.lanes) if edge else None
         self.masks = [*[None] * (self.vectors - 1), mask]  # masks of the vectors of a row of C
         # Without cheap masks, the planner packs and pads panels with edges.
-        reads_masked = recipe.machine.masks and not recipe.joined_type
+        reads_masked = types.machine.masks and not types.joined_type
         self.b_masks = self.masks if reads_masked else [None] * self.vectors
         self.row_offsets = ["0", *(f.mul("%as", r) for r in range(1, self.rows))]
 
@@ -93,7 +93,7 @@ class _TileKernel:
         """Return the finished function."""
         f = self.f
         end, sums = self.emit_loops()
-        if self.recipe.flips_signs:
+        if self.types.flips_signs:
             corrections = self.load_row(end, self.acc, [None] * self.vectors)
             sums = self.add_all("add", sums, corrections * self.rows)
         if self.adds:
@@ -105,22 +105,22 @@ class _TileKernel:
         return f.end()
 
     def emit_loops(self) -> tuple[str, list[str]]:
-        """Emit the loops over beats; return the address after the last beat of B, and the sums."""
-        f, beats = self.f, "%beats"
+        """Emit the loops over k steps; return the address after the last k step of B, and the sums."""
+        f, k_steps = self.f, "%k_steps"
         zeros = [(self.vector, "zeroinitializer")] * (self.rows * self.vectors)
         state = [("ptr", "%a"), ("ptr", "%b"), *zeros]
         if self.unroll > 1:
-            body = self.emit_k_step_pair if self.recipe.multiplies_by_element else self.emit_k_steps
-            values = f.loop(0, f.div(beats, self.unroll), 1, body, state)
+            body = self.emit_k_step_pair if self.types.multiplies_by_element else self.emit_k_steps
+            values = f.loop(0, f.div(k_steps, self.unroll), 1, body, state)
             state = [(type, value) for (type, _), value in zip(state, values)]
-            beats = f.rem(beats, self.unroll)
+            k_steps = f.rem(k_steps, self.unroll)
         if self.prefetches:
             state.append(("ptr", "%prefetch"))
-        _, end, *sums = f.loop(0, beats, 1, self.single_beat, state)
+        _, end, *sums = f.loop(0, k_steps, 1, self.single_k_step, state)
         return end, sums[: len(zeros)]
 
-    def single_beat(self, i: str, pa: str, pb: str, *state: str) -> list[str]:
-        """Emit a beat; if the kernel prefetches, the last state points into B's next panel."""
+    def single_k_step(self, i: str, pa: str, pb: str, *state: str) -> list[str]:
+        """Emit a k step; if the kernel prefetches, the last state points into B's next panel."""
         f, count = self.f, self.rows * self.vectors
         sums, prefetched = list(state[:count]), state[count:]
         for pointer in prefetched:
@@ -130,24 +130,24 @@ class _TileKernel:
             f.prefetch(f.byte_address(f.byte_address(pa, "%next"), self.row_in_turn("%as", i)))
         if prefetched:
             self.prefetch_results(i)
-        sums = self.beat(pa, pb, 0, sums)
+        sums = self.k_step(pa, pb, 0, sums)
         pb, pa = f.byte_address(pb, "%bs"), f.byte_address(pa, self.element_bytes)
-        return [pa, pb, *sums, *[f.byte_address(p, 64 // GEMM_LINE_BEATS) for p in prefetched]]
+        return [pa, pb, *sums, *[f.byte_address(p, 64 // GEMM_LINE_K_STEPS) for p in prefetched]]
 
     def emit_k_steps(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
-        """Emit several beats, and prefetch the same elements of all next rows of A."""
+        """Emit several k steps, and prefetch the same elements of all next rows of A."""
         f, sums = self.f, list(state)
         if self.prefetches_rows:
             next_rows = f.byte_address(pa, "%next")
             for offset in self.row_offsets:
                 f.prefetch(f.byte_address(next_rows, offset))
         for u in range(self.unroll):
-            sums = self.beat(pa, pb, u * self.element_bytes, sums)
+            sums = self.k_step(pa, pb, u * self.element_bytes, sums)
             pb = f.byte_address(pb, "%bs")
         return [f.byte_address(pa, self.unroll * self.element_bytes), pb, *sums]
 
     def emit_k_step_pair(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
-        """Emit two beats that load the elements of a row of A together; the elements stay in a
+        """Emit two k steps that load the elements of a row of A together; the elements stay in a
         register for that row only."""
         f, acc, lanes = self.f, self.acc, self.lanes
         sums, after, unmasked = list(state), f.byte_address(pb, "%bs"), [None] * self.vectors
@@ -159,23 +159,23 @@ class _TileKernel:
                 self.multiply_row(sums, r, x, row_of_b)
         return [f.byte_address(pa, 2 * self.element_bytes), f.byte_address(after, "%bs"), *sums]
 
-    def beat(self, pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
+    def k_step(self, pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
         """Emit a multiply-add for every sum."""
         f, sums = self.f, list(sums)
-        row_of_b = self.load_row(pb, "i32" if self.recipe.joined_type else self.acc, self.b_masks)
+        row_of_b = self.load_row(pb, "i32" if self.types.joined_type else self.acc, self.b_masks)
         for r in range(self.rows):
             pointer = f.byte_address(f.byte_address(pa, self.row_offsets[r]), offset)
-            self.multiply_row(sums, r, broadcast(f, self.recipe, pointer, self.lanes), row_of_b)
+            self.multiply_row(sums, r, broadcast(f, self.types, pointer, self.lanes), row_of_b)
         return sums
 
     def multiply_row(self, sums: list[str], r: int, x: str, row_of_b: list[str]) -> None:
         """Add x times a row of B to row `r` of the sums, in place."""
         for i, y in enumerate(row_of_b, r * self.vectors):
-            sums[i] = multiply_add(self.f, self.recipe, x, y, sums[i], self.lanes)
+            sums[i] = multiply_add(self.f, self.types, x, y, sums[i], self.lanes)
 
     def prefetch_results(self, i: str) -> None:
         """Prefetch one line per iteration of the rows where the sums will be stored."""
-        f, lines = self.f, self.recipe.panel_row_bytes // 64
+        f, lines = self.f, self.types.panel_row_bytes // 64
         place, pitch = ("%place", "%pitch") if self.epilogue else ("%dst", "%ds")
         row = f.byte_address(place, self.row_in_turn(pitch, i))
         line = f.byte_address(row, f.mul(f.let(f"and i64 {i}, {8 * (lines - 1)}"), 8))
@@ -192,7 +192,7 @@ class _TileKernel:
 
     def load_row(self, row: str, element: str, masks: Sequence[str | None]) -> list[str]:
         """Load the vectors of a row of B."""
-        f, stride = self.f, self.recipe.machine.vector_bytes
+        f, stride = self.f, self.types.machine.vector_bytes
         return [
             f.load(element, self.lanes, f.byte_address(row, v * stride), mask)
             for v, mask in enumerate(masks)
@@ -200,7 +200,7 @@ class _TileKernel:
 
     def tile_at(self, row: str, stride: str) -> list[tuple[str, str | None]]:
         """Return the addresses of the tile's vectors, with their masks."""
-        f, width, vectors = self.f, self.recipe.machine.vector_bytes, []
+        f, width, vectors = self.f, self.types.machine.vector_bytes, []
         for r in range(self.rows):
             row = f.byte_address(row, stride) if r else row
             vectors += [(f.byte_address(row, v * width), mask) for v, mask in enumerate(self.masks)]
@@ -210,25 +210,23 @@ class _TileKernel:
         """Add the values at `src` to the sums."""
         f, tile = self.f, self.tile_at("%src", "%ss")
         loaded = [f.load(self.acc, self.lanes, pointer, mask) for pointer, mask in tile]
-        return self.add_all("fadd" if self.recipe.is_float else "add", sums, loaded)
+        return self.add_all("fadd" if self.types.is_float else "add", sums, loaded)
 
     def add_all(self, plus: str, xs: list[str], ys: list[str]) -> list[str]:
         return [self.f.let(f"{plus} {self.vector} {x}, {y}") for x, y in zip(xs, ys)]
 
 
-def join(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
+def join(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:
     """Join the elements of each step into one lane: `value` has `k_per_step * lanes` elements in
     their memory type."""
-    wide = recipe.k_per_step * lanes
-    value = f.convert(value, recipe.in_type, recipe.joined_type, wide)
-    return f.let(f"bitcast <{wide} x {llvm_type(recipe.joined_type)}> {value} to <{lanes} x i32>")
+    wide = types.k_per_step * lanes
+    value = f.convert(value, types.in_type, types.joined_type, wide)
+    return f.let(f"bitcast <{wide} x {llvm_type(types.joined_type)}> {value} to <{lanes} x i32>")
 
 
-def flip(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
+def flip(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:
     """Flip the sign bits of joined elements of A if the multiply-add requires it."""
-    return (
-        f.let(f"xor <{lanes} x i32> {value}, {sign_bits(lanes)}") if recipe.flips_signs else value
-    )
+    return f.let(f"xor <{lanes} x i32> {value}, {sign_bits(lanes)}") if types.flips_signs else value
 
 
 def sign_bits(lanes: int) -> str:
@@ -236,22 +234,22 @@ def sign_bits(lanes: int) -> str:
     return splat_constant("i32", 0x80808080, lanes)
 
 
-def broadcast(f: LLVMFunctionWriter, recipe: GemmTypes, pointer: str, lanes: int) -> str:
+def broadcast(f: LLVMFunctionWriter, types: GemmTypes, pointer: str, lanes: int) -> str:
     """Return a step of A in every lane."""
-    kind = "i32" if recipe.joined_type else llvm_type(recipe.acc)
-    align = recipe.in_bytes if recipe.joined_type else recipe.acc_bytes
+    kind = "i32" if types.joined_type else llvm_type(types.acc)
+    align = types.in_bytes if types.joined_type else types.acc_bytes
     return f.splat(f.read(kind, pointer, align), kind, lanes)
 
 
 def multiply_add(
-    f: LLVMFunctionWriter, recipe: GemmTypes, x: str, y: str, sum: str, lanes: int
+    f: LLVMFunctionWriter, types: GemmTypes, x: str, y: str, sum: str, lanes: int
 ) -> str:
     """Return `sum` plus the products of packed vectors of elements of A and B."""
-    acc = llvm_type(recipe.acc)
+    acc = llvm_type(types.acc)
     vector = f"<{lanes} x {acc}>"
-    if recipe.joined_type:
-        return _multiply_add_joined(f, recipe, x, y, sum)
-    if recipe.is_float:
+    if types.joined_type:
+        return _multiply_add_joined(f, types, x, y, sum)
+    if types.is_float:
         # fmuladd: one rounding on machines with fused multiply-add, and never a library call on
         # others.
         name = f"@llvm.fmuladd.v{lanes}{mangle(acc)}"
@@ -260,19 +258,19 @@ def multiply_add(
     return f.let(f"add {vector} {f.let(f'mul {vector} {x}, {y}')}, {sum}")
 
 
-def _multiply_add_joined(f: LLVMFunctionWriter, recipe: GemmTypes, x: str, y: str, sum: str) -> str:
-    lanes, vector = recipe.lanes, f"<{recipe.lanes} x {llvm_type(recipe.acc)}>"
-    joined = f"<{recipe.k_per_step * lanes} x {'bfloat' if recipe.is_float else llvm_type(recipe.joined_type)}>"
+def _multiply_add_joined(f: LLVMFunctionWriter, types: GemmTypes, x: str, y: str, sum: str) -> str:
+    lanes, vector = types.lanes, f"<{types.lanes} x {llvm_type(types.acc)}>"
+    joined = f"<{types.k_per_step * lanes} x {'bfloat' if types.is_float else llvm_type(types.joined_type)}>"
     x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))
     if (
-        recipe.flips_signs and recipe.in_type == "i8"
+        types.flips_signs and types.in_type == "i8"
     ):  # the first operand is unsigned: for i8 it is the flipped operand
         x, y = y, x
-    name = _ADDS.get(recipe.joined_type) if recipe.is_float or recipe.machine.i8_dot else None
+    name = _ADDS.get(types.joined_type) if types.is_float or types.machine.i8_dot else None
     if name:
         f.decls.use(f"declare {vector} {name}({vector}, {joined}, {joined})")
         return f.let(f"call {vector} {name}({vector} {sum}, {joined} {y}, {joined} {x})")
-    name = _PAIRS_OF_I16[recipe.machine.vector_bytes]
+    name = _PAIRS_OF_I16[types.machine.vector_bytes]
     f.decls.use(f"declare {vector} {name}({joined}, {joined})")
     return f.let(
         f"add {vector} {f.let(f'call {vector} {name}({joined} {x}, {joined} {y})')}, {sum}"

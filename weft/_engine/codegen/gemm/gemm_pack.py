@@ -2,7 +2,7 @@
 
 `@pack_a(ptr dst, i64 row_bytes, ptr src, i64 ms, i64 ks, i64 rows, i64 k)` writes rows of steps;
 `@pack_b(ptr dst, ptr src, i64 ns, i64 ks, i64 cols, i64 k)` writes one panel: rows of
-`panel_row_bytes`, one per beat; only the first `cols` columns are written. Each function has three
+`panel_row_bytes`, one per k step; only the first `cols` columns are written. Each function has three
 access patterns, chosen by the operand's byte strides: dense along the packed rows (copy), dense
 across them (transpose squares in registers), and any other (element by element). Squares may write
 zeros after a block, up to a vector's number of rows or steps: blocks are packed in ascending order,
@@ -27,58 +27,56 @@ _Path = Callable[[], None]
 # -- loading one vector of packed elements
 
 
-def _unit(recipe: GemmTypes) -> str:
+def _unit(types: GemmTypes) -> str:
     """Return the LLVM type of one step of A: i32 for joined elements, the bits of a complex number,
     else the accumulator's type."""
-    if recipe.joined_type:
+    if types.joined_type:
         return "i32"
-    return f"i{8 * recipe.step_bytes}" if recipe.is_complex else llvm_type(recipe.acc)
+    return f"i{8 * types.step_bytes}" if types.is_complex else llvm_type(types.acc)
 
 
-def _convert(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
+def _convert(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:
     return (
         value
-        if recipe.is_complex or recipe.joined_type
-        else f.convert(value, recipe.in_type, recipe.acc, lanes)
+        if types.is_complex or types.joined_type
+        else f.convert(value, types.in_type, types.acc, lanes)
     )
 
 
-def _in_unit(recipe: GemmTypes) -> str:
-    return _unit(recipe) if recipe.is_complex else llvm_type(recipe.in_type)
+def _in_unit(types: GemmTypes) -> str:
+    return _unit(types) if types.is_complex else llvm_type(types.in_type)
 
 
-def _mask_before_k(f: LLVMFunctionWriter, recipe: GemmTypes, lanes: int, step: str, k: str) -> str:
+def _mask_before_k(f: LLVMFunctionWriter, types: GemmTypes, lanes: int, step: str, k: str) -> str:
     """Return the mask of the elements before `k` in `lanes` steps from `step` on."""
-    per = recipe.k_per_step
+    per = types.k_per_step
     first = f.mul(step, per)
     count = f.select(f.less(first, k), f.sub(k, first), 0)
     return f.mask_of_first_lanes(f.min(count, lanes * per), lanes * per)
 
 
 def _load_k_steps(
-    f: LLVMFunctionWriter, recipe: GemmTypes, src: str, lanes: int, step: str, mask: str
+    f: LLVMFunctionWriter, types: GemmTypes, src: str, lanes: int, step: str, mask: str
 ) -> str:
     """Load `lanes` steps of one row or column with dense k; zero outside the mask."""
-    per = recipe.k_per_step
+    per = types.k_per_step
     value = f.load(
-        _in_unit(recipe),
+        _in_unit(types),
         lanes * per,
-        f.byte_address(src, f.mul(f.mul(step, per), recipe.in_bytes)),
+        f.byte_address(src, f.mul(f.mul(step, per), types.in_bytes)),
         mask,
     )
-    return to_unit(f, recipe, value, lanes)
+    return to_unit(f, types, value, lanes)
 
 
-def to_unit(f: LLVMFunctionWriter, recipe: GemmTypes, value: str, lanes: int) -> str:
+def to_unit(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:
     """Convert elements from their memory type to `lanes` packed steps."""
-    return (
-        join(f, recipe, value, lanes) if recipe.joined_type else _convert(f, recipe, value, lanes)
-    )
+    return join(f, types, value, lanes) if types.joined_type else _convert(f, types, value, lanes)
 
 
 def _across_k(
     f: LLVMFunctionWriter,
-    recipe: GemmTypes,
+    types: GemmTypes,
     src: str,
     ks: str,
     lanes: int,
@@ -87,7 +85,7 @@ def _across_k(
     mask: str | None,
 ) -> str:
     """Load one step of `lanes` adjacent rows or columns, dense in that direction; zero beyond k."""
-    per, unit = recipe.k_per_step, _in_unit(recipe)
+    per, unit = types.k_per_step, _in_unit(types)
     parts = []
     for h in range(per):
         here = f.add(f.mul(step, per), h)
@@ -95,23 +93,23 @@ def _across_k(
         on = f.splat(inside, "i1", lanes)
         m = f.let(f"and <{lanes} x i1> {mask}, {on}") if mask else on
         parts.append(f.load(unit, lanes, f.byte_address(src, f.mul(here, ks)), m))
-    return to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes)
+    return to_unit(f, types, interleave(f, types, parts, lanes), lanes)
 
 
-def interleave(f: LLVMFunctionWriter, recipe: GemmTypes, parts: list[str], lanes: int) -> str:
+def interleave(f: LLVMFunctionWriter, types: GemmTypes, parts: list[str], lanes: int) -> str:
     """Interleave vectors of `lanes` elements each: the first elements of all, then the second
     elements, and so on."""
     while len(parts) > 1:
         half, order = len(parts) // 2, [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
-        vector, lanes = f"<{lanes} x {_in_unit(recipe)}>", 2 * lanes
+        vector, lanes = f"<{lanes} x {_in_unit(types)}>", 2 * lanes
         parts = [f.shuffle(x, y, vector, order) for x, y in zip(parts[:half], parts[half:])]
     return parts[0]
 
 
-def _element(f: LLVMFunctionWriter, recipe: GemmTypes, src: str, at: str) -> str:
-    unit = _in_unit(recipe)
-    value = f.read(unit, f.byte_address(src, at), min(recipe.in_bytes, bits_of(unit) // 8, 8))
-    return _convert(f, recipe, value, 0)
+def _element(f: LLVMFunctionWriter, types: GemmTypes, src: str, at: str) -> str:
+    unit = _in_unit(types)
+    value = f.read(unit, f.byte_address(src, at), min(types.in_bytes, bits_of(unit) // 8, 8))
+    return _convert(f, types, value, 0)
 
 
 def _paths(
@@ -139,7 +137,7 @@ def _paths(
 
 def _assembled_call(
     f: LLVMFunctionWriter,
-    recipe: GemmTypes,
+    types: GemmTypes,
     feature: str,
     dst: str,
     step: Operand,
@@ -150,13 +148,13 @@ def _assembled_call(
 ) -> _Path | None:
     """Return the call of an assembly function that packs lines; None if there is none. `length` is
     in elements."""
-    name = assembler_modules.function(recipe, feature)
+    name = assembler_modules.function(types, feature)
     if name is None:
         return None
 
     def call() -> None:
         f.decls.use(f"declare void @{name}(ptr, i64, ptr, i64, i64, i64)")
-        size = f.mul(length, recipe.in_bytes) if assembler_modules.counts_bytes(name) else length
+        size = f.mul(length, types.in_bytes) if assembler_modules.counts_bytes(name) else length
         f.do(
             f"call void @{name}(ptr {dst}, i64 {step}, ptr {src}, i64 {src_step}, i64 {lines}, i64 {size})"
         )
@@ -164,23 +162,23 @@ def _assembled_call(
     return call
 
 
-def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+def pack_a(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
     f = LLVMFunctionWriter(
         "void @pack_a("
         "ptr noalias %dst, i64 %row_bytes, ptr noalias %src, i64 %ms, i64 %ks, i64 %rows, i64 %k)",
         decls,
-        recipe.machine,
+        types.machine,
         "noinline nounwind",
     )
-    unit, step_bytes, per = _unit(recipe), recipe.step_bytes, recipe.k_per_step
-    lanes = max(recipe.machine.vector_bytes // step_bytes, 1)
+    unit, step_bytes, per = _unit(types), types.step_bytes, types.k_per_step
+    lanes = max(types.machine.vector_bytes // step_bytes, 1)
     steps = f.ceil_div("%k", per)
 
     def place(i: str, s: str) -> str:
         return f.byte_address(f.byte_address("%dst", f.mul(i, "%row_bytes")), f.mul(s, step_bytes))
 
     def put(value: str, i: str, s: str) -> None:
-        f.store(unit, lanes, flip(f, recipe, value, lanes), place(i, s))
+        f.store(unit, lanes, flip(f, types, value, lanes), place(i, s))
 
     def copy() -> None:
         def row(i: str) -> None:
@@ -188,11 +186,11 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
 
             def whole(s: str) -> None:
                 value = f.load(
-                    _in_unit(recipe),
+                    _in_unit(types),
                     lanes * per,
-                    f.byte_address(src, f.mul(s, per * recipe.in_bytes)),
+                    f.byte_address(src, f.mul(s, per * types.in_bytes)),
                 )
-                put(to_unit(f, recipe, value, lanes), i, s)
+                put(to_unit(f, types, value, lanes), i, s)
 
             full = f.mul(f.div(f.div("%k", per), lanes), lanes)
             f.loop(0, full, lanes, whole)
@@ -202,7 +200,7 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
                 lanes,
                 lambda s: put(
                     _load_k_steps(
-                        f, recipe, src, lanes, s, _mask_before_k(f, recipe, lanes, s, "%k")
+                        f, types, src, lanes, s, _mask_before_k(f, types, lanes, s, "%k")
                     ),
                     i,
                     s,
@@ -219,14 +217,14 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
 
             def square(i: str) -> None:
                 mask = f.mask_of_first_lanes(f.min(f.sub("%rows", i), lanes), lanes)
-                src = f.byte_address("%src", f.mul(i, recipe.in_bytes))
+                src = f.byte_address("%src", f.mul(i, types.in_bytes))
                 loads = [
-                    _across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask)
+                    _across_k(f, types, src, "%ks", lanes, f.add(s, t), "%k", mask)
                     for t in range(lanes)
                 ]
                 # Rows are too far apart for the hardware prefetcher.
                 next_square = f.byte_address(
-                    f.byte_address(here, f.mul(i, recipe.in_bytes)), distance
+                    f.byte_address(here, f.mul(i, types.in_bytes)), distance
                 )
                 for t in range(lanes * per):
                     f.prefetch(f.byte_address(next_square, f.mul("%ks", t)))
@@ -244,43 +242,43 @@ def pack_a(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
             def one(s: str) -> None:
                 if per == 1:
                     f.do(
-                        f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(i, s)}, align 4"
+                        f"store {unit} {_element(f, types, src, f.mul(s, '%ks'))}, ptr {place(i, s)}, align 4"
                     )
                 else:
                     _store_joined(
                         f,
-                        recipe,
+                        types,
                         src,
                         s,
                         "%ks",
                         "%k",
                         place(i, s),
-                        0x80 if recipe.flips_signs else 0,
+                        0x80 if types.flips_signs else 0,
                     )
 
             f.loop(0, steps, 1, one)
 
         f.loop(0, "%rows", 1, row)
 
-    across = f.equal("%ms", recipe.in_bytes) if has_squares(recipe, "a") else "false"
+    across = f.equal("%ms", types.in_bytes) if has_squares(types, "a") else "false"
     paths = {
         "pack_a_copy": _assembled_call(
-            f, recipe, "pack_a_copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k"
+            f, types, "pack_a_copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k"
         )
         or copy,
         "pack_a_transpose": _assembled_call(
-            f, recipe, "pack_a_transpose", "%dst", "%row_bytes", "%src", "%ks", "%k", "%rows"
+            f, types, "pack_a_transpose", "%dst", "%row_bytes", "%src", "%ks", "%k", "%rows"
         )
         or transpose,
         "pack_a_scalar": scalar,
     }
-    _paths(f, f.equal("%ks", recipe.in_bytes), across, paths, wanted)
+    _paths(f, f.equal("%ks", types.in_bytes), across, paths, wanted)
     return f.end()
 
 
 def _store_joined(
     f: LLVMFunctionWriter,
-    recipe: GemmTypes,
+    types: GemmTypes,
     src: str,
     step: str,
     ks: str,
@@ -288,37 +286,37 @@ def _store_joined(
     place: str,
     flips: int,
 ) -> None:
-    first, kind = f.mul(step, recipe.k_per_step), llvm_type(recipe.joined_type)
+    first, kind = f.mul(step, types.k_per_step), llvm_type(types.joined_type)
     size = bits_of(kind) // 8
-    for part in range(recipe.k_per_step):
+    for part in range(types.k_per_step):
         at = f.add(first, part)
         inside = f.less(at, k)
         # Missing elements at the end are loaded from a valid address and then cleared.
         there = f.byte_address(src, f.mul(f.select(inside, at, first), ks))
-        value = f.read(_in_unit(recipe), there, recipe.in_bytes)
+        value = f.read(_in_unit(types), there, types.in_bytes)
         value = f.let(
-            f"select i1 {inside}, {kind} {f.convert(value, recipe.in_type, recipe.joined_type, 0)}, {kind} 0"
+            f"select i1 {inside}, {kind} {f.convert(value, types.in_type, types.joined_type, 0)}, {kind} 0"
         )
         value = f.let(f"xor {kind} {value}, {flips}") if flips else value
         f.do(f"store {kind} {value}, ptr {f.byte_address(place, part * size)}, align {size}")
 
 
-def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+def pack_b(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
     f = LLVMFunctionWriter(
         "void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
         decls,
-        recipe.machine,
+        types.machine,
         "noinline nounwind",
     )
-    if recipe.is_complex:
-        _pack_complex_b(f, recipe, wanted)
+    if types.is_complex:
+        _pack_complex_b(f, types, wanted)
         return f.end()
-    if recipe.quads:
-        _pack_quads(f, recipe, wanted)
+    if types.quads:
+        _pack_quads(f, types, wanted)
         return f.end()
-    unit, lanes, per = _unit(recipe), recipe.lanes, recipe.k_per_step
+    unit, lanes, per = _unit(types), types.lanes, types.k_per_step
     steps = f.ceil_div("%k", per)
-    row_bytes, vector_bytes = recipe.panel_row_bytes, recipe.machine.vector_bytes
+    row_bytes, vector_bytes = types.panel_row_bytes, types.machine.vector_bytes
 
     def place(s: str, j: Operand) -> str:
         return f.byte_address(
@@ -329,31 +327,31 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
         distance = f.mul("%ks", GEMM_PACK_PREFETCH_ROWS)
 
         def whole_row(s: str) -> None:
-            for v in range(recipe.vectors):
+            for v in range(types.vectors):
                 parts = []
                 for h in range(per):
                     src = f.byte_address(
                         f.byte_address("%src", f.mul(f.add(f.mul(s, per), h), "%ks")),
-                        v * lanes * recipe.in_bytes,
+                        v * lanes * types.in_bytes,
                     )
-                    parts.append(f.load(_in_unit(recipe), lanes, src))
-                    if v * lanes * recipe.in_bytes % 64 == 0:
+                    parts.append(f.load(_in_unit(types), lanes, src))
+                    if v * lanes * types.in_bytes % 64 == 0:
                         f.prefetch(f.byte_address(src, distance))
                 f.store(
                     unit,
                     lanes,
-                    to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes),
+                    to_unit(f, types, interleave(f, types, parts, lanes), lanes),
                     place(s, v * lanes),
                 )
 
         def edge_row(s: str) -> None:
             def vector(j: str) -> None:
                 mask = f.mask_of_first_lanes(f.min(f.sub("%cols", j), lanes), lanes)
-                src = f.byte_address("%src", f.mul(j, recipe.in_bytes))
+                src = f.byte_address("%src", f.mul(j, types.in_bytes))
                 f.store(
                     unit,
                     lanes,
-                    _across_k(f, recipe, src, "%ks", lanes, s, "%k", mask),
+                    _across_k(f, types, src, "%ks", lanes, s, "%k", mask),
                     place(s, j),
                     mask,
                 )
@@ -362,7 +360,7 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
 
         # Full panels use the fast path for all whole steps; an incomplete joined step uses the
         # careful path.
-        full = f.select(f.equal("%cols", recipe.panel_cols), f.div("%k", per), 0)
+        full = f.select(f.equal("%cols", types.panel_cols), f.div("%k", per), 0)
         f.loop(0, full, 1, whole_row)
         f.loop(full, steps, 1, edge_row)
 
@@ -377,8 +375,8 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
             ]
 
             def square(s: str) -> None:
-                inside = _mask_before_k(f, recipe, lanes, s, "%k")
-                loads = [_load_k_steps(f, recipe, column, lanes, s, inside) for column in there]
+                inside = _mask_before_k(f, types, lanes, s, "%k")
+                loads = [_load_k_steps(f, types, column, lanes, s, inside) for column in there]
                 for t, value in enumerate(f.transpose(loads, unit)):
                     f.store(unit, lanes, value, place(f.add(s, t), j), mask)
 
@@ -392,10 +390,10 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
                 src = f.byte_address("%src", f.mul(j, "%ns"))
                 if per == 1:
                     f.do(
-                        f"store {unit} {_element(f, recipe, src, f.mul(s, '%ks'))}, ptr {place(s, j)}, align 4"
+                        f"store {unit} {_element(f, types, src, f.mul(s, '%ks'))}, ptr {place(s, j)}, align 4"
                     )
                 else:
-                    _store_joined(f, recipe, src, s, "%ks", "%k", place(s, j), 0)
+                    _store_joined(f, types, src, s, "%ks", "%k", place(s, j), 0)
 
             f.loop(0, "%cols", 1, one)
 
@@ -403,49 +401,49 @@ def pack_b(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> s
 
     paths = {
         "pack_b_copy": _assembled_call(
-            f, recipe, "pack_b_copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols"
+            f, types, "pack_b_copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols"
         )
         or copy,
         "pack_b_transpose": _assembled_call(
-            f, recipe, "pack_b_transpose", "%dst", row_bytes, "%src", "%ns", "%cols", "%k"
+            f, types, "pack_b_transpose", "%dst", row_bytes, "%src", "%ns", "%cols", "%k"
         )
         or transpose,
         "pack_b_scalar": scalar,
     }
-    _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), paths, wanted)
+    _paths(f, f.equal("%ns", types.in_bytes), f.equal("%ks", types.in_bytes), paths, wanted)
     return f.end()
 
 
-def end_panel(recipe: GemmTypes, decls: Declarations) -> str:
+def end_panel(types: GemmTypes, decls: Declarations) -> str:
     """Return `@end_panel`, which stores after the steps of a panel the negated surplus of flipped
     signs, for the kernel to add."""
     f = LLVMFunctionWriter(
-        "void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind"
+        "void @end_panel(ptr noalias %panel, i64 %steps)", decls, types.machine, "nounwind"
     )
-    lanes, vector = recipe.lanes, f"<{recipe.lanes} x i32>"
+    lanes, vector = types.lanes, f"<{types.lanes} x i32>"
 
     def step(s: str, *sums: str) -> list[str]:
-        row = f.byte_address("%panel", f.mul(s, recipe.panel_row_bytes))
+        row = f.byte_address("%panel", f.mul(s, types.panel_row_bytes))
         parts = [
-            f.load("i32", lanes, f.byte_address(row, v * recipe.machine.vector_bytes))
-            for v in range(recipe.vectors)
+            f.load("i32", lanes, f.byte_address(row, v * types.machine.vector_bytes))
+            for v in range(types.vectors)
         ]
         return [
-            multiply_add(f, recipe, sign_bits(lanes), part, sum, lanes)
+            multiply_add(f, types, sign_bits(lanes), part, sum, lanes)
             for part, sum in zip(parts, sums)
         ]
 
-    sums = f.loop(0, "%steps", 1, step, [(vector, "zeroinitializer")] * recipe.vectors)
-    end = f.byte_address("%panel", f.mul("%steps", recipe.panel_row_bytes))
+    sums = f.loop(0, "%steps", 1, step, [(vector, "zeroinitializer")] * types.vectors)
+    end = f.byte_address("%panel", f.mul("%steps", types.panel_row_bytes))
     for v, sum in enumerate(sums):
         negated = f.let(f"sub {vector} zeroinitializer, {sum}")
-        f.store("i32", lanes, negated, f.byte_address(end, v * recipe.machine.vector_bytes))
+        f.store("i32", lanes, negated, f.byte_address(end, v * types.machine.vector_bytes))
     return f.end()
 
 
-def _pack_quads(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection[str]) -> None:
+def _pack_quads(f: LLVMFunctionWriter, types: GemmTypes, wanted: Collection[str]) -> None:
     """Emit the packing of quads: four k of each column, side by side."""
-    acc, width = llvm_type(recipe.acc), 4 * recipe.lanes
+    acc, width = llvm_type(types.acc), 4 * types.lanes
 
     def copy() -> None:
         mask = f.mask_of_first_lanes("%cols", width)
@@ -453,13 +451,13 @@ def _pack_quads(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection[str
         def step(s: str) -> None:
             rows = [f.byte_address("%src", f.mul(f.add(f.mul(s, 4), h), "%ks")) for h in range(4)]
             interleaved = interleave(
-                f, recipe, [f.load(acc, width, row, mask) for row in rows], width
+                f, types, [f.load(acc, width, row, mask) for row in rows], width
             )
             f.store(
                 acc,
                 4 * width,
                 interleaved,
-                f.byte_address("%dst", f.mul(s, recipe.panel_row_bytes)),
+                f.byte_address("%dst", f.mul(s, types.panel_row_bytes)),
             )
 
         f.loop(0, f.div("%k", 4), 1, step)
@@ -468,16 +466,16 @@ def _pack_quads(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection[str
         def column(j: str) -> None:
             src, dst = (
                 f.byte_address("%src", f.mul(j, "%ns")),
-                f.byte_address("%dst", f.mul(j, recipe.step_bytes)),
+                f.byte_address("%dst", f.mul(j, types.step_bytes)),
             )
 
             def step(s: str) -> None:
                 for h in range(4):
-                    value = _element(f, recipe, src, f.mul(f.add(f.mul(s, 4), h), "%ks"))
+                    value = _element(f, types, src, f.mul(f.add(f.mul(s, 4), h), "%ks"))
                     place = f.byte_address(
-                        dst, f.add(f.mul(s, recipe.panel_row_bytes), h * recipe.acc_bytes)
+                        dst, f.add(f.mul(s, types.panel_row_bytes), h * types.acc_bytes)
                     )
-                    f.do(f"store {acc} {value}, ptr {place}, align {recipe.acc_bytes}")
+                    f.do(f"store {acc} {value}, ptr {place}, align {types.acc_bytes}")
 
             f.loop(0, f.div("%k", 4), 1, step)
 
@@ -485,29 +483,29 @@ def _pack_quads(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection[str
 
     _paths(
         f,
-        f.equal("%ns", recipe.in_bytes),
+        f.equal("%ns", types.in_bytes),
         "false",
         {"pack_b_copy": copy, "pack_b_scalar": scalar},
         wanted,
     )
 
 
-def _pack_complex_b(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection[str]) -> None:
-    """Emit the packing of complex B in two beats per k: (re, im) and (-im, re) of each column, so
+def _pack_complex_b(f: LLVMFunctionWriter, types: GemmTypes, wanted: Collection[str]) -> None:
+    """Emit the packing of complex B in two k steps per k: (re, im) and (-im, re) of each column, so
     that a real kernel sums complex products."""
-    real, lanes = llvm_type(real_of(recipe.in_type)), recipe.lanes
+    real, lanes = llvm_type(real_of(types.in_type)), types.lanes
     vector = f"<{lanes} x {real}>"
-    half = recipe.acc_bytes
+    half = types.acc_bytes
     swap = [i ^ 1 for i in range(lanes)]
     signs = ", ".join(f"{real} {-1.0 if i % 2 == 0 else 1.0}" for i in range(lanes))
 
-    def place(s: str, beat: int, j: str) -> str:
-        row = f.add(f.mul(s, 2), beat)
+    def place(s: str, k_step: int, j: str) -> str:
+        row = f.add(f.mul(s, 2), k_step)
         return f.byte_address(
-            f.byte_address("%dst", f.mul(row, recipe.panel_row_bytes)), f.mul(j, 2 * half)
+            f.byte_address("%dst", f.mul(row, types.panel_row_bytes)), f.mul(j, 2 * half)
         )
 
-    def both_beats(s: str, j: str, value: str, mask: str) -> None:
+    def both_k_steps(s: str, j: str, value: str, mask: str) -> None:
         f.store(real, lanes, value, place(s, 0, j), mask)
         turned = f.let(f"fmul {vector} {f.shuffle(value, value, vector, swap)}, <{signs}>")
         f.store(real, lanes, turned, place(s, 1, j), mask)
@@ -517,9 +515,9 @@ def _pack_complex_b(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection
             def columns(j: str) -> None:
                 mask = f.mask_of_first_lanes(f.min(f.mul(f.sub("%cols", j), 2), lanes), lanes)
                 src = f.byte_address(
-                    f.byte_address("%src", f.mul(s, "%ks")), f.mul(j, recipe.in_bytes)
+                    f.byte_address("%src", f.mul(s, "%ks")), f.mul(j, types.in_bytes)
                 )
-                both_beats(s, j, f.load(real, lanes, src, mask), mask)
+                both_k_steps(s, j, f.load(real, lanes, src, mask), mask)
 
             f.loop(0, "%cols", max(lanes // 2, 1), columns)
 
@@ -531,10 +529,10 @@ def _pack_complex_b(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection
                 src = f.byte_address(f.byte_address("%src", f.mul(s, "%ks")), f.mul(col, "%ns"))
                 re = f.read(real, src, half)
                 im = f.read(real, f.byte_address(src, half), half)
-                for beat, pair in enumerate([(re, im), (f.let(f"fneg {real} {im}"), re)]):
+                for k_step, pair in enumerate([(re, im), (f.let(f"fneg {real} {im}"), re)]):
                     for p, value in enumerate(pair):
                         f.do(
-                            f"store {real} {value}, ptr {f.byte_address(place(s, beat, col), p * half)}, align {half}"
+                            f"store {real} {value}, ptr {f.byte_address(place(s, k_step, col), p * half)}, align {half}"
                         )
 
             f.loop(0, "%cols", 1, column)
@@ -543,7 +541,7 @@ def _pack_complex_b(f: LLVMFunctionWriter, recipe: GemmTypes, wanted: Collection
 
     _paths(
         f,
-        f.equal("%ns", recipe.in_bytes),
+        f.equal("%ns", types.in_bytes),
         "false",
         {"pack_b_copy": copy, "pack_b_scalar": scalar},
         wanted,

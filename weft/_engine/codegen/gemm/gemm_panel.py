@@ -13,7 +13,7 @@ from weft._engine.codegen.gemm.gemm_epilogue import ResultStore
 from weft._engine.codegen.gemm.operand_addressing import Task, row_block_count
 from weft._engine.codegen.gemm.required_functions import has_runs, kernel_names, skinny_kernel_names
 from weft._engine.codegen.ir.gemm_types import GemmTypes
-from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, kernel_name, row_counts, shapes
+from weft._engine.codegen.ir.microkernels import GEMM_LINE_K_STEPS, kernel_name, row_counts, shapes
 from weft._engine.util.record import record
 
 
@@ -31,19 +31,19 @@ class Tile:
     p1: str
     ends: ResultStore
 
-    def sums_of(self, f: Task, recipe: GemmTypes, sums: str, panel: str) -> str:
+    def sums_of(self, f: Task, types: GemmTypes, sums: str, panel: str) -> str:
         """Return the address of a panel's sums in the sums of the tile."""
         return f.byte_address(
             sums,
             f.mul(
                 f.mul(f.sub(panel, self.p0), f.descriptor_word(Word.SUMS_ROWS)),
-                recipe.panel_row_bytes,
+                types.panel_row_bytes,
             ),
         )
 
 
 def multiply_along_b_rows(
-    f: Task, recipe: GemmTypes, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
+    f: Task, types: GemmTypes, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
 ) -> None:
     """Multiply all rows of C over all of k at once; sums in scratch memory are copied to C if they
     need no conversion or epilogue."""
@@ -56,8 +56,8 @@ def multiply_along_b_rows(
         else f.select(f.equal(f.descriptor_word(Word.M), 1), "@along_row", "@along", "ptr")
     )
     f.decls.use("declare ptr @memcpy(ptr, ptr, i64)")
-    col = f.mul(f.add(f.first_panel, t.p0), recipe.panel_cols)
-    cols = f.min(f.sub(f.descriptor_word(Word.N), col), f.mul(f.sub(t.p1, t.p0), recipe.panel_cols))
+    col = f.mul(f.add(f.first_panel, t.p0), types.panel_cols)
+    cols = f.min(f.sub(f.descriptor_word(Word.N), col), f.mul(f.sub(t.p1, t.p0), types.panel_cols))
     cms, cns, stride = (
         f.descriptor_word(Word.C_MS),
         f.descriptor_word(Word.C_NS),
@@ -71,7 +71,7 @@ def multiply_along_b_rows(
         f.is_nonzero(f.descriptor_word(Word.SIMPLE)),
         f.is_nonzero(f.descriptor_word(Word.SUMS_IN_C)),
     )
-    to, size = f.select(in_c, c, sums, "ptr"), f.mul(cols, recipe.acc_bytes)
+    to, size = f.select(in_c, c, sums, "ptr"), f.mul(cols, types.acc_bytes)
     f.decls.use("declare ptr @memset(ptr, i32, i64)")
     f.loop(
         0,
@@ -113,28 +113,28 @@ class Panel:
     a_argument: str  # the kernel's argument: the stride, or the address of a list
     b: str
     b_stride: str
-    beats: str
+    k_steps: str
     sums: str
 
 
-def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collection[str]) -> None:
-    lanes, row_bytes = recipe.lanes, recipe.panel_row_bytes
-    cols = f.min(f.sub(f.descriptor_word(Word.N), p.col), recipe.panel_cols)
-    width = f.mul(cols, recipe.real_parts)
+def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, wanted: Collection[str]) -> None:
+    lanes, row_bytes = types.lanes, types.panel_row_bytes
+    cols = f.min(f.sub(f.descriptor_word(Word.N), p.col), types.panel_cols)
+    width = f.mul(cols, types.real_parts)
     if any(name.endswith("edge") for name in wanted):
         vectors = f.div(f.add(width, lanes - 1), lanes)
         last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
-        whole = f.equal(width, recipe.panel_lanes)
+        whole = f.equal(width, types.panel_lanes)
         kind = f.select(
-            whole, recipe.vectors + 1, f.select(f.less(recipe.half_lanes, width), vectors, 0)
+            whole, types.vectors + 1, f.select(f.less(types.half_lanes, width), vectors, 0)
         )
     else:  # no panel has an edge
-        kind, last_lanes = str(recipe.vectors + 1), str(lanes)
+        kind, last_lanes = str(types.vectors + 1), str(lanes)
     simple = f.is_nonzero(f.descriptor_word(Word.SIMPLE))
     sums_in_c = f.is_nonzero(f.descriptor_word(Word.SUMS_IN_C))
     cms, cns = f.descriptor_word(Word.C_MS), f.descriptor_word(Word.C_NS)
     c_panel = f.byte_address(t.c, f.mul(p.col, cns))
-    sums = t.sums_of(f, recipe, p.sums, p.panel)
+    sums = t.sums_of(f, types, p.sums, p.panel)
     to_c = f.logical_and(p.is_last, simple)
     to_finish = f.logical_and(p.is_last, f.logical_not(simple))
     # Each register tile prefetches a slice of the next panel into the L2 cache.
@@ -143,16 +143,16 @@ def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collec
         is_shared, f.byte_address(p.b, f.descriptor_word(Word.PANEL_BYTES)), p.b, "ptr"
     )
     # The first panel of a tile prefetches the next rows of A; the other panels find them in cache.
-    next_rows = f.select(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
-    slice_ = f.select(is_shared, f.mul(f.div(p.beats, GEMM_LINE_BEATS), 64), 0)
+    next_rows = f.select(f.equal(p.panel, t.p0), f.mul(p.a_stride, types.rows), 0)
+    slice_ = f.select(is_shared, f.mul(f.div(p.k_steps, GEMM_LINE_K_STEPS), 64), 0)
 
-    row_blocks = _RowBlocks(f, recipe, t.rows, wanted)
+    row_blocks = _RowBlocks(f, types, t.rows, wanted)
     [only] = kernel_names(wanted) if len(kernel_names(wanted)) == 1 else [""]
     if only:
         f.decls.use(f"declare void @{only}()")
 
     in_runs = (
-        f.select(f.equal(f.descriptor_word(Word.A_DIRECT), IN_RUNS), len(row_counts(recipe)), 0)
+        f.select(f.equal(f.descriptor_word(Word.A_DIRECT), IN_RUNS), len(row_counts(types)), 0)
         if has_runs(wanted) and not only
         else "0"
     )
@@ -160,7 +160,7 @@ def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collec
 
     def rows(_: str, i: str) -> list[str]:
         row_block = row_blocks.row_block_at(i)
-        index = f.add(f.mul(f.add(row_block.kind, in_runs), len(shapes(recipe))), kind)
+        index = f.add(f.mul(f.add(row_block.kind, in_runs), len(shapes(types))), kind)
         kernel = (
             f.let(f"load ptr, ptr {f.byte_address('@kernels', f.mul(index, 8))}")
             if not only
@@ -185,10 +185,10 @@ def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collec
         dst, ds = f.select(to_c, c, block_sums, "ptr"), f.select(to_c, cms, sums_stride)
         src = f.select(p.is_first, "null", block_sums, "ptr")
         a = f.byte_address(p.a, f.mul(row_block.first, p.a_stride))
-        pf = f.byte_address(prefetched, f.mul(f.div(i, recipe.rows), slice_))
+        pf = f.byte_address(prefetched, f.mul(f.div(i, types.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
         f.do(
-            f"call void {kernel}(ptr {a}, i64 {p.a_argument}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {sums_stride}, "
+            f"call void {kernel}(ptr {a}, i64 {p.a_argument}, ptr {p.b}, i64 {p.b_stride}, i64 {p.k_steps}, ptr {src}, i64 {sums_stride}, "
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows}{place})"
         )
 
@@ -208,11 +208,11 @@ def multiply_panel(f: Task, recipe: GemmTypes, t: Tile, p: Panel, wanted: Collec
         return [f.add(i, row_block.new)]
 
     first, count = (
-        _find_needed_row_blocks(f, recipe.rows, t, p.col, cols, row_blocks.count)
+        _find_needed_row_blocks(f, types.rows, t, p.col, cols, row_blocks.count)
         if "band" in wanted
         else ("0", row_blocks.count)
     )
-    f.loop(first, count, 1, rows, [("i64", f.mul(first, recipe.rows))])
+    f.loop(first, count, 1, rows, [("i64", f.mul(first, types.rows))])
 
 
 def _find_needed_row_blocks(
@@ -242,8 +242,8 @@ class _RowBlocks:
     """The division of a tile's rows into full row blocks and smaller ones at the end, or one that
     reaches back."""
 
-    def __init__(self, f: Task, recipe: GemmTypes, rows: str, wanted: Collection[str]) -> None:
-        self.f, self.rows, self.most, self.counts = f, rows, recipe.rows, row_counts(recipe)
+    def __init__(self, f: Task, types: GemmTypes, rows: str, wanted: Collection[str]) -> None:
+        self.f, self.rows, self.most, self.counts = f, rows, types.rows, row_counts(types)
         self.reach_back = "back" in wanted
         #: True if smaller kernels exist; without them only the last row block can be short, and it
         #: reaches back

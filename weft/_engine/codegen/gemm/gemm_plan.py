@@ -1,7 +1,7 @@
 """The plan of a matmul: its variant, blocking, packing and split into tasks.
 
 In:   a `Problem`, the `GemmTypes` of its types, the number of threads.
-Out:  the function's name (recipe and variant) and the words of the descriptor (see `descriptor`);
+Out:  the function's name (types and variant) and the words of the descriptor (see `descriptor`);
       pointers are 0.
 Laws: a plan never changes which products are summed. The choice of tasks and packing does not
       change the bits of the result: every sum runs over k in the same blocks in the same order, and
@@ -101,7 +101,7 @@ _GEMM_PACK_TRANSPOSE = 20
 _GEMM_PACK_SCALAR = 48
 #: packing B once for all tasks must be faster by this factor: it takes memory and shares a cache
 _GEMM_SHARED_GAIN = 1.01
-#: estimated cycles per vector and beat for a tile to use a B that is packed for all tasks
+#: estimated cycles per vector and k step for a tile to use a B that is packed for all tasks
 _GEMM_PASS = 2
 #: estimated cycles of overhead per task
 _GEMM_TASK_CYCLES = 300
@@ -109,17 +109,17 @@ _GEMM_TASK_CYCLES = 300
 _GEMM_FORK_CYCLES = 6000
 
 
-def plan(p: Problem, recipe: GemmTypes, threads: int) -> tuple[str, tuple[int, ...]]:
-    """Return the function's name without prefix (recipe and variant), and the words of the
+def plan(p: Problem, types: GemmTypes, threads: int) -> tuple[str, tuple[int, ...]]:
+    """Return the function's name without prefix (types and variant), and the words of the
     descriptor."""
-    p = convert_runs_to_batch(orient(fold(p, recipe), recipe), recipe)
-    if is_dot(p, recipe):
-        return f"{recipe.name}_dot", _words(p, _dot_split(p, recipe, threads))
-    recipe = replace(recipe, quads=_suits_quads(p, recipe))
-    return f"{recipe.name}_tile", _words(p, _tile_split(p, recipe, threads))
+    p = convert_runs_to_batch(orient(fold(p, types), types), types)
+    if is_dot(p, types):
+        return f"{types.name}_dot", _words(p, _dot_split(p, types, threads))
+    types = replace(types, quads=_suits_quads(p, types))
+    return f"{types.name}_tile", _words(p, _tile_split(p, types, threads))
 
 
-def convert_runs_to_batch(p: Problem, recipe: GemmTypes) -> Problem:
+def convert_runs_to_batch(p: Problem, types: GemmTypes) -> Problem:
     """Turn long runs of rows into batch elements with the same B, if no kernels find the runs
     through lists.
 
@@ -132,7 +132,7 @@ def convert_runs_to_batch(p: Problem, recipe: GemmTypes) -> Problem:
         not p.rows
         or p.epilogue_args is not None
         or run < _GEMM_RUN_ROWS
-        or _reads_a_by_lists(p, recipe)
+        or _reads_a_by_lists(p, types)
     ):
         return p
     dims, step = [], p.m * p.c[0]
@@ -140,14 +140,14 @@ def convert_runs_to_batch(p: Problem, recipe: GemmTypes) -> Problem:
         step //= e
         dims.append((e, stride, 0, step))
     batched = replace(p, m=run, rows=(), band=None, batch=(*p.batch, *dims))
-    return batched if _a_direct(batched, recipe, _block_steps(batched, recipe)) else p
+    return batched if _a_direct(batched, types, _block_steps(batched, types)) else p
 
 
 # -- dot products
 
 
-def _dot_split(p: Problem, recipe: GemmTypes, threads: int) -> dict[int, int]:
-    work = p.m * p.n * p.k * p.batches // recipe.lanes
+def _dot_split(p: Problem, types: GemmTypes, threads: int) -> dict[int, int]:
+    work = p.m * p.n * p.k * p.batches // types.lanes
     tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
     tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, _GEMM_VECTOR_ROWS)) or 1
     rows = max(_up(_ceil(p.m, tiles), _GEMM_VECTOR_ROWS), _GEMM_VECTOR_ROWS)
@@ -157,16 +157,16 @@ def _dot_split(p: Problem, recipe: GemmTypes, threads: int) -> dict[int, int]:
 # -- tiles
 
 
-def _suits_quads(p: Problem, recipe: GemmTypes) -> bool:
+def _suits_quads(p: Problem, types: GemmTypes) -> bool:
     """True if C has so few columns that quads use vectors better: one vector of sums would stall on
     latency and on loads of A."""
     kind = (
-        recipe.acc == "f32"
-        and recipe.can_read_b_in_place
-        and assembler_support.has_avx512(recipe.machine)
+        types.acc == "f32"
+        and types.can_read_b_in_place
+        and assembler_support.has_avx512(types.machine)
     )
     few, many = (
-        4 * p.n <= 3 * recipe.lanes,
+        4 * p.n <= 3 * types.lanes,
         min(p.m, p.k) >= _GEMM_QUADS[0] and p.m * p.k * p.batches >= _GEMM_QUADS[1],
     )
     return (
@@ -177,12 +177,12 @@ def _suits_quads(p: Problem, recipe: GemmTypes) -> bool:
         and p.k % 4 == 0
         and not p.cols
         and p.segments == 1
-        and _a_direct(p, recipe, 1)
+        and _a_direct(p, types, 1)
     )
 
 
-def _tile_split(p: Problem, recipe: GemmTypes, threads: int) -> dict[int, int]:
-    work = _SplitProblem(p, recipe, threads)
+def _tile_split(p: Problem, types: GemmTypes, threads: int) -> dict[int, int]:
+    work = _SplitProblem(p, types, threads)
     split = _best_split(work)
     group, chunk = p.batches, work.panels
     if split.mode == SHARED:
@@ -247,22 +247,22 @@ class _TaskScratch:
 
 
 def _scratch(work: _SplitProblem, split: _TileSplit) -> _TaskScratch:
-    p, recipe, simple = work.problem, work.recipe, work.simple
+    p, types, simple = work.problem, work.types, work.simple
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
     in_c = simple and (p.m == 1 if work.along else split.mode == PRIVATE and work.blocks > 1)
     recomputes_rows = (
         work.parts == 1
         and not work.along
         and p.grouped != "m"
-        and _recomputes_previous_rows(p.m, split.tile_rows, strip_rows, recipe.rows)
+        and _recomputes_previous_rows(p.m, split.tile_rows, strip_rows, types.rows)
     )
-    rows, stride = split.tile_rows, recipe.panel_row_bytes
+    rows, stride = split.tile_rows, types.panel_row_bytes
     row_bytes = split.tile_panels * stride
     if work.along:
         rows = 0 if in_c else p.m
-        stride = row_bytes = row_bytes + recipe.machine.vector_bytes
+        stride = row_bytes = row_bytes + types.machine.vector_bytes
     elif in_c:
-        rows = recipe.rows if recomputes_rows else 0
+        rows = types.rows if recomputes_rows else 0
     elif simple and work.blocks == 1:
         rows = 0
     a_bytes, sums_bytes = _a_bytes(work, split, strip_rows), _up(rows * row_bytes, 64)
@@ -276,21 +276,21 @@ def _a_bytes(work: _SplitProblem, split: _TileSplit, strip_rows: int) -> int:
         return _up(lists + (work.block_steps // work.segment_steps + 4) * 16, 64)
     if work.a_direct:
         return 0
-    square = _square(work.recipe)  # a transposed square may begin at any row
+    square = _square(work.types)  # a transposed square may begin at any row
     rows = _up(strip_rows, square) + (square if work.problem.rows else 0)
     return _up(rows * work.a_row_bytes, 64)
 
 
-def _block_steps(p: Problem, recipe: GemmTypes) -> int:
+def _block_steps(p: Problem, types: GemmTypes) -> int:
     """Return the number of steps of k in a block."""
-    segment_steps = _ceil(p.k, recipe.k_per_step)
+    segment_steps = _ceil(p.k, types.k_per_step)
     steps = segment_steps * p.segments
-    limit = _GEMM_BLOCK_STEPS[recipe.machine.vector_bytes == 64 and p.m > _GEMM_SKINNY_ROWS]
-    if _is_stream(p, recipe):
-        limit = _GEMM_SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
-    along = _is_along(p, recipe)
-    if not along and p.a[1] > MODEL.cache_line and _reads_a_by_lists(p, recipe):
-        limit = _GEMM_ACROSS_BYTES // recipe.panel_row_bytes
+    limit = _GEMM_BLOCK_STEPS[types.machine.vector_bytes == 64 and p.m > _GEMM_SKINNY_ROWS]
+    if _is_stream(p, types):
+        limit = _GEMM_SKINNY_ROWS_OF_B[p.m >= types.rows] // types.k_per_step
+    along = _is_along(p, types)
+    if not along and p.a[1] > MODEL.cache_line and _reads_a_by_lists(p, types):
+        limit = _GEMM_ACROSS_BYTES // types.panel_row_bytes
     if along or steps <= _GEMM_ONE_BLOCK * limit:
         limit = max(steps, 1)
     per_segment = _ceil(segment_steps, limit)
@@ -301,12 +301,12 @@ def _block_steps(p: Problem, recipe: GemmTypes) -> int:
     return max(_up(_ceil(steps, max(_ceil(steps, limit), 1)), 8), 8)
 
 
-def _square(recipe: GemmTypes) -> int:
+def _square(types: GemmTypes) -> int:
     """Return the number of rows of A that are transposed together."""
-    return max(recipe.machine.vector_bytes // recipe.step_bytes, 1)
+    return max(types.machine.vector_bytes // types.step_bytes, 1)
 
 
-def _parts(p: Problem, recipe: GemmTypes, blocks: int) -> int:
+def _parts(p: Problem, types: GemmTypes, blocks: int) -> int:
     """Return the number of parts of a sum: more than 1 if it is long and there are too few results
     for all threads.
 
@@ -314,11 +314,11 @@ def _parts(p: Problem, recipe: GemmTypes, blocks: int) -> int:
     Parts then have their own segments of both, with all rows. A power of two of parts is divided
     evenly among threads.
     """
-    results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
+    results = max(p.m // (2 * types.rows), 1) * _ceil(p.n, types.panel_cols) * p.batches
     if not results or p.grouped:
         return 1
     parts = _GEMM_PARTS // results
-    if p.a[1] != recipe.in_bytes:
+    if p.a[1] != types.in_bytes:
         parts = max(parts, min(_GEMM_STRIDED_PARTS[0], _GEMM_STRIDED_PARTS[1] // results))
     most = max(min(parts, blocks // _GEMM_PART_BLOCKS), 1)
     return 1 << most.bit_length() - 1
@@ -331,31 +331,31 @@ def _recomputes_previous_rows(m: int, tile_rows: int, strip_rows: int, most: int
     return spare > 0 and m >= _GEMM_ROWS_PER_REPEATED * spare and last >= most
 
 
-def _a_direct(p: Problem, recipe: GemmTypes, block: int) -> bool:
+def _a_direct(p: Problem, types: GemmTypes, block: int) -> bool:
     """True if rows of A can be read in place: bits as packed, dense, no block across segments."""
-    dense = p.a[1] == recipe.in_bytes and not p.rows and _whole_steps(p, recipe)
+    dense = p.a[1] == types.in_bytes and not p.rows and _whole_steps(p, types)
     return (
         dense
-        and recipe.can_read_a_in_place
-        and (p.segments == 1 or _ceil(p.k, recipe.k_per_step) % block == 0)
+        and types.can_read_a_in_place
+        and (p.segments == 1 or _ceil(p.k, types.k_per_step) % block == 0)
     )
 
 
-def _whole_steps(p: Problem, recipe: GemmTypes) -> bool:
+def _whole_steps(p: Problem, types: GemmTypes) -> bool:
     """True if no step crosses the end of k."""
-    return p.k % recipe.k_per_step == 0 and (p.grouped != "k" or recipe.k_per_step == 1)
+    return p.k % types.k_per_step == 0 and (p.grouped != "k" or types.k_per_step == 1)
 
 
-def _a_collides(p: Problem, recipe: GemmTypes, block: int) -> bool:
+def _a_collides(p: Problem, types: GemmTypes, block: int) -> bool:
     """True if rows of A collide in cache sets, so that the L2 cache cannot hold a strip while many
     panels of B pass.
 
     This matters with short vectors only: a strip is then in use for longer, and its rows are read
     often enough for the misses to cost time.
     """
-    block_bytes = block * recipe.step_bytes
+    block_bytes = block * types.step_bytes
     strip = min(p.m, _GEMM_STRIP_BYTES // block_bytes)
-    short = recipe.machine.vector_bytes < 64
+    short = types.machine.vector_bytes < 64
     return (
         short
         and p.n >= _GEMM_COLLIDING_COLUMNS
@@ -378,7 +378,7 @@ def _way(cache_bytes: int) -> int:
     return 1 << (cache_bytes // MODEL.cache_ways).bit_length() - 1
 
 
-def _reads_a_by_lists(p: Problem, recipe: GemmTypes) -> bool:
+def _reads_a_by_lists(p: Problem, types: GemmTypes) -> bool:
     """True if kernels should read A in place through lists, because packing takes longer.
 
     Rows that are dense in runs qualify if they overlap, as windows do, or if their runs are long.
@@ -386,50 +386,47 @@ def _reads_a_by_lists(p: Problem, recipe: GemmTypes) -> bool:
     panels of B would use the packed A (one panel for evenly spaced rows, which pack faster), and if
     caches hold lines that far power_of_two.
     """
-    if not assembler_support.has_indirect_kernels(recipe) or p.k < _GEMM_RUN:
+    if not assembler_support.has_indirect_kernels(types) or p.k < _GEMM_RUN:
         return False
     uneven, power_of_two = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
-    if p.a[1] == recipe.in_bytes and _whole_steps(p, recipe):
-        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, _GEMM_LONG_RUN_BYTES)
-    if recipe.joined_type:
+    if p.a[1] == types.in_bytes and _whole_steps(p, types):
+        return uneven and p.k * types.in_bytes >= min(p.a[0] // 2, _GEMM_LONG_RUN_BYTES)
+    if types.joined_type:
         return False
     if uneven:
-        return p.n <= 2 * recipe.panel_cols and power_of_two <= _GEMM_STRIDE_BYTES
-    near = 2 * p.n > recipe.panel_cols or power_of_two <= _GEMM_EVEN_STRIDE_BYTES
-    return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and near
+        return p.n <= 2 * types.panel_cols and power_of_two <= _GEMM_STRIDE_BYTES
+    near = 2 * p.n > types.panel_cols or power_of_two <= _GEMM_EVEN_STRIDE_BYTES
+    return p.a[0] == types.in_bytes and p.n <= types.panel_cols and near
 
 
-def _is_stream(p: Problem, recipe: GemmTypes) -> bool:
+def _is_stream(p: Problem, types: GemmTypes) -> bool:
     """True if B is large, dense along n and used by few rows of A, so that the product is
     memory-bound."""
-    large = p.k * p.segments * p.n * recipe.in_bytes > _GEMM_CACHED_BYTES[p.m > 2 * recipe.rows]
+    large = p.k * p.segments * p.n * types.in_bytes > _GEMM_CACHED_BYTES[p.m > 2 * types.rows]
     return (
-        large and p.m <= _GEMM_SKINNY_ROWS and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
+        large and p.m <= _GEMM_SKINNY_ROWS and p.b[1] == types.in_bytes and p.n > types.panel_cols
     )
 
 
-def _is_along(p: Problem, recipe: GemmTypes) -> bool:
+def _is_along(p: Problem, types: GemmTypes) -> bool:
     """True if B should be read along its rows: by a single row of A, or by few rows if B is large,
     and wide enough for several tasks."""
-    size = p.k * p.segments * p.n * recipe.in_bytes
-    large = size > _GEMM_CACHED_BYTES[recipe.can_read_b_in_place or p.m > _GEMM_ALONG_ROWS[0]]
-    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= _GEMM_ALONG_BYTES
+    size = p.k * p.segments * p.n * types.in_bytes
+    large = size > _GEMM_CACHED_BYTES[types.can_read_b_in_place or p.m > _GEMM_ALONG_ROWS[0]]
+    near = p.m * _ceil(p.k, types.k_per_step) * types.step_bytes <= _GEMM_ALONG_BYTES
     few = p.m == 1 or (
-        p.m <= _GEMM_ALONG_ROWS[1] and near and large and p.n >= 2 * recipe.panel_cols
+        p.m <= _GEMM_ALONG_ROWS[1] and near and large and p.n >= 2 * types.panel_cols
     )
     dense = (
-        p.b[1] == recipe.in_bytes
-        and p.segments == 1
-        and not p.cols
-        and p.k % recipe.k_per_step == 0
+        p.b[1] == types.in_bytes and p.segments == 1 and not p.cols and p.k % types.k_per_step == 0
     )
-    whole = recipe.machine.masks or p.n % recipe.cols_along_b_row == 0
-    return few and dense and whole and not p.grouped and not recipe.is_complex and not recipe.quads
+    whole = types.machine.masks or p.n % types.cols_along_b_row == 0
+    return few and dense and whole and not p.grouped and not types.is_complex and not types.quads
 
 
-def _b_direct_ok(p: Problem, recipe: GemmTypes) -> bool:
-    dense = p.b[1] == recipe.in_bytes and _b_even(p) and not p.cols and recipe.can_read_b_in_place
-    return dense and (recipe.machine.masks or p.n % recipe.lanes == 0)
+def _b_direct_ok(p: Problem, types: GemmTypes) -> bool:
+    dense = p.b[1] == types.in_bytes and _b_even(p) and not p.cols and types.can_read_b_in_place
+    return dense and (types.machine.masks or p.n % types.lanes == 0)
 
 
 def _b_even(p: Problem) -> bool:
@@ -442,95 +439,95 @@ def _b_even(p: Problem) -> bool:
     return True
 
 
-def _b_direct_pays(p: Problem, recipe: GemmTypes) -> bool:
+def _b_direct_pays(p: Problem, types: GemmTypes) -> bool:
     """True if reading B in place is faster: B is small, or few rows of A would use a copy."""
-    if not _b_direct_ok(p, recipe):
+    if not _b_direct_ok(p, types):
         return False
     size, aligned = (
-        p.k * p.segments * p.n * recipe.in_bytes,
-        p.b[0] % recipe.machine.vector_bytes == 0,
+        p.k * p.segments * p.n * types.in_bytes,
+        p.b[0] % types.machine.vector_bytes == 0,
     )
     if (
-        aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes
+        aligned and p.b[0] == p.n * types.in_bytes <= types.panel_row_bytes
     ):  # B is stored as if packed
         return True
     small, most_rows = _GEMM_IN_PLACE_BYTES, _GEMM_IN_PLACE_ROWS
     if not aligned:
         small, most_rows = small >> 3, most_rows >> 2
-    if recipe.machine.vector_bytes < 64 and not _b_near(p, recipe):
-        return p.m <= 2 * recipe.rows or _is_stream(p, recipe)
+    if types.machine.vector_bytes < 64 and not _b_near(p, types):
+        return p.m <= 2 * types.rows or _is_stream(p, types)
     few = (
         p.m <= most_rows >> (size > 2 * _GEMM_CACHED_BYTES[0])
         and size <= _GEMM_CACHED_BYTES[1] >> 1
     )
-    return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
+    return few or size <= small or p.m <= 2 * types.rows or _is_stream(p, types)
 
 
-def _b_near(p: Problem, recipe: GemmTypes) -> bool:
+def _b_near(p: Problem, types: GemmTypes) -> bool:
     """True if the rows of a panel of B in place stay in the L1 cache, or in L2 for few rows of A.
 
     The latter is not enough if all rows share one set of the L1 cache: they would evict each other
     while one row of A is multiplied.
     """
-    steps = min(_block_steps(p, recipe), p.k * p.segments)
+    steps = min(_block_steps(p, types), p.k * p.segments)
     capacities = [
-        _count_cached_runs(cache, p.b[0], recipe.panel_row_bytes)
+        _count_cached_runs(cache, p.b[0], types.panel_row_bytes)
         for cache in (MODEL.l1_bytes, MODEL.l2_bytes)
     ]
     return steps <= capacities[p.m <= _GEMM_NEAR_ROWS and p.b[0] % _way(MODEL.l1_bytes) != 0]
 
 
 class _SplitProblem:
-    """The facts that a split is chosen by; `beats` and `blocks` count one part of the sum."""
+    """The facts that a split is chosen by; `k_steps` and `blocks` count one part of the sum."""
 
-    def __init__(self, p: Problem, recipe: GemmTypes, threads: int) -> None:
-        self.problem, self.recipe, self.threads = p, recipe, threads
-        segment_steps = _ceil(p.k, recipe.k_per_step)
+    def __init__(self, p: Problem, types: GemmTypes, threads: int) -> None:
+        self.problem, self.types, self.threads = p, types, threads
+        segment_steps = _ceil(p.k, types.k_per_step)
         self.segment_steps, self.steps = max(segment_steps, 1), segment_steps * p.segments
-        self.block_steps = _block_steps(p, recipe)
+        self.block_steps = _block_steps(p, types)
         self.all_blocks = max(_ceil(self.steps, self.block_steps), 1)
-        self.blocks = _ceil(self.all_blocks, _parts(p, recipe, self.all_blocks))
+        self.blocks = _ceil(self.all_blocks, _parts(p, types, self.all_blocks))
         self.parts = _ceil(self.all_blocks, self.blocks)
         part_steps = _ceil(self.steps, self.parts)
-        self.beats = part_steps * recipe.beats_per_step
-        self.along = _is_along(p, recipe)
+        self.k_steps = part_steps * types.k_steps_per_step
+        self.along = _is_along(p, types)
         self.simple = (
             self.parts == 1
-            and recipe.out_type == recipe.packed_type
-            and p.c[1] == recipe.out_bytes
+            and types.out_type == types.packed_type
+            and p.c[1] == types.out_bytes
             and p.epilogue_args is None
         )
         self.a_direct = self._a_direct()
-        packed_row = _up(self.block_steps * recipe.step_bytes, 64) + recipe.machine.vector_bytes
+        packed_row = _up(self.block_steps * types.step_bytes, 64) + types.machine.vector_bytes
         self.a_row_bytes = {0: packed_row, 1: 0, IN_RUNS: 8}[self.a_direct]
-        self.panels = max(_ceil(p.n, recipe.panel_cols), 1)
+        self.panels = max(_ceil(p.n, types.panel_cols), 1)
         self.panel_bytes = (
-            (self.block_steps + recipe.lanes) * recipe.beats_per_step * recipe.panel_row_bytes
+            (self.block_steps + types.lanes) * types.k_steps_per_step * types.panel_row_bytes
         )
-        self.vectors = _ceil(p.n * recipe.real_parts, recipe.lanes)  # per row of C
+        self.vectors = _ceil(p.n * types.real_parts, types.lanes)  # per row of C
         # Estimated cycles per vector.
-        self.pack_a = 0 if self.a_direct else _pack_cost(p.a[1], p.a[0], recipe)
-        self.pack_b = _pack_cost(p.b[1], p.b[0], recipe)
-        if p.segments > 1 and p.k < 4 * recipe.lanes:
+        self.pack_a = 0 if self.a_direct else _pack_cost(p.a[1], p.a[0], types)
+        self.pack_b = _pack_cost(p.b[1], p.b[0], types)
+        if p.segments > 1 and p.k < 4 * types.lanes:
             self.pack_a = max(self.pack_a, _GEMM_PACK_SCALAR)
             self.pack_b = max(self.pack_b, _GEMM_PACK_SCALAR)
         # Tiles have a multiple of `unit` rows, so that transposed squares begin at cache lines.
-        self.unit = recipe.rows
+        self.unit = types.rows
         if self.pack_a == _GEMM_PACK_TRANSPOSE:
-            self.unit = math.lcm(recipe.rows, _square(recipe))
+            self.unit = math.lcm(types.rows, _square(types))
         # Number of rows of A whose block fits in the L2 cache.
-        row_bytes = max(_ceil(part_steps, self.blocks) * recipe.step_bytes, 1)
+        row_bytes = max(_ceil(part_steps, self.blocks) * types.step_bytes, 1)
         fit = _GEMM_STRIP_BYTES // row_bytes // self.unit * self.unit
         self.fit = min(max(fit, _GEMM_STRIP_ROWS[0]), _GEMM_STRIP_ROWS[1])
 
     def _a_direct(self) -> int:
         """Return the kernels' access to A: packed (0), in place (1), or IN_RUNS."""
-        p, recipe, block = self.problem, self.recipe, self.block_steps
+        p, types, block = self.problem, self.types, self.block_steps
         # A few rows of A, which often share cache sets, are all in use at once.
-        collides = (self.along and p.m > 1) or _a_collides(p, recipe, block)
-        if not collides and _a_direct(p, recipe, block):
+        collides = (self.along and p.m > 1) or _a_collides(p, types, block)
+        if not collides and _a_direct(p, types, block):
             return 1
-        return IN_RUNS if not self.along and _reads_a_by_lists(p, recipe) else 0
+        return IN_RUNS if not self.along and _reads_a_by_lists(p, types) else 0
 
 
 @record
@@ -555,15 +552,15 @@ def _best_split(work: _SplitProblem) -> _TileSplit:
 
 def _modes(work: _SplitProblem) -> list[int]:
     """Return the candidate modes of access to B."""
-    p, recipe = work.problem, work.recipe
-    if _is_along(p, recipe):
+    p, types = work.problem, work.types
+    if _is_along(p, types):
         return [ALONG]
-    if _b_direct_pays(p, recipe):
+    if _b_direct_pays(p, types):
         return [DIRECT]
     can_share = (
         work.blocks * work.panel_bytes <= _GEMM_SHARED_BYTES
         and work.parts == 1
-        and not _is_stream(p, recipe)
+        and not _is_stream(p, types)
     )
     return [PRIVATE, SHARED] if can_share else [PRIVATE]
 
@@ -575,7 +572,7 @@ def _tiles(work: _SplitProblem, mode: int) -> Iterator[tuple[int, int]]:
     share the packed B.
     """
     m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
-    row_bytes = work.recipe.panel_row_bytes
+    row_bytes = work.types.panel_row_bytes
     in_c = work.simple and (mode == PRIVATE or work.blocks == 1)
     most_rows, most_panels = work.fit, panels
     if mode == PRIVATE:
@@ -598,7 +595,7 @@ def _tiles(work: _SplitProblem, mode: int) -> Iterator[tuple[int, int]]:
         if (
             row_tiles < least
             or (mode == ALONG and row_tiles > 1)
-            or (rows < 2 * work.recipe.rows and row_tiles > 1)
+            or (rows < 2 * work.types.rows and row_tiles > 1)
         ):
             continue
         least_cols = _ceil(
@@ -615,19 +612,21 @@ def _estimate_cycles(
     work: _SplitProblem, mode: int, rows: int, tile_panels: int
 ) -> tuple[float, _TileSplit]:
     """Return the estimated cycles of a split, and the split."""
-    p, threads, panels, beats = work.problem, work.threads, work.panels, work.beats
+    p, threads, panels, k_steps = work.problem, work.threads, work.panels, work.k_steps
     batches = max(p.batches, 1) * work.parts
     share = min(tile_panels / panels, 1.0) * work.vectors
-    each = min(rows, max(p.m, 1)) * share * beats + rows * beats / work.recipe.lanes * work.pack_a
+    each = (
+        min(rows, max(p.m, 1)) * share * k_steps + rows * k_steps / work.types.lanes * work.pack_a
+    )
     if mode == PRIVATE:
         far = (
             MODEL.gemm_pack_far
-            if p.k * p.segments * p.n * work.recipe.in_bytes > _GEMM_CACHED_BYTES[0]
+            if p.k * p.segments * p.n * work.types.in_bytes > _GEMM_CACHED_BYTES[0]
             else 0
         )
-        each += share * beats * (work.pack_b + far)
+        each += share * k_steps * (work.pack_b + far)
     if mode == SHARED:
-        each += share * beats * _GEMM_PASS
+        each += share * k_steps * _GEMM_PASS
     tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
     task_batch = _task_batch(each, batches * tiles, batches, threads) if work.parts == 1 else 1
     tasks = tiles * _ceil(batches, task_batch)
@@ -637,7 +636,7 @@ def _estimate_cycles(
     time = math.ceil(tasks / threads) * each + uneven
     if mode == SHARED:
         rounds = _ceil(panels, _chunk(panels, work.blocks * work.panel_bytes, tile_panels))
-        packed = math.ceil(batches / p.b_share) * work.vectors * beats
+        packed = math.ceil(batches / p.b_share) * work.vectors * k_steps
         time += packed * (work.pack_b + MODEL.gemm_pack_far) / threads + 2 * _GEMM_FORK_CYCLES
         time += (rounds - 1) * uneven
         time *= _GEMM_SHARED_GAIN
@@ -669,12 +668,12 @@ def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
     return max(min(elements, batches // (4 * threads)), 1)
 
 
-def _pack_cost(row_stride: int, other_stride: int, recipe: GemmTypes) -> int:
-    if row_stride == recipe.in_bytes:
+def _pack_cost(row_stride: int, other_stride: int, types: GemmTypes) -> int:
+    if row_stride == types.in_bytes:
         return MODEL.gemm_pack_copy
     return (
         _GEMM_PACK_TRANSPOSE
-        if other_stride == recipe.in_bytes and not recipe.is_complex
+        if other_stride == types.in_bytes and not types.is_complex
         else _GEMM_PACK_SCALAR
     )
 

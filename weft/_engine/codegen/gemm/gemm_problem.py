@@ -86,9 +86,9 @@ class Problem:
         )
 
 
-def problem_of(step: Gemm, recipe: GemmTypes) -> Problem:
+def problem_of(step: Gemm, types: GemmTypes) -> Problem:
     """Return a step's problem, with strides in bytes and without trivial dims."""
-    i, o, m = recipe.in_bytes, recipe.out_bytes, step.m
+    i, o, m = types.in_bytes, types.out_bytes, step.m
     if step.grouped == "m":
         m = min(m, max(-(-m // step.groups[-1][0]), _GEMM_GROUP_ROWS))
     return Problem(
@@ -122,18 +122,18 @@ def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
     )
 
 
-def fold(p: Problem, recipe: GemmTypes) -> Problem:
+def fold(p: Problem, types: GemmTypes) -> Problem:
     """Merge dims that are contiguous in memory: outer k into k, batch into rows or columns, batch
     dims into one.
 
     Batch dims over which B is constant come last, so that one packed B serves all their elements.
     """
-    p = _fold_sum(p, recipe)
+    p = _fold_sum(p, types)
     # Epilogues count rows, columns and batch elements in the original order.
     return p if p.epilogue_args is not None else _fold_batch(p)
 
 
-def _fold_sum(p: Problem, recipe: GemmTypes) -> Problem:
+def _fold_sum(p: Problem, types: GemmTypes) -> Problem:
     """Merge the dims of the sum, and choose the inner one."""
     k, a, b, outer = p.k, p.a, p.b, list(p.outer)
     if 0 in (k, p.segments):  # the sum is empty
@@ -142,13 +142,13 @@ def _fold_sum(p: Problem, recipe: GemmTypes) -> Problem:
         k, *strides = outer.pop()
         a, b = (a[0], strides[0]), (strides[1], b[1])
     dims = [(k, a[1], b[0]), *outer]
-    other = [stride == recipe.in_bytes for stride in (a[0], b[1])]
+    other = [stride == types.in_bytes for stride in (a[0], b[1])]
 
     def suits(dim: tuple[int, ...]) -> tuple[bool, int, int, int]:
         """Return the key of an inner dim: long enough, dense in operands that are not dense in the
         other direction, short strides."""
         useful = sum(
-            stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other)
+            stride == types.in_bytes and not dense for stride, dense in zip(dim[1:], other)
         )
         longest = min(dim[0], _GEMM_WANTED_RUN[1])
         return dim[0] >= _GEMM_WANTED_RUN[0], useful, longest, -dim[1] - dim[2]
@@ -203,7 +203,7 @@ def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return out
 
 
-def orient(p: Problem, recipe: GemmTypes) -> Problem:
+def orient(p: Problem, types: GemmTypes) -> Problem:
     """Exchange A and B if C' = B' A' suits the kernels better, since they store rows of C.
 
     Grouped problems are not exchanged. With an epilogue, rows of C must keep their order; only a
@@ -214,28 +214,28 @@ def orient(p: Problem, recipe: GemmTypes) -> Problem:
     if p.epilogue_args is not None:
         exchanged = p.transpose_problem()
         return (
-            exchanged if p.m == 1 and p.b[0] == recipe.in_bytes and is_dot(exchanged, recipe) else p
+            exchanged if p.m == 1 and p.b[0] == types.in_bytes and is_dot(exchanged, types) else p
         )
     if p.m == 1 and p.n == 1:
-        p = replace(p, c=(recipe.out_bytes, recipe.out_bytes))
-    return p.transpose_problem() if _is_better_transposed(p, recipe) else p
+        p = replace(p, c=(types.out_bytes, types.out_bytes))
+    return p.transpose_problem() if _is_better_transposed(p, types) else p
 
 
-def _is_better_transposed(p: Problem, recipe: GemmTypes) -> bool:
+def _is_better_transposed(p: Problem, types: GemmTypes) -> bool:
     """True if only columns of C are dense, or if columns suit the kernels as well as rows."""
-    i, o = recipe.in_bytes, recipe.out_bytes
+    i, o = types.in_bytes, types.out_bytes
     row_like, col_like = p.c[1] == o or p.n == 1, p.c[0] == o or p.m == 1
     if not (row_like and col_like):
         return col_like
     if p.n == 1:  # a column: dot products if the rows of A are dense, else one row of C
         return p.m > 1 and p.a[1] != i and p.a[0] == i
     # A row: dot products if the columns of B are dense.
-    dots = p.b[0] == i and p.b[1] != i and not recipe.is_complex and p.segments == 1
+    dots = p.b[0] == i and p.b[1] != i and not types.is_complex and p.segments == 1
     return p.m == 1 and dots
 
 
-def is_dot(p: Problem, recipe: GemmTypes) -> bool:
-    dense = (p.a[1] == recipe.in_bytes or p.k == 1) and (p.b[0] == recipe.in_bytes or p.k == 1)
+def is_dot(p: Problem, types: GemmTypes) -> bool:
+    dense = (p.a[1] == types.in_bytes or p.k == 1) and (p.b[0] == types.in_bytes or p.k == 1)
     even = p.segments == 1 and not p.rows and not p.cols
     in_stretches = p.epilogue_args is None or (p.swapped and p.n == 1)
-    return p.n <= 2 and dense and even and in_stretches and not recipe.is_complex and p.k > 0
+    return p.n <= 2 and dense and even and in_stretches and not types.is_complex and p.k > 0

@@ -36,8 +36,8 @@ from weft._engine.util.record import record, replace
 all_features, features = required.all_features, required.features
 
 
-def parts(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
-    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`.
+def parts(types: GemmTypes, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
+    """Return the modules of the tiled matmul for `types`, exported as `symbol`.
 
     The modules that compute are optimized. The driver, which only computes addresses, is not:
     optimizing it would take longer than all other modules.
@@ -47,49 +47,49 @@ def parts(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> list[Libra
     exports = dict.fromkeys(
         [name.rpartition("_")[0] or name for name in outer]
     )  # all packings of an operand are one function
-    exports |= {"end_panel": None} if required.ends_panels(recipe, wanted) else {}
-    modules = _kernel_parts(recipe, listed)
+    exports |= {"end_panel": None} if required.ends_panels(types, wanted) else {}
+    modules = _kernel_parts(types, listed)
     if outer:
-        quick = all(_is_assembled(recipe, name) for name in outer)
-        name = f"helpers {recipe.name} {' '.join(outer)}"
+        quick = all(_is_assembled(types, name) for name in outer)
+        name = f"helpers {types.name} {' '.join(outer)}"
         modules.append(
-            LibraryModule(name, lambda: _helper_module(recipe, outer), tuple(exports), quick)
+            LibraryModule(name, lambda: _helper_module(types, outer), tuple(exports), quick)
         )
     for name in required.skinny_kernel_names(wanted):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
 
-        write = functools.partial(_build_skinny_module, recipe, name)
+        write = functools.partial(_build_skinny_module, types, name)
         modules.append(
-            LibraryModule(f"{name} {recipe.name}", write, (name,), gemm_asm_skinny.suits(recipe))
+            LibraryModule(f"{name} {types.name}", write, (name,), gemm_asm_skinny.suits(types))
         )
-    return [*modules, driver(recipe, symbol, wanted)]
+    return [*modules, driver(types, symbol, wanted)]
 
 
-def driver(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> LibraryModule:
+def driver(types: GemmTypes, symbol: str, wanted: Collection[str]) -> LibraryModule:
     """Return the last module of `parts`."""
     return LibraryModule(
         f"{symbol} {' '.join(sorted(wanted))}",
-        lambda: _driver_module(recipe, symbol, wanted),
+        lambda: _driver_module(types, symbol, wanted),
         (symbol,),
         quick=True,
     )
 
 
-def _kernel_parts(recipe: GemmTypes, listed: list[str]) -> list[LibraryModule]:
+def _kernel_parts(types: GemmTypes, listed: list[str]) -> list[LibraryModule]:
     """Return the modules of register kernels: one in assembly, or two that compile in parallel
     (full and smaller row counts)."""
     kernels = [name for name in listed if name.startswith("kernel")]
-    most = [name for name in kernels if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
+    most = [name for name in kernels if name.startswith(kernel_name(types.rows, 0, False)[:-1])]
     options = [name for name in listed if name in ("blocks", "epilogue")]
-    assembly_writer = assembler_modules.kernels(recipe)
+    assembly_writer = assembler_modules.kernels(types)
     write = assembly_writer or _kernel_module
     modules = (
         [kernels] if assembly_writer else [most, [name for name in kernels if name not in most]]
     )
     return [
         LibraryModule(
-            f"kernels {recipe.name} {' '.join([*names, *options])}",
-            functools.partial(write, recipe, [*names, *options]),
+            f"kernels {types.name} {' '.join([*names, *options])}",
+            functools.partial(write, types, [*names, *options]),
             names,
             assembly_writer is not None,
         )
@@ -98,103 +98,103 @@ def _kernel_parts(recipe: GemmTypes, listed: list[str]) -> list[LibraryModule]:
     ]
 
 
-def _kernel_module(recipe: GemmTypes, wanted: Collection[str]) -> str:
+def _kernel_module(types: GemmTypes, wanted: Collection[str]) -> str:
     from weft._engine.codegen.gemm.gemm_micro import kernels  # lazy: only if they are not assembled
 
-    return module_of(lambda decls: kernels(recipe, decls, wanted))
+    return module_of(lambda decls: kernels(types, decls, wanted))
 
 
-def _is_assembled(recipe: GemmTypes, name: str) -> bool:
+def _is_assembled(types: GemmTypes, name: str) -> bool:
     """Return whether a function other than a kernel is assembled (the function that ends panels
     then is, too)."""
     if name.startswith("pack"):
-        return assembler_modules.function(recipe, name) is not None
+        return assembler_modules.function(types, name) is not None
     if name == "finish":
         from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
 
-        return gemm_asm_epilogue.finishes(recipe)
+        return gemm_asm_epilogue.finishes(types)
     return False
 
 
-def _build_skinny_module(recipe: GemmTypes, name: str) -> str:
+def _build_skinny_module(types: GemmTypes, name: str) -> str:
     from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
 
-    if gemm_asm_skinny.suits(recipe):
-        return gemm_asm_skinny.text(recipe, name)
+    if gemm_asm_skinny.suits(types):
+        return gemm_asm_skinny.text(types, name)
     from weft._engine.codegen.gemm.skinny_gemm import build_skinny_function
 
-    return module_of(lambda decls: build_skinny_function(recipe, decls, name))
+    return module_of(lambda decls: build_skinny_function(types, decls, name))
 
 
-def _helper_module(recipe: GemmTypes, wanted: Collection[str]) -> str:
+def _helper_module(types: GemmTypes, wanted: Collection[str]) -> str:
     """Return the IR of the other functions that access elements."""
-    assembled_functions = _assembled_helpers(recipe, wanted)
+    assembled_functions = _assembled_helpers(types, wanted)
     missing = [
         name
         for name in wanted
         if name.rpartition("_")[0] not in assembled_functions and name not in assembled_functions
     ]
     decls, functions = Declarations(), list(assembled_functions.values())
-    if missing or (required.ends_panels(recipe, wanted) and "end_panel" not in assembled_functions):
-        functions += _compiled_helpers(recipe, decls, wanted, assembled_functions)
+    if missing or (required.ends_panels(types, wanted) and "end_panel" not in assembled_functions):
+        functions += _compiled_helpers(types, decls, wanted, assembled_functions)
     return "\n".join(
         [*functions[: len(assembled_functions)], str(decls), *functions[len(assembled_functions) :]]
     )
 
 
-def _assembled_helpers(recipe: GemmTypes, wanted: Collection[str]) -> dict[str, str]:
+def _assembled_helpers(types: GemmTypes, wanted: Collection[str]) -> dict[str, str]:
     """Return the functions that are assembled as a whole, and the assembly functions that others
     call ("lines")."""
     functions = {}
-    packed = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
+    packed = [name for name in wanted if name.startswith("pack") and _is_assembled(types, name)]
     if packed:
         functions["lines"] = assembler_modules.text(
-            recipe, {assembler_modules.function(recipe, name) or "" for name in packed}
+            types, {assembler_modules.function(types, name) or "" for name in packed}
         )
         alone = [
             name
             for name in packed
-            if assembler_modules.has_only_these_packings(recipe, name[len("pack_")], wanted)
+            if assembler_modules.has_only_these_packings(types, name[len("pack_")], wanted)
         ]
         functions |= {
-            name.rpartition("_")[0]: assembler_modules.entry(recipe, name) for name in alone
+            name.rpartition("_")[0]: assembler_modules.entry(types, name) for name in alone
         }
-    if "finish" in wanted and _is_assembled(recipe, "finish"):
+    if "finish" in wanted and _is_assembled(types, "finish"):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
 
-        functions["finish"] = gemm_asm_epilogue.finish(recipe)
-    if required.ends_panels(recipe, wanted):
+        functions["finish"] = gemm_asm_epilogue.finish(types)
+    if required.ends_panels(types, wanted):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
 
         functions |= (
-            {"end_panel": gemm_asm_epilogue.end_panel(recipe)}
-            if gemm_asm_epilogue.ends_panels(recipe)
+            {"end_panel": gemm_asm_epilogue.end_panel(types)}
+            if gemm_asm_epilogue.ends_panels(types)
             else {}
         )
     return functions
 
 
 def _compiled_helpers(
-    recipe: GemmTypes, decls: Declarations, wanted: Collection[str], done: Collection[str]
+    types: GemmTypes, decls: Declarations, wanted: Collection[str], done: Collection[str]
 ) -> list[str]:
     from weft._engine.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
 
     return [
-        finish(recipe, decls) if "finish" in wanted and "finish" not in done else "",
-        pack_a(recipe, decls, wanted)
+        finish(types, decls) if "finish" in wanted and "finish" not in done else "",
+        pack_a(types, decls, wanted)
         if required.packs(wanted, "a") and "pack_a" not in done
         else "",
-        pack_b(recipe, decls, wanted)
+        pack_b(types, decls, wanted)
         if required.packs(wanted, "b") and "pack_b" not in done
         else "",
-        end_panel(recipe, decls)
-        if required.ends_panels(recipe, wanted) and "end_panel" not in done
+        end_panel(types, decls)
+        if required.ends_panels(types, wanted) and "end_panel" not in done
         else "",
-        add(recipe, decls) if "add" in wanted else "",
+        add(types, decls) if "add" in wanted else "",
     ]
 
 
-def _driver_module(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> str:
+def _driver_module(types: GemmTypes, symbol: str, wanted: Collection[str]) -> str:
     """Return the IR of the driver, which calls the functions of the other modules for a
     descriptor."""
     decls, known = Declarations(), required.find_constant_words(wanted)
@@ -203,71 +203,71 @@ def _driver_module(recipe: GemmTypes, symbol: str, wanted: Collection[str]) -> s
         for dims in (addressing.BATCH, addressing.OUTER, addressing.ROWS, addressing.COLS)
     )
     functions = [
-        kernel_table(recipe, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
-        "" if even else addressing.offsets_function(decls, recipe),
-        _pack_rows(recipe, decls, known) if required.packs(wanted, "a") else "",
-        _pack_panel(recipe, decls, known) + _pack_task(recipe, decls, known)
+        kernel_table(types, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
+        "" if even else addressing.offsets_function(decls, types),
+        _pack_rows(types, decls, known) if required.packs(wanted, "a") else "",
+        _pack_panel(types, decls, known) + _pack_task(types, decls, known)
         if required.packs(wanted, "b")
         else "",
-        _tile_task(recipe, decls, wanted, known),
-        _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
-        _driver(recipe, decls, symbol, wanted, known),
+        _tile_task(types, decls, wanted, known),
+        _add_task(types, decls, wanted, known) if "add" in wanted else "",
+        _driver(types, decls, symbol, wanted, known),
     ]
     return str(decls) + "\n".join(functions)
 
 
-def _pack_panel(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]) -> str:
+def _pack_panel(types: GemmTypes, decls: Declarations, known: Mapping[int, str]) -> str:
     """Return `@pack_panel`, which packs steps [first, last) of one panel (numbered from column 0)
     of the B at `base`."""
     f = addressing.DescriptorWriter("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
-                  recipe, known)  # fmt: skip
-    col = f.mul("%panel", recipe.panel_cols)
-    cols = f.min(f.sub(f.descriptor_word(Word.N), col), recipe.panel_cols)
+                  types, known)  # fmt: skip
+    col = f.mul("%panel", types.panel_cols)
+    cols = f.min(f.sub(f.descriptor_word(Word.N), col), types.panel_cols)
     ns, ks = f.descriptor_word(Word.B_NS), f.descriptor_word(Word.B_KS)
 
     def clear() -> None:
         """Clear the panel if it has missing columns: kernels multiply them, too, and leftover
         subnormals would take a hundred times as long."""
-        width = recipe.machine.vector_bytes
+        width = types.machine.vector_bytes
 
         def row(i: str) -> None:
-            for v in range(recipe.panel_row_bytes // width):
+            for v in range(types.panel_row_bytes // width):
                 f.store(
                     "i8",
                     width,
                     "zeroinitializer",
-                    f.byte_address("%dst", f.add(f.mul(i, recipe.panel_row_bytes), v * width)),
+                    f.byte_address("%dst", f.add(f.mul(i, types.panel_row_bytes), v * width)),
                 )
 
-        f.loop(0, f.mul(f.sub("%last", "%first"), recipe.beats_per_step), 1, row)
+        f.loop(0, f.mul(f.sub("%last", "%first"), types.k_steps_per_step), 1, row)
 
-    if recipe.is_float and not recipe.machine.masks:
-        f.branch_without_values(f.less(cols, recipe.panel_cols), clear)
+    if types.is_float and not types.machine.masks:
+        f.branch_without_values(f.less(cols, types.panel_cols), clear)
 
     def columns(done_cols: str, col_offset: str, count_cols: str) -> None:
-        place = f.byte_address("%dst", f.mul(done_cols, recipe.real_parts * recipe.acc_bytes))
+        place = f.byte_address("%dst", f.mul(done_cols, types.real_parts * types.acc_bytes))
         src = f.byte_address("%base", col_offset)
 
         def pack(done: str, offset: str, count: str) -> None:
-            to = f.byte_address(place, f.mul(done, recipe.beats_per_step * recipe.panel_row_bytes))
+            to = f.byte_address(place, f.mul(done, types.k_steps_per_step * types.panel_row_bytes))
             f.decls.use("declare void @pack_b(ptr, ptr, i64, i64, i64, i64)")
             f.do(
                 f"call void @pack_b(ptr {to}, ptr {f.byte_address(src, offset)}, i64 {ns}, i64 {ks}, i64 {count_cols}, i64 {count})"
             )
 
-        addressing.segments(f, recipe, "%first", "%last", 1, ks, pack)
+        addressing.segments(f, types, "%first", "%last", 1, ks, pack)
 
     addressing.visit_runs(f, col, f.add(col, cols), Word.COL_RUN, addressing.COLS, ns, columns)
-    if recipe.flips_signs:
+    if types.flips_signs:
         f.decls.use("declare void @end_panel(ptr, i64)")
         f.do(f"call void @end_panel(ptr %dst, i64 {f.sub('%last', '%first')})")
     return f.end()
 
 
-def _pack_rows(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]) -> str:
+def _pack_rows(types: GemmTypes, decls: Declarations, known: Mapping[int, str]) -> str:
     """Return `@pack_rows`, which packs steps [first, last) of rows [i0, i1) of the A at `base`."""
     f = addressing.DescriptorWriter("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
-                  recipe, known)  # fmt: skip
+                  types, known)  # fmt: skip
     ms, ks, row_bytes = (
         f.descriptor_word(Word.A_MS),
         f.descriptor_word(Word.A_KS),
@@ -281,19 +281,19 @@ def _pack_rows(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str])
         )
 
         def pack(done: str, offset: str, count: str) -> None:
-            to = f.byte_address(place, f.mul(done, recipe.step_bytes))
+            to = f.byte_address(place, f.mul(done, types.step_bytes))
             f.decls.use("declare void @pack_a(ptr, i64, ptr, i64, i64, i64, i64)")
             f.do(f"call void @pack_a(ptr {to}, i64 {row_bytes}, ptr {f.byte_address(src, offset)}, i64 {ms}, i64 {ks}, "
                  f"i64 {count_rows}, i64 {count})")  # fmt: skip
 
-        addressing.segments(f, recipe, "%first", "%last", 0, ks, pack)
+        addressing.segments(f, types, "%first", "%last", 0, ks, pack)
 
     addressing.visit_runs(f, "%i0", "%i1", Word.ROW_RUN, addressing.ROWS, ms, rows)
     return f.end()
 
 
-def _pack_task(recipe: GemmTypes, decls: Declarations, known: Mapping[int, str]) -> str:
-    f = addressing.Task("pack_task", decls, recipe, known)
+def _pack_task(types: GemmTypes, decls: Declarations, known: Mapping[int, str]) -> str:
+    f = addressing.Task("pack_task", decls, types, known)
     offsets = f.slot("[3 x i64]")
     panel = f.rem("%task", f.panels)
     block_number = f.div("%task", f.panels)
@@ -328,9 +328,9 @@ def _address_shared_panel(
 
 
 def _tile_task(
-    recipe: GemmTypes, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+    types: GemmTypes, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
 ) -> str:
-    f = addressing.Task("tile_task", decls, recipe, known)
+    f = addressing.Task("tile_task", decls, types, known)
     worker_scratch = f.byte_address(
         f.load_word("%ctx", 2, "ptr"), f.mul("%wid", f.descriptor_word(Word.WORKER_BYTES))
     )
@@ -350,33 +350,33 @@ def _tile_task(
         last = f.min(f.add(first, blocks), last)
     _tiles(
         f,
-        recipe,
+        types,
         task,
         wanted,
-        lambda t: _tile(f, recipe, t, _ContractionPart(worker_scratch, sums, first, last), wanted),
+        lambda t: _tile(f, types, t, _ContractionPart(worker_scratch, sums, first, last), wanted),
     )
     return f.end()
 
 
 def _add_task(
-    recipe: GemmTypes, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+    types: GemmTypes, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
 ) -> str:
     """Return `@add_task`, which adds the parts of a tile's sums and finishes them."""
     decls.use("declare void @add(ptr, i64, i64)")
-    f = addressing.Task("add_task", decls, recipe, known)
+    f = addressing.Task("add_task", decls, types, known)
     parts, size = f.descriptor_word(Word.PARTS), f.descriptor_word(Word.PART_BYTES)
     sums = f.byte_address(f.load_word("%ctx", 1, "ptr"), f.mul(f.mul("%task", parts), size))
     f.do(f"call void @add(ptr {sums}, i64 {parts}, i64 {size})")
 
     def tile(t: Tile) -> None:
         def panel(p: str) -> None:
-            col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
-            cols = f.min(f.sub(f.descriptor_word(Word.N), col), recipe.panel_cols)
+            col = f.mul(f.add(f.first_panel, p), types.panel_cols)
+            cols = f.min(f.sub(f.descriptor_word(Word.N), col), types.panel_cols)
             cms, cns = f.descriptor_word(Word.C_MS), f.descriptor_word(Word.C_NS)
-            here = t.sums_of(f, recipe, sums, p)
+            here = t.sums_of(f, types, sums, p)
             t.ends.take(
                 here,
-                recipe.panel_row_bytes,
+                types.panel_row_bytes,
                 f.byte_address(t.c, f.mul(col, cns)),
                 cms,
                 cns,
@@ -388,13 +388,13 @@ def _add_task(
 
         f.loop(t.p0, t.p1, 1, panel)
 
-    _tiles(f, recipe, "%task", wanted, tile)
+    _tiles(f, types, "%task", wanted, tile)
     return f.end()
 
 
 def _tiles(
     f: addressing.Task,
-    recipe: GemmTypes,
+    types: GemmTypes,
     task: str,
     wanted: Collection[str],
     each: Callable[["Tile"], None],
@@ -433,7 +433,7 @@ def _tiles(
         c = f.byte_address(c, f.mul(i0, f.descriptor_word(Word.C_MS)))
         ends.at(
             batch=element,
-            pitch=f.div(f.descriptor_word(Word.SUMS_STRIDE), recipe.acc_bytes * recipe.real_parts),
+            pitch=f.div(f.descriptor_word(Word.SUMS_STRIDE), types.acc_bytes * types.real_parts),
         )
         each(Tile(b, a, bb, c, i0, rows, p0, p1, ends))
 
@@ -451,7 +451,7 @@ class _ContractionPart:
 
 
 def _tile(
-    f: addressing.Task, recipe: GemmTypes, t: Tile, part: _ContractionPart, wanted: Collection[str]
+    f: addressing.Task, types: GemmTypes, t: Tile, part: _ContractionPart, wanted: Collection[str]
 ) -> None:
     panel_buffer = f.byte_address(part.mine, f.descriptor_word(Word.PANEL_OFFSET))
     whole_sum = f.equal(f.descriptor_word(Word.PARTS), 1) if "add" in wanted else "true"
@@ -485,7 +485,7 @@ def _tile(
 
     def block(kb: str) -> None:
         first, last = addressing.block_of(f, kb)
-        beats = f.mul(f.sub(last, first), recipe.beats_per_step)
+        k_steps = f.mul(f.sub(last, first), types.k_steps_per_step)
         is_first, is_last = (
             f.equal(kb, part.first),
             f.logical_and(whole_sum, f.equal(f.add(kb, 1), part.last)),
@@ -498,13 +498,13 @@ def _tile(
             packing = f"ptr {f.desc}, ptr {t.b}, ptr {private(p)}, i64 {f.add(f.first_panel, p)}, i64 {first}, i64 {last}"
             f.do(f"call void @pack_panel({packing})")
 
-        f.branch_without_values(in_runs, lambda: _list_steps(f, recipe, steps, first, last))
-        offset = f.mul(first, recipe.step_bytes)
+        f.branch_without_values(in_runs, lambda: _list_steps(f, types, steps, first, last))
+        offset = f.mul(first, types.step_bytes)
         if (
             f.descriptor_word(Word.SEGMENTS) != "1"
         ):  # a block of A that is read in place is in one segment
             segment = f.div(first, f.descriptor_word(Word.SEGMENT_STEPS))
-            inside = f.mul(f.rem(first, f.descriptor_word(Word.SEGMENT_STEPS)), recipe.step_bytes)
+            inside = f.mul(f.rem(first, f.descriptor_word(Word.SEGMENT_STEPS)), types.step_bytes)
             offset = f.add(
                 addressing.locate(f, addressing.OUTER, segment, f.slot("[2 x i64]"))[0], inside
             )
@@ -520,7 +520,7 @@ def _tile(
             a = f.select(in_runs, f.byte_address(part.mine, f.mul(f.sub(t.i0, i0), 8)), a, "ptr")
 
             def panel(p: str) -> None:
-                col = f.mul(f.add(f.first_panel, p), recipe.panel_cols)
+                col = f.mul(f.add(f.first_panel, p), types.panel_cols)
                 bs = f.descriptor_word(Word.B_KS)
                 b = f.byte_address(
                     t.b, f.add(f.mul(first, bs), f.mul(col, f.descriptor_word(Word.B_NS)))
@@ -530,17 +530,17 @@ def _tile(
                     packed = f.select(f.equal(b_mode, SHARED), shared, private(p), "ptr")
                     in_place = f.equal(b_mode, DIRECT)
                     b = f.select(in_place, b, packed, "ptr")
-                    bs = f.select(in_place, bs, recipe.panel_row_bytes)
+                    bs = f.select(in_place, bs, types.panel_row_bytes)
                 multiply_panel(
                     f,
-                    recipe,
+                    types,
                     t,
-                    Panel(is_first, is_last, p, col, a, as_, walk, b, bs, beats, sums),
+                    Panel(is_first, is_last, p, col, a, as_, walk, b, bs, k_steps, sums),
                     wanted,
                 )
 
             panels = lambda: f.loop(t.p0, t.p1, 1, panel)
-            rows = lambda: multiply_along_b_rows(f, recipe, t, a, as_, sums, wanted)
+            rows = lambda: multiply_along_b_rows(f, types, t, a, as_, sums, wanted)
             if not required.skinny_kernel_names(wanted):
                 panels()
             elif not required.kernel_names(wanted):
@@ -550,7 +550,7 @@ def _tile(
 
         if packs_b:
             f.branch_without_values(f.equal(b_mode, PRIVATE), lambda: f.loop(t.p0, t.p1, 1, pack))
-            _strips(f, recipe, t, part.sums, wanted, strip)
+            _strips(f, types, t, part.sums, wanted, strip)
         else:
             strip(t, part.sums)
 
@@ -582,10 +582,10 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
     addressing.visit_runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, addressing.ROWS, ms, run)
 
 
-def _list_steps(f: addressing.Task, recipe: GemmTypes, list_: str, first: str, last: str) -> None:
+def _list_steps(f: addressing.Task, types: GemmTypes, list_: str, first: str, last: str) -> None:
     """Write the list of the positions of steps [first, last) in the rows of A (see
     `indirect_operand`)."""
-    per, ks, end = recipe.k_per_step, f.descriptor_word(Word.A_KS), f.slot("ptr")
+    per, ks, end = types.k_per_step, f.descriptor_word(Word.A_KS), f.slot("ptr")
     put = lambda value, at: f.do(f"store i64 {value}, ptr {at}, align 8")
     put(f.mul(ks, per), list_)
     f.do(f"store ptr {f.byte_address(list_, 8)}, ptr {end}, align 8")
@@ -596,13 +596,13 @@ def _list_steps(f: addressing.Task, recipe: GemmTypes, list_: str, first: str, l
         put(offset, f.byte_address(at, 8))
         f.do(f"store ptr {f.byte_address(at, 16)}, ptr {end}, align 8")
 
-    addressing.segments(f, recipe, first, last, 0, ks, run)
+    addressing.segments(f, types, first, last, 0, ks, run)
     put("0", f.load_word(end, 0, "ptr"))
 
 
 def _strips(
     f: addressing.Task,
-    recipe: GemmTypes,
+    types: GemmTypes,
     t: Tile,
     sums: str,
     wanted: Collection[str],
@@ -623,14 +623,14 @@ def _strips(
         sums_row = f.select(in_c, 0, i) if "back" in wanted else i
         each(
             replace(t, i0=f.add(t.i0, i), rows=rows, c=c),
-            f.byte_address(sums, f.mul(sums_row, recipe.panel_row_bytes)),
+            f.byte_address(sums, f.mul(sums_row, types.panel_row_bytes)),
         )
 
     f.loop(0, t.rows, strip_rows, strip)
 
 
 def _driver(
-    recipe: GemmTypes,
+    types: GemmTypes,
     decls: Declarations,
     symbol: str,
     wanted: Collection[str],
@@ -639,7 +639,7 @@ def _driver(
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
     decls.use("declare ptr @weft_scratch_take(i64)")
     decls.use("declare void @weft_scratch_give(ptr)")
-    f = addressing.DescriptorWriter(f"void @{symbol}(ptr %desc)", decls, recipe, known)
+    f = addressing.DescriptorWriter(f"void @{symbol}(ptr %desc)", decls, types, known)
     d = f.descriptor_word
     ctx = f.slot("[8 x i64]")
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
@@ -655,7 +655,7 @@ def _driver(
     put(0, "%desc", "ptr")
     put(1, scratch, "ptr")
     put(2, f.byte_address(scratch, shared), "ptr")
-    panels = f.div(f.add(d(Word.N), recipe.panel_cols - 1), recipe.panel_cols)
+    panels = f.div(f.add(d(Word.N), types.panel_cols - 1), types.panel_cols)
 
     def group(b: str) -> None:
         batch = f.min(f.sub(d(Word.BATCH), b), d(Word.GROUP))

@@ -26,7 +26,7 @@ def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str)
         "nounwind",
     )
     operands = [f.load_word("%desc", word, "ptr") for word in (Word.A, Word.B, Word.C)]
-    recipe = GemmTypes(step.in_type, step.acc_type, step.out_type, machine())
+    types = GemmTypes(step.in_type, step.acc_type, step.out_type, machine())
     sizes = nbytes(step.in_type), nbytes(step.in_type), nbytes(step.out_type)
 
     def put(word: int, value: object, kind: str = "i64") -> None:
@@ -44,7 +44,7 @@ def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str)
         f.do(f"call void {function}(ptr %desc)")
 
     def sums(places: Sequence[str], first: str, count: str) -> None:
-        steps = f.ceil_div(count, recipe.k_per_step)
+        steps = f.ceil_div(count, types.k_per_step)
         put(Word.K, count)
         put(Word.STEPS, steps)
         put(Word.SEGMENT_STEPS, f.max(steps, 1))

@@ -25,9 +25,9 @@ class DescriptorWriter(LLVMFunctionWriter):
     optimized = False
 
     def __init__(
-        self, signature: str, decls: Declarations, recipe: GemmTypes, known: Mapping[int, str] = {}
+        self, signature: str, decls: Declarations, types: GemmTypes, known: Mapping[int, str] = {}
     ) -> None:
-        super().__init__(signature, decls, recipe.machine)
+        super().__init__(signature, decls, types.machine)
         self._words = dict(known)
 
     def descriptor_word(self, word: int, type: str = "i64") -> str:
@@ -46,10 +46,10 @@ class Task(DescriptorWriter):
     """A task function, with the words of the round as attributes."""
 
     def __init__(
-        self, name: str, decls: Declarations, recipe: GemmTypes, known: Mapping[int, str] = {}
+        self, name: str, decls: Declarations, types: GemmTypes, known: Mapping[int, str] = {}
     ) -> None:
         super().__init__(
-            f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, recipe, known
+            f"internal void @{name}(ptr %ctx, i64 %task, i64 %wid)", decls, types, known
         )
         self.desc = self.first_word("%ctx", 0, "ptr")
         self.first_panel, self.panels, self.col_tiles = (
@@ -81,13 +81,13 @@ BATCH, OUTER = Dims(Word.BATCH_DIMS, Word.BATCH_AT, 3), Dims(Word.OUTER_DIMS, Wo
 ROWS, COLS = Dims(Word.ROW_DIMS, Word.ROWS_AT, 1), Dims(Word.COL_DIMS, Word.COLS_AT, 1)
 
 
-def offsets_function(decls: Declarations, recipe: GemmTypes) -> str:
+def offsets_function(decls: Declarations, types: GemmTypes) -> str:
     """Return `@offsets`, which splits a flat index over a list of dims and writes one byte offset
     per stride."""
     f = LLVMFunctionWriter(
         "internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)",
         decls,
-        recipe.machine,
+        types.machine,
     )
     width = f.add("%strides", 1)
 
@@ -124,7 +124,7 @@ def locate(f: "DescriptorWriter", dims: Dims, index: str, out: str) -> list[str]
 
 def segments(
     f: DescriptorWriter,
-    recipe: GemmTypes,
+    types: GemmTypes,
     first: str,
     last: str,
     operand: int,
@@ -134,7 +134,7 @@ def segments(
     """Call `pack(steps done, byte offset in the operand, k elements)` for each part of steps
     [first, last) in one segment."""
     per, segment_steps, k = (
-        recipe.k_per_step,
+        types.k_per_step,
         f.descriptor_word(Word.SEGMENT_STEPS),
         f.descriptor_word(Word.K),
     )

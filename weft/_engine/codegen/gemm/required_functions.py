@@ -24,18 +24,18 @@ from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import kernel_name, row_counts, shapes
 
 
-def all_features(recipe: GemmTypes) -> frozenset[str]:
+def all_features(types: GemmTypes) -> frozenset[str]:
     """Return the names of all optional functions and branches."""
-    usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
-    kinds = (False, True) if assembler_support.has_indirect_kernels(recipe) else (False,)
+    usable = [shape for shape in shapes(types) if shape[0] or types.half_lanes]
+    kinds = (False, True) if assembler_support.has_indirect_kernels(types) else (False,)
     named = [
         kernel_name(r, *shape, runs)
         for runs in kinds
-        for r in row_counts(recipe)
+        for r in row_counts(types)
         for shape in usable
     ]
-    named += [] if recipe.is_complex or recipe.quads else ["along", "along_row"]
-    packs_a = [] if recipe.quads else packings(recipe, "a")
+    named += [] if types.is_complex or types.quads else ["along", "along_row"]
+    packs_a = [] if types.quads else packings(types, "a")
     stated = [
         f"{name}={value}"
         for name in _SPECIALIZED_WORDS
@@ -51,13 +51,13 @@ def all_features(recipe: GemmTypes) -> frozenset[str]:
             "finish",
             "epilogue",
             *packs_a,
-            *packings(recipe, "b"),
+            *packings(types, "b"),
             *stated,
         ]
     )
 
 
-def features(recipe: GemmTypes, words: Sequence[int]) -> frozenset[str]:
+def features(types: GemmTypes, words: Sequence[int]) -> frozenset[str]:
     """Return the names of the functions and branches that the matmul of `words` needs."""
     has_band = (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO)
     conditions = {
@@ -67,36 +67,36 @@ def features(recipe: GemmTypes, words: Sequence[int]) -> frozenset[str]:
         "blocks": words[Word.BLOCKS] > 1,
         "epilogue": words[Word.EPILOGUE_ARGS],
         "finish": not words[Word.EPILOGUE_ARGS] and not words[Word.SIMPLE],
-        packing_feature(recipe, "a", words): not words[Word.A_DIRECT],
-        packing_feature(recipe, "b", words): words[Word.B_MODE] not in (DIRECT, ALONG),
+        packing_feature(types, "a", words): not words[Word.A_DIRECT],
+        packing_feature(types, "b", words): words[Word.B_MODE] not in (DIRECT, ALONG),
     }
     stated = [
         f"{name}={words[word] if words[word] <= _LARGEST_SPECIALIZED else 'many'}"
         for name, word in _SPECIALIZED_WORDS.items()
     ]
     named = [name for name, is_needed in conditions.items() if is_needed]
-    return frozenset([*_kernels(recipe, words), *named, *stated])
+    return frozenset([*_kernels(types, words), *named, *stated])
 
 
-def _kernels(recipe: GemmTypes, words: Sequence[int]) -> list[str]:
+def _kernels(types: GemmTypes, words: Sequence[int]) -> list[str]:
     """Return the names of the kernels of a matmul.
 
-    Tiles have a multiple of `recipe.rows` rows except the last one, so the smaller kernels follow
+    Tiles have a multiple of `types.rows` rows except the last one, so the smaller kernels follow
     from M if it is known.
     """
     if words[Word.B_MODE] == ALONG:
         return ["along" if words[Word.M] > 1 else "along_row"]
     m, in_runs = words[Word.M], words[Word.A_DIRECT] == IN_RUNS
-    last_rows = 0 if words[Word.REPEATS_ROWS] else m % recipe.rows
-    *few, full = row_counts(recipe)
+    last_rows = 0 if words[Word.REPEATS_ROWS] else m % types.rows
+    *few, full = row_counts(types)
     rows = [r for r in few if words[Word.ANY_ROWS] or r & last_rows]
     if words[Word.ANY_ROWS] or m >= full:
         rows.append(full)
-    width = words[Word.N] * recipe.real_parts
-    over = width % recipe.panel_lanes
-    used = [(recipe.vectors, False)] if width >= recipe.panel_lanes else []
+    width = words[Word.N] * types.real_parts
+    over = width % types.panel_lanes
+    used = [(types.vectors, False)] if width >= types.panel_lanes else []
     if over:
-        used.append((0 if over <= recipe.half_lanes else -(-over // recipe.lanes), True))
+        used.append((0 if over <= types.half_lanes else -(-over // types.lanes), True))
     return [kernel_name(r, *shape, in_runs) for r in rows for shape in used]
 
 
@@ -150,8 +150,8 @@ def packs(wanted: Collection[str], operand: str) -> bool:
     return any(name.startswith(f"pack_{operand}") for name in wanted)
 
 
-def ends_panels(recipe: GemmTypes, wanted: Collection[str]) -> bool:
-    return recipe.flips_signs and packs(wanted, "b")
+def ends_panels(types: GemmTypes, wanted: Collection[str]) -> bool:
+    return types.flips_signs and packs(wanted, "b")
 
 
 def skinny_kernel_names(wanted: Collection[str]) -> list[str]:

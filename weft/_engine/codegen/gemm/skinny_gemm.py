@@ -23,9 +23,9 @@ from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
 
-def build_skinny_function(recipe: GemmTypes, decls: Declarations, name: str) -> str:
+def build_skinny_function(types: GemmTypes, decls: Declarations, name: str) -> str:
     """Return `@build_skinny_function`, or `@along_row` for a single row."""
-    return _AlongWriter(recipe, decls, name).text()
+    return _AlongWriter(types, decls, name).text()
 
 
 @record
@@ -40,16 +40,16 @@ class _AlongWriter:
     """The function under construction. A *stretch* is the range of columns whose vectors are in
     registers."""
 
-    def __init__(self, recipe: GemmTypes, decls: Declarations, name: str) -> None:
+    def __init__(self, types: GemmTypes, decls: Declarations, name: str) -> None:
         arguments = "ptr noalias %a, i64 %as, i64 %rows, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %sums, i64 %ss"
         f = self.f = LLVMFunctionWriter(
-            f"void @{name}({arguments})", decls, recipe.machine, "noinline nounwind"
+            f"void @{name}({arguments})", decls, types.machine, "noinline nounwind"
         )
-        self.recipe, self.single, self.acc = recipe, name == "along_row", llvm_type(recipe.acc)
+        self.types, self.single, self.acc = types, name == "along_row", llvm_type(types.acc)
         self.lanes, self.vectors, self.wide = (
-            recipe.lanes,
-            recipe.vectors_along_b_row,
-            recipe.cols_along_b_row,
+            types.lanes,
+            types.vectors_along_b_row,
+            types.cols_along_b_row,
         )
         self.whole = f.mul(f.div("%cols", self.wide), self.wide)
         visited = f.mul("%bs", GEMM_ALONG_STREAMS)
@@ -57,7 +57,7 @@ class _AlongWriter:
 
     def text(self) -> str:
         """Return the finished function."""
-        f, count = self.f, max(GEMM_ALONG_STREAMS // self.recipe.k_per_step, 1)
+        f, count = self.f, max(GEMM_ALONG_STREAMS // self.types.k_per_step, 1)
         most = f.mul(f.div("%steps", count), count)
         f.loop(0, most, count, lambda step: self.steps(step, count))
         f.loop(most, "%steps", 1, lambda step: self.steps(step, 1))
@@ -65,16 +65,16 @@ class _AlongWriter:
 
     def steps(self, step: str, count: int) -> None:
         """Emit `count` steps of all columns."""
-        f, wide, per = self.f, self.wide, self.recipe.k_per_step
+        f, wide, per = self.f, self.wide, self.types.k_per_step
         rows = [
             f.byte_address("%b", f.mul(f.add(f.mul(step, per), i), "%bs"))
             for i in range(count * per)
         ]
         steps = _Steps(
-            f.byte_address("%a", f.mul(step, self.recipe.step_bytes)),
+            f.byte_address("%a", f.mul(step, self.types.step_bytes)),
             [rows[s * per : (s + 1) * per] for s in range(count)],
         )
-        per_line = max(MODEL.cache_line // (wide * self.recipe.in_bytes), 1)
+        per_line = max(MODEL.cache_line // (wide * self.types.in_bytes), 1)
 
         def line_of_stretches(j: str) -> None:
             for i in range(per_line):
@@ -86,7 +86,7 @@ class _AlongWriter:
         f.loop(0, lines, wide * per_line, line_of_stretches)
         if per_line > 1:
             f.loop(lines, self.whole, wide, lambda j: self.stretch(steps, j, prefetches=count > 1))
-        if self.recipe.machine.masks:  # without masks, the planner admits no incomplete stretches
+        if self.types.machine.masks:  # without masks, the planner admits no incomplete stretches
             remaining = f.sub("%cols", self.whole)
             f.branch_without_values(
                 f.less(0, remaining), lambda: self.stretch(steps, self.whole, remaining)
@@ -96,28 +96,28 @@ class _AlongWriter:
         self, steps: _Steps, j: str, left: str | None = None, prefetches: bool = False
     ) -> None:
         """Emit a stretch that begins at column `j`; `left` masks it to that many columns."""
-        f, recipe = self.f, self.recipe
-        offset, at = f.mul(j, recipe.in_bytes), f.mul(j, recipe.acc_bytes)
+        f, types = self.f, self.types
+        offset, at = f.mul(j, types.in_bytes), f.mul(j, types.acc_bytes)
         if prefetches:
             self.prefetch(steps, offset)
         of_b = [self.load_step(rows, offset, left) for rows in steps.rows]
         masks = [self.mask(v, left) for v in range(self.vectors)]
         # The surplus of flipped sign bits in every row.
         corrections = ["zeroinitializer"] * self.vectors
-        for step_of_b in of_b if recipe.flips_signs else ():
+        for step_of_b in of_b if types.flips_signs else ():
             corrections = self.multiply(sign_bits(self.lanes), step_of_b, corrections)
 
         def row(_: str, a: str, row_of_sums: str) -> list[str]:
             places = [
-                f.byte_address(row_of_sums, v * self.lanes * recipe.acc_bytes)
+                f.byte_address(row_of_sums, v * self.lanes * types.acc_bytes)
                 for v in range(self.vectors)
             ]
             sums = [f.load(self.acc, self.lanes, p, mask) for p, mask in zip(places, masks)]
-            if recipe.flips_signs:
+            if types.flips_signs:
                 vector = f"<{self.lanes} x {self.acc}>"
                 sums = [f.let(f"sub {vector} {sum}, {x}") for sum, x in zip(sums, corrections)]
             for s, step_of_b in enumerate(of_b):
-                x = broadcast(f, recipe, f.byte_address(a, s * recipe.step_bytes), self.lanes)
+                x = broadcast(f, types, f.byte_address(a, s * types.step_bytes), self.lanes)
                 sums = self.multiply(x, step_of_b, sums)
             for place, sum, mask in zip(places, sums, masks):
                 f.store(self.acc, self.lanes, sum, place, mask)
@@ -133,21 +133,19 @@ class _AlongWriter:
         """Prefetch later parts of rows, which are too short for the hardware prefetcher."""
         f = self.f
         for row in itertools.chain.from_iterable(steps.rows):
-            for line in range(0, self.wide * self.recipe.in_bytes, MODEL.cache_line):
+            for line in range(0, self.wide * self.types.in_bytes, MODEL.cache_line):
                 f.prefetch(f.byte_address(f.byte_address(row, f.add(offset, self.distance)), line))
 
     def load_step(self, rows: list[str], offset: str, left: str | None) -> list[str]:
         """Load the vectors of one step; each row of B holds a part of the step."""
-        f, recipe, lanes, vectors = self.f, self.recipe, self.lanes, []
+        f, types, lanes, vectors = self.f, self.types, self.lanes, []
         for v in range(self.vectors):
-            at = f.add(offset, v * lanes * recipe.in_bytes)
+            at = f.add(offset, v * lanes * types.in_bytes)
             parts = [
-                f.load(
-                    llvm_type(recipe.in_type), lanes, f.byte_address(row, at), self.mask(v, left)
-                )
+                f.load(llvm_type(types.in_type), lanes, f.byte_address(row, at), self.mask(v, left))
                 for row in rows
             ]
-            vectors.append(to_unit(f, recipe, interleave(f, recipe, parts, lanes), lanes))
+            vectors.append(to_unit(f, types, interleave(f, types, parts, lanes), lanes))
         return vectors
 
     def mask(self, v: int, left: str | None) -> str | None:
@@ -162,5 +160,5 @@ class _AlongWriter:
     def multiply(self, x: str, of_b: list[str], sums: list[str]) -> list[str]:
         """Return the sums plus x times the vectors of a step of B."""
         return [
-            multiply_add(self.f, self.recipe, x, y, sum, self.lanes) for y, sum in zip(of_b, sums)
+            multiply_add(self.f, self.types, x, y, sum, self.lanes) for y, sum in zip(of_b, sums)
         ]

@@ -3,8 +3,8 @@
 In:   the type names of a `Gemm` step and the features of the target.
 Out:  a `GemmTypes`: the packing of operands, the accumulator type and the shape of the register tile.
 Words: a *lane* is one accumulator of a vector. A *step* is the range of k that one packed element
-       of A covers: one k, or two or four packed into 32 bits for dot-product instructions. A *beat*
-       is one multiply-add of the kernel; complex numbers take two beats per step. With *quads*, a
+       of A covers: one k, or two or four packed into 32 bits for dot-product instructions. A *k step*
+       is one multiply-add of the kernel; complex numbers take two k steps per step. With *quads*, a
        step is four k side by side in the vector: four lanes of the register add up to one sum, so
        that a narrow C still fills vectors.
 """
@@ -171,7 +171,7 @@ class GemmTypes:
         return self.k_per_step == 4 and not self.quads
 
     @property
-    def beats_per_step(self) -> int:
+    def k_steps_per_step(self) -> int:
         return 2 if self.is_complex else 1
 
     @property
@@ -267,7 +267,7 @@ class GemmTypes:
 
     @property
     def panel_row_bytes(self) -> int:
-        """Bytes of one beat of a packed panel of B."""
+        """Bytes of one k step of a packed panel of B."""
         return self.vectors * self.machine.vector_bytes
 
 

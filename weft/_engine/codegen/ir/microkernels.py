@@ -14,8 +14,8 @@ GEMM_PACK_PREFETCH_ROWS = 16
 GEMM_ALONG_STREAMS = 8
 #: minimum distance in bytes between the reads of a product of few rows and its prefetches
 GEMM_AHEAD = 16 << 10
-#: beats of the full kernel per prefetched cache line
-GEMM_LINE_BEATS = 4
+#: k steps of the full kernel per prefetched cache line
+GEMM_LINE_K_STEPS = 4
 
 
 #: spare row addresses after the addresses of a tile in a list of rows of A; they are prefetched and
@@ -26,19 +26,19 @@ SPARE_ROWS = 16
 STREAMS = 8
 
 
-def row_counts(recipe: GemmTypes) -> tuple[int, ...]:
+def row_counts(types: GemmTypes) -> tuple[int, ...]:
     """Return the row counts of the kernels; smaller kernels compute the last rows of a tile."""
-    return (1, 2, 4, recipe.rows)
+    return (1, 2, 4, types.rows)
 
 
-def shapes(recipe: GemmTypes) -> list[tuple[int, bool]]:
+def shapes(types: GemmTypes) -> list[tuple[int, bool]]:
     """Return (vectors, edge) of the kernels for one row count, in order; 0 is half a vector."""
-    return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
+    return [(0, True), *((v, True) for v in range(1, types.vectors + 1)), (types.vectors, False)]
 
 
-def tiles(recipe: GemmTypes) -> list[tuple[int, int, bool]]:
+def tiles(types: GemmTypes) -> list[tuple[int, int, bool]]:
     """Return (rows, vectors, edge) of all kernels."""
-    return [(rows, *shape) for rows in row_counts(recipe) for shape in shapes(recipe)]
+    return [(rows, *shape) for rows in row_counts(types) for shape in shapes(types)]
 
 
 def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
@@ -50,10 +50,10 @@ def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
     return f"kernel_{rows}_{vectors}" + ("_runs" if runs else "") + ("_edge" if edge else "")
 
 
-def kernel_table(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+def kernel_table(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
     """Return `@kernels`: the kernel addresses by rows and shape, then of the `runs` kernels; null
     if not wanted."""
-    names = [kernel_name(*tile, runs) for runs in (False, True) for tile in tiles(recipe)]
+    names = [kernel_name(*tile, runs) for runs in (False, True) for tile in tiles(types)]
     for name in names:
         if name in wanted:
             decls.use(f"declare void @{name}()")
@@ -61,12 +61,12 @@ def kernel_table(recipe: GemmTypes, decls: Declarations, wanted: Collection[str]
     return f"@kernels = internal constant [{len(names)} x ptr] [{listed}]"
 
 
-def k_steps_per_iteration(recipe: GemmTypes, rows: int, vectors: int, edge: bool) -> int:
-    """Return the beats per iteration. A wide tile needs no unrolling, which costs compile time."""
-    if recipe.quads:
-        return 64 // recipe.step_bytes
-    if recipe.multiplies_by_element:  # two elements of a row of A are one load
+def k_steps_per_iteration(types: GemmTypes, rows: int, vectors: int, edge: bool) -> int:
+    """Return the k steps per iteration. A wide tile needs no unrolling, which costs compile time."""
+    if types.quads:
+        return 64 // types.step_bytes
+    if types.multiplies_by_element:  # two elements of a row of A are one load
         return 2
     return (
-        2 * GEMM_LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1
+        2 * GEMM_LINE_K_STEPS if rows == types.rows and vectors == 1 and edge else 1
     )  # about a cache line of every row

@@ -37,8 +37,8 @@ class ScopedWriter(LLVMBodyWriter):
         self.scopes: list[CodeScope] = []
         self.push("entry")
         self._count = 0
-        self.floor = 0
-        self.load_floor = 0
+        self.hoist_limit = 0
+        self.load_hoist_limit = 0
         self.level_of: dict[str, int] = {}
         self.declarations: dict[str, str] = {}
         self.helpers: dict[str, str] = {}
@@ -58,7 +58,7 @@ class ScopedWriter(LLVMBodyWriter):
 
     def pure(self, text: str, *operands: str) -> str:
         """Return the name of a pure instruction, in the outermost scope that has its operands."""
-        level, level_of = self.floor, self.level_of
+        level, level_of = self.hoist_limit, self.level_of
         for operand in operands:
             at = level_of.get(operand, 0)
             if at > level:
@@ -85,9 +85,9 @@ class ScopedWriter(LLVMBodyWriter):
     def invariant_load(self, text: str, *operands: str) -> str:
         """Like `pure`, for a load from read-only memory; the load is not hoisted out of a scope
         that may not run."""
-        floor, self.floor = self.floor, max(self.floor, self.load_floor)
+        limit, self.hoist_limit = self.hoist_limit, max(self.hoist_limit, self.load_hoist_limit)
         name = self.pure(text, *operands)
-        self.floor = floor
+        self.hoist_limit = limit
         return name
 
     def let(self, value: str, prefix: str = "v") -> str:
@@ -121,11 +121,11 @@ class ScopedWriter(LLVMBodyWriter):
     ) -> tuple[CodeScope, Sequence[str]]:
         """Return a closed scope with the code of `emit`, and its values. Nothing is hoisted out: it
         may not run."""
-        floors = self.floor, self.load_floor
+        limits = self.hoist_limit, self.load_hoist_limit
         self.push(label)
-        self.floor = self.load_floor = self.depth
+        self.hoist_limit = self.load_hoist_limit = self.depth
         values = emit() or ()
-        self.floor, self.load_floor = floors
+        self.hoist_limit, self.load_hoist_limit = limits
         return self.pop(), values
 
     def branch(
@@ -202,9 +202,9 @@ class ScopedWriter(LLVMBodyWriter):
         iteration if it `runs_at_least_once`."""
         head, exit_, counter = self.label("loop"), self.label("exit"), self.name("i")
         values = self._open_loop(head, [counter], carried)
-        load_floor = self.load_floor
+        load_hoist_limit = self.load_hoist_limit
         if not runs_at_least_once:
-            self.load_floor = self.depth
+            self.load_hoist_limit = self.depth
             inside, go = self.label("body"), self.let(f"icmp slt i64 {counter}, {stop}")
             self.do(f"br i1 {go}, label %{inside}, label %{exit_}")
             self.block(inside)
@@ -212,7 +212,7 @@ class ScopedWriter(LLVMBodyWriter):
         # The frozen index hides the counter from loop strength reduction, whose search dominates
         # compile time.
         renewed = list(body(self.let(f"freeze i64 {self.let(f'add i64 {counter}, 0')}"), *values))
-        self.load_floor = load_floor
+        self.load_hoist_limit = load_hoist_limit
         onward = self.let(f"add nuw nsw i64 {counter}, {step}")
         if runs_at_least_once:
             continues = self.let(f"icmp slt i64 {onward}, {stop}")
@@ -236,13 +236,13 @@ class ScopedWriter(LLVMBodyWriter):
     ) -> list[str]:
         head, exit_ = self.label("while"), self.label("exit")
         values = self._open_loop(head, [], carried)
-        load_floor, self.load_floor = self.load_floor, self.depth
+        load_hoist_limit, self.load_hoist_limit = self.load_hoist_limit, self.depth
         for test in tests:
             inside = self.label("do")
             self.do(f"br i1 {test(*values)}, label %{inside}, label %{exit_}")
             self.block(inside)
         renewed = body(*values) or ()
-        self.load_floor = load_floor
+        self.load_hoist_limit = load_hoist_limit
         self.do(f"br label %{head}")
         self._close_loop(head, exit_, _phis(carried, values, renewed))
         for value in values:

@@ -167,7 +167,7 @@ class Registers:
         lane set; almost free if none is."""
         b = self.b
         level = max(
-            b.floor,
+            b.hoist_limit,
             *[b.level_of.get(name, 0) for name in (where, *[y for y, _ in cases], *operands)],
         )
         table, keys = b.scopes[level].table, [f"{where} {y} {call}" for y, call in cases]

@@ -119,7 +119,9 @@ def build(low: LoweredGroup, name: str = "kernel") -> BuiltKernel:
     """Return the kernel that runs `low`."""
     nest = _LoopNestBuilder(collapse_inner_dims(low), name)
     for unrolled in list_unrolled_versions(nest.low, nest.analysis, nest.dims, nest.vector):
-        other = _LoopNestBuilder(unrolled.low, name, unrolled.along if unrolled.settled else None)
+        other = _LoopNestBuilder(
+            unrolled.low, name, unrolled.along if unrolled.is_required else None
+        )
         if other.vector is not None and other.vector.dims[-1] == unrolled.along:
             return other.build()
     return nest.build()

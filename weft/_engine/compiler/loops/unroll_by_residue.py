@@ -37,11 +37,11 @@ _UNROLLED_SHORT_COST = 64
 
 @record
 class Unrolled:
-    """The code of an unrolled iteration, and the dim to vectorize; unless `settled`, use it only if that dim has most memory traffic."""
+    """The code of an unrolled iteration, and the dim to vectorize; unless `is_required`, use it only if that dim has most memory traffic."""
 
     low: LoweredGroup
     along: int
-    settled: bool
+    is_required: bool
 
 
 def list_unrolled_versions(
@@ -67,14 +67,18 @@ def list_unrolled_versions(
 
 
 def _versions(
-    low: LoweredGroup, counts: dict[int, int], adjacent: tuple[int, ...], along: int, settled: bool
+    low: LoweredGroup,
+    counts: dict[int, int],
+    adjacent: tuple[int, ...],
+    along: int,
+    is_required: bool,
 ) -> Iterator[Unrolled]:
     """Yield the code unrolled by `counts` unless it is too long."""
     rows = [n for d, n in counts.items() if d not in adjacent or n < low.shape[d]]
     if counts and math.prod(rows) <= UNROLLED_ROWS:
         unrolled = _unroll(low, counts, adjacent)
         if AccessAnalysis(unrolled).cost <= _UNROLLED_COST:
-            yield Unrolled(unrolled, along, settled)
+            yield Unrolled(unrolled, along, is_required)
 
 
 def _find_divisors(low: LoweredGroup) -> dict[int, int]:

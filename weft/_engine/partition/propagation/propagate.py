@@ -436,8 +436,8 @@ class _FactorTransfer:
             if state.splits_slices:
                 state.extend(result, spec, state.carried.get(source, 0))
         layouts = [tuple(state.dims.get(a, ())) for a in self.variables]
-        settled_by = state.reach or state.carried
-        key = (state.last_round, *layouts, *[settled_by.get(a) for a in self.variables])
+        determined_by = state.reach or state.carried
+        key = (state.last_round, *layouts, *[determined_by.get(a) for a in self.variables])
         cached = self.facts.found.get(key)
         if cached is None:
             agreed, carried = self.agree(state)

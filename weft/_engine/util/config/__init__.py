@@ -23,10 +23,10 @@ from weft._engine.util.config.setting import (
     config as config,
     declared,
     define_context,
+    frozen as frozen,
     known_settings as known_settings,
     make_user_context as make_user_context,
     resolve as resolve,
-    settled as settled,
     value_from_environment,
 )
 

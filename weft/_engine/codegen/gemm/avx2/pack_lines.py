@@ -25,23 +25,23 @@ from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
 _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 
 
-def function(recipe: GemmTypes, packing: str, operand: str) -> str | None:
+def function(types: GemmTypes, packing: str, operand: str) -> str | None:
     """Return the name of the function for a packing of an operand; None if this module has none."""
-    if recipe.is_complex:
+    if types.is_complex:
         return None
-    if recipe.joined_type:
+    if types.joined_type:
         return (
-            f"{'extend' if operand == 'a' else 'join'}_{recipe.in_type}_lines"
+            f"{'extend' if operand == 'a' else 'join'}_{types.in_type}_lines"
             if packing == "copy"
             else None
         )
-    if recipe.can_read_b_in_place:
+    if types.can_read_b_in_place:
         return {
             "copy": "copy_lines",
-            "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None,
+            "transpose": "transpose_lines" if types.acc_bytes == 4 else None,
         }.get(packing)
-    widens = recipe.acc == "f32" and recipe.in_type in ("bf16", "f16" if recipe.machine.f16 else "")
-    return f"widen_{recipe.in_type}_lines" if widens and packing == "copy" else None
+    widens = types.acc == "f32" and types.in_type in ("bf16", "f16" if types.machine.f16 else "")
+    return f"widen_{types.in_type}_lines" if widens and packing == "copy" else None
 
 
 def lines(name: str) -> list[str]:

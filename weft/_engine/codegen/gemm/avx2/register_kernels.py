@@ -2,12 +2,12 @@
 
 Six rows of two vectors of sums occupy twelve of the sixteen registers.
 
-In:   a recipe and the names of kernels.
+In:   a types and the names of kernels.
 Out:  the text of an assembly module, with the calling convention of Linux.
 Laws: the sums are the same as in `gemm_micro`, in the same order; nothing is stored beyond the
       lanes of an edge.
 
-Twelve of the twenty instructions of a beat are multiply-adds, so only cache misses cost time. Zen 3
+Twelve of the twenty instructions of a k step are multiply-adds, so only cache misses cost time. Zen 3
 prefetches the next rows of packed operands in hardware, and software prefetches of them would cost
 time. The kernels prefetch only the destination of the sums, or the same place of the arrays that an
 epilogue reads: their rows are too far apart for the hardware prefetcher.
@@ -22,12 +22,12 @@ from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, tiles
 
 # thresholds, measured on several machines
-#: beats per iteration of a kernel: 4, 2 or 1
-_GEMM_UNROLLED_BEATS = 4
+#: k steps per iteration of a kernel: 4, 2 or 1
+_GEMM_UNROLLED_K_STEPS = 4
 
 
 # Registers of all kernels. Arguments are passed in the first six, then on the stack.
-_A, _AS, _B, _BS, _BEATS, _SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+_A, _AS, _B, _BS, _K_STEPS, _SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 _AS3, _AS5, _BS3, _PLACE, _PITCH, _STREAMS = _KEPT = (
     "%rbx",
     "%r12",
@@ -49,11 +49,11 @@ _ON_STACK = {
 _OF_B, _OF_A, _LANES, _ADDED = 12, (14, 15), "%ymm15", "%ymm14"
 
 
-def module(recipe: GemmTypes, wanted: Collection[str]) -> str:
+def module(types: GemmTypes, wanted: Collection[str]) -> str:
     """Return a module with the wanted kernels. They add `src` if "blocks" is wanted, and prefetch
     `streams` if "epilogue" is."""
     kernels = [
-        _Avx2RegisterKernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted
+        _Avx2RegisterKernel(types, *tile) for tile in tiles(types) if kernel_name(*tile) in wanted
     ]
     lines = [
         line
@@ -68,22 +68,22 @@ def module(recipe: GemmTypes, wanted: Collection[str]) -> str:
 
 
 class _Avx2RegisterKernel:
-    def __init__(self, recipe: GemmTypes, rows: int, vectors: int, edge: bool) -> None:
-        self.recipe, self.name, self.rows, self.vectors, self.edge = (
-            recipe,
+    def __init__(self, types: GemmTypes, rows: int, vectors: int, edge: bool) -> None:
+        self.types, self.name, self.rows, self.vectors, self.edge = (
+            types,
             kernel_name(rows, vectors, edge),
             rows,
             vectors,
             edge,
         )
         self.tile = [(r, v) for r in range(rows) for v in range(vectors)]
-        self.element_bytes = recipe.step_bytes // recipe.beats_per_step
-        self.kind = "s" if recipe.joined_type or recipe.acc_bytes == 4 else "d"
-        self.add = f"vaddp{self.kind}" if recipe.is_float else "vpaddd"
+        self.element_bytes = types.step_bytes // types.k_steps_per_step
+        self.kind = "s" if types.joined_type or types.acc_bytes == 4 else "d"
+        self.add = f"vaddp{self.kind}" if types.is_float else "vpaddd"
 
     def lines(self, adds: bool, epilogue: bool) -> list[str]:
         full = (
-            self.rows == self.recipe.rows and not self.edge
+            self.rows == self.types.rows and not self.edge
         )  # the kernel that does nearly all work
         out = [
             f".globl {self.name}",
@@ -105,7 +105,7 @@ class _Avx2RegisterKernel:
         if self.edge:
             out += [
                 f"movq {_ON_STACK['last']}, {_X}",
-                f"imulq ${-self.recipe.acc_bytes}, {_X}, {_X}",
+                f"imulq ${-self.types.acc_bytes}, {_X}, {_X}",
                 f"leaq .Llanes(%rip), {_Y}",
                 f"vmovups 32({_Y},{_X}), {_LANES}",
             ]
@@ -129,36 +129,36 @@ class _Avx2RegisterKernel:
         return f"%ymm{place[0] * self.vectors + place[1]}"
 
     def iterations(self, asks: list[str]) -> list[str]:
-        """Return all beats in unrolled iterations, which begin with the prefetches `asks`."""
-        label, unroll = f".L{self.name}", _GEMM_UNROLLED_BEATS
+        """Return all k steps in unrolled iterations, which begin with the prefetches `asks`."""
+        label, unroll = f".L{self.name}", _GEMM_UNROLLED_K_STEPS
         return [
-            f"movq {_BEATS}, {_I}",
+            f"movq {_K_STEPS}, {_I}",
             f"shrq ${unroll.bit_length() - 1}, {_I}",
-            f"andq ${unroll - 1}, {_BEATS}",
+            f"andq ${unroll - 1}, {_K_STEPS}",
             f"testq {_I}, {_I}",
             f"je {label}_rest",
             ".p2align 5",
             f"{label}_iteration:",
             *asks,
-            *self.beats(unroll),
+            *self.k_steps(unroll),
             f"decq {_I}",
             f"jne {label}_iteration",
             f"{label}_rest:",
-            f"testq {_BEATS}, {_BEATS}",
+            f"testq {_K_STEPS}, {_K_STEPS}",
             f"je {label}_end",
-            f"{label}_beat:",
-            *self.beats(1),
-            f"decq {_BEATS}",
-            f"jne {label}_beat",
+            f"{label}_k_step:",
+            *self.k_steps(1),
+            f"decq {_K_STEPS}",
+            f"jne {label}_k_step",
             f"{label}_end:",
         ]
 
-    def beats(self, count: int) -> list[str]:
-        """Return `count` beats: a multiply-add of each sum per beat, then the advance."""
+    def k_steps(self, count: int) -> list[str]:
+        """Return `count` k steps: a multiply-add of each sum per k step, then the advance."""
         out: list[str] = []
         for u in range(count):
-            beat = ("", f",{_BS}", f",{_BS},2", f",{_BS3}")[u]
-            out += [f"vmovups {32 * v}({_B}{beat}), %ymm{_OF_B + v}" for v in range(self.vectors)]
+            k_step = ("", f",{_BS}", f",{_BS},2", f",{_BS3}")[u]
+            out += [f"vmovups {32 * v}({_B}{k_step}), %ymm{_OF_B + v}" for v in range(self.vectors)]
             for r in range(self.rows):
                 a = f"%ymm{_OF_A[r % 2 if self.fuses else 0]}"
                 index = ("", f",{_AS}", f",{_AS},2", f",{_AS3}", f",{_AS},4", f",{_AS5}")[r]
@@ -175,14 +175,14 @@ class _Avx2RegisterKernel:
     def fuses(self) -> bool:
         """True if one instruction multiplies and adds; else the product takes the second register
         for elements of A."""
-        return self.recipe.is_float
+        return self.types.is_float
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
         if self.fuses:
             return [f"vfmadd231p{self.kind} {x}, {y}, {sum}"]
         product = f"%ymm{_OF_A[1]}"
         return [
-            f"{'vpmaddwd' if self.recipe.joined_type else 'vpmulld'} {x}, {y}, {product}",
+            f"{'vpmaddwd' if self.types.joined_type else 'vpmulld'} {x}, {y}, {product}",
             f"vpaddd {product}, {sum}, {sum}",
         ]
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import (
-    GEMM_LINE_BEATS,
+    GEMM_LINE_K_STEPS,
     STREAMS,
     k_steps_per_iteration,
     kernel_name,
 )
 
 # Registers of all kernels. Arguments are passed in the first six, then on the stack.
-_A, _AS, _B, _BS, _BEATS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+_A, _AS, _B, _BS, _K_STEPS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 _AS3, _AS5, _DST, _DS, _PREFETCH, _NEXT = _KEPT = ("%rbx", "%r12", "%r15", "%rbp", "%r14", "%r13")
 I, X, Y = "%rax", "%r10", "%r11"
 #: the destination of the sums, its row stride, and `src`; until the sums are stored, they hold the
@@ -45,23 +45,23 @@ class Avx512RegisterKernel:
 
     runs = False
 
-    def __init__(self, recipe: GemmTypes, rows: int, vectors: int, edge: bool) -> None:
-        self.recipe, self.name, self.rows, self.edge = (
-            recipe,
+    def __init__(self, types: GemmTypes, rows: int, vectors: int, edge: bool) -> None:
+        self.types, self.name, self.rows, self.edge = (
+            types,
             kernel_name(rows, vectors, edge, self.runs),
             rows,
             edge,
         )
         self.vectors, self.register = (vectors, "%zmm") if vectors else (1, "%ymm")
-        self.stored = 1 if recipe.quads else self.vectors  # stored vectors per row of sums
-        self.element_bytes = recipe.step_bytes // recipe.beats_per_step
-        self.suffix = "s" if recipe.joined_type or recipe.acc_bytes == 4 else "d"
-        self.broadcast = "vbroadcastf32x4" if recipe.quads else f"vbroadcasts{self.suffix}"
-        self.full = rows == recipe.rows  # the kernel that does nearly all work
-        _, self.add = _instructions(recipe)
+        self.stored = 1 if types.quads else self.vectors  # stored vectors per row of sums
+        self.element_bytes = types.step_bytes // types.k_steps_per_step
+        self.suffix = "s" if types.joined_type or types.acc_bytes == 4 else "d"
+        self.broadcast = "vbroadcastf32x4" if types.quads else f"vbroadcasts{self.suffix}"
+        self.full = rows == types.rows  # the kernel that does nearly all work
+        _, self.add = _instructions(types)
 
     def lines(self, adds: bool, epilogue: bool) -> list[str]:
-        prefetches = self.full and not self.edge and not self.recipe.quads
+        prefetches = self.full and not self.edge and not self.types.quads
         streams = prefetches and epilogue
         tile = [(r, v) for r in range(self.rows) for v in range(self.vectors)]
         out = [f".globl {self.name}", f".type {self.name},@function", ".p2align 4", f"{self.name}:"]
@@ -70,18 +70,16 @@ class Avx512RegisterKernel:
         if self.edge:
             out += [f"movq {ON_STACK['last']}(%rsp), {X}"]
             out += (
-                [f"addq ${(self.vectors - 1) * self.recipe.lanes}, {X}"]
-                if self.recipe.quads
-                else []
+                [f"addq ${(self.vectors - 1) * self.types.lanes}, {X}"] if self.types.quads else []
             )
             out += mask(X, "%k1")
         out += [f"vpxord {s}, {s}, {s}" for s in map(self.sum, tile)]
         out += self.iterations(prefetches, streams)
-        if self.recipe.flips_signs:
+        if self.types.flips_signs:
             out += [
                 f"vpaddd {64 * v}({_B}), {s}, {s}" for (_, v), s in zip(tile, map(self.sum, tile))
             ]
-        if self.recipe.quads:
+        if self.types.quads:
             out += self.add_quads()
         if adds:
             out += [
@@ -119,22 +117,22 @@ class Avx512RegisterKernel:
         return out
 
     def iterations(self, prefetches: bool, streams: bool) -> list[str]:
-        """Return all beats; reload the destination of the sums if its registers were in use."""
-        unroll, out = k_steps_per_iteration(self.recipe, self.rows, self.vectors, self.edge), []
+        """Return all k steps; reload the destination of the sums if its registers were in use."""
+        unroll, out = k_steps_per_iteration(self.types, self.rows, self.vectors, self.edge), []
         if unroll > 1:
             out += [
-                f"movq {_BEATS}, {Y}",
+                f"movq {_K_STEPS}, {Y}",
                 f"shrq ${unroll.bit_length() - 1}, {Y}",
-                f"andq ${unroll - 1}, {_BEATS}",
+                f"andq ${unroll - 1}, {_K_STEPS}",
             ]
-            out += self.loop("iterations", Y, [*self.fetch_next_rows(), *self.beats(unroll)])
+            out += self.loop("iterations", Y, [*self.fetch_next_rows(), *self.k_steps(unroll)])
         out += self.loop(
-            "beats",
-            _BEATS,
+            "k_steps",
+            _K_STEPS,
             [
                 *(self.fetch_next_row() if self.full else ()),
-                *(_fetch_place(self.recipe, streams) if prefetches else ()),
-                *self.beats(1),
+                *(_fetch_place(self.types, streams) if prefetches else ()),
+                *self.k_steps(1),
             ],
         )
         return [*out, *(self.take_sums() if streams else ())]
@@ -170,13 +168,13 @@ class Avx512RegisterKernel:
             f"{label}_end:",
         ]
 
-    def beats(self, count: int) -> list[str]:
-        """Return `count` beats: a multiply-add of each sum per beat, then the advance."""
+    def k_steps(self, count: int) -> list[str]:
+        """Return `count` k steps: a multiply-add of each sum per k step, then the advance."""
         out = []
         for u in range(count):
             for v in range(self.vectors):
                 # (B of joined elements and of quads is always packed and padded.)
-                padded = self.recipe.joined_type or self.recipe.quads
+                padded = self.types.joined_type or self.types.quads
                 edge_mask = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not padded else ""
                 out.append(
                     f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{edge_mask}"
@@ -190,11 +188,11 @@ class Avx512RegisterKernel:
         return [*out, *self.go_on(count)]
 
     def go_on(self, count: int) -> list[str]:
-        """Advance to the elements of A after `count` beats."""
+        """Advance to the elements of A after `count` k steps."""
         return [f"addq ${count * self.element_bytes}, {_A}"]
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
-        return multiply_add(self.recipe, x, y, sum, f"{self.register}{_PRODUCT}")
+        return multiply_add(self.types, x, y, sum, f"{self.register}{_PRODUCT}")
 
     def add_quads(self) -> list[str]:
         """Add up the four lanes of each sum: each row of sums becomes one vector."""
@@ -217,7 +215,7 @@ class Avx512RegisterKernel:
         return out
 
     def fetch_next_row(self) -> list[str]:
-        """Prefetch the same elements of the next rows of A, one row per beat, because rows are far
+        """Prefetch the same elements of the next rows of A, one row per k step, because rows are far
         apart."""
         return [
             f"movl %eax, {X}d",
@@ -246,18 +244,18 @@ class Avx512RegisterKernel:
         return out
 
 
-def _fetch_place(recipe: GemmTypes, streams: bool) -> list[str]:
+def _fetch_place(types: GemmTypes, streams: bool) -> list[str]:
     """Prefetch a line per iteration of B's next panel and of the destination of the sums.
 
     With `streams`, prefetch the same segment of each stream, one after the other; a segment takes
     one iteration per line and row. X holds the number of the iteration modulo 8, set by
     `fetch_next_row`.
     """
-    lines = recipe.panel_row_bytes // 64
+    lines = types.panel_row_bytes // 64
     place, pitch, list_ = _OF_PLACE
     out = [
         f"prefetcht1 ({_PREFETCH})",
-        f"addq ${64 // GEMM_LINE_BEATS}, {_PREFETCH}",
+        f"addq ${64 // GEMM_LINE_K_STEPS}, {_PREFETCH}",
         f"imulq {pitch}, {X}",
         f"addq {place}, {X}",
         f"movl %eax, {Y}d",
@@ -276,11 +274,11 @@ def _fetch_place(recipe: GemmTypes, streams: bool) -> list[str]:
     ]
 
 
-def multiply_add(recipe: GemmTypes, x: str, y: str, sum: str, product: str) -> list[str]:
+def multiply_add(types: GemmTypes, x: str, y: str, sum: str, product: str) -> list[str]:
     """Add the products of an element of A and a vector of B to a sum."""
-    multiply, add = _instructions(recipe)
+    multiply, add = _instructions(types)
     if (
-        recipe.flips_signs and recipe.in_type == "i8"
+        types.flips_signs and types.in_type == "i8"
     ):  # the middle operand of the instruction is unsigned
         x, y = y, x
     if multiply.startswith(("vfm", "vdp", "vpdp")):
@@ -288,19 +286,19 @@ def multiply_add(recipe: GemmTypes, x: str, y: str, sum: str, product: str) -> l
     return [f"{multiply} {x}, {y}, {product}", f"{add} {product}, {sum}, {sum}"]
 
 
-def _instructions(recipe: GemmTypes) -> tuple[str, str]:
+def _instructions(types: GemmTypes) -> tuple[str, str]:
     """Return the instructions that multiply (and add, if there is one) and that add."""
-    if recipe.joined_type:
+    if types.joined_type:
         alone = {
             "bf16": "vdpbf16ps",
             "i8": "vpdpbusd",
             "u8": "vpdpbusd",
-            "i16": "vpdpwssd" if recipe.machine.i8_dot else "vpmaddwd",
+            "i16": "vpdpwssd" if types.machine.i8_dot else "vpmaddwd",
         }
-        return alone[recipe.joined_type], "vaddps" if recipe.is_float else "vpaddd"
-    kind = "s" if recipe.acc_bytes == 4 else "d"
+        return alone[types.joined_type], "vaddps" if types.is_float else "vpaddd"
+    kind = "s" if types.acc_bytes == 4 else "d"
     return (
         (f"vfmadd231p{kind}", f"vaddp{kind}")
-        if recipe.is_float
+        if types.is_float
         else {"s": ("vpmulld", "vpaddd"), "d": ("vpmullq", "vpaddq")}[kind]
     )

@@ -29,34 +29,34 @@ _ENDS = {
 }  # fmt: skip
 
 
-def finishes(recipe: GemmTypes) -> bool:
-    """Return whether this module can store the results of a recipe."""
-    is_supported = (recipe.acc, recipe.out_type) in _ENDS and (
-        recipe.out_type != "f16" or recipe.machine.f16
+def finishes(types: GemmTypes) -> bool:
+    """Return whether this module can store the results of a types."""
+    is_supported = (types.acc, types.out_type) in _ENDS and (
+        types.out_type != "f16" or types.machine.f16
     )
     return (
-        assembler_support.has_avx512(recipe.machine)
+        assembler_support.has_avx512(types.machine)
         and is_supported
-        and not recipe.is_complex
-        and not recipe.quads
+        and not types.is_complex
+        and not types.quads
     )
 
 
-def ends_panels(recipe: GemmTypes) -> bool:
-    """Return whether this module can write the ends of a recipe's panels."""
+def ends_panels(types: GemmTypes) -> bool:
+    """Return whether this module can write the ends of a types's panels."""
     return (
-        assembler_support.has_avx512(recipe.machine)
-        and recipe.flips_signs
-        and recipe.joined_type == recipe.in_type
+        assembler_support.has_avx512(types.machine)
+        and types.flips_signs
+        and types.joined_type == types.in_type
     )
 
 
-def finish(recipe: GemmTypes) -> str:
+def finish(types: GemmTypes) -> str:
     """Return `finish(ptr sums, i64 row_bytes, i64 rows, i64 cols, ptr c, i64 c_row, i64 c_col)`: it
     stores whole vectors, or scattered elements."""
     sums, row_bytes, rows, cols, c, c_row = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
-    change, store = _ENDS[recipe.acc, recipe.out_type]
-    load = "vmovups" if recipe.acc_bytes == 4 else "vmovupd"
+    change, store = _ENDS[types.acc, types.out_type]
+    load = "vmovups" if types.acc_bytes == 4 else "vmovupd"
     place = store.replace("%y", "%ymm0") if "%y" in store else f"{store} %zmm0"
     constants = [
         line
@@ -69,8 +69,8 @@ def finish(recipe: GemmTypes) -> str:
         ".p2align 4", ".globl finish", ".type finish,@function", "finish:", *[f"pushq {r}" for r in saved_registers],
         f"testq {rows}, {rows}", "je .Lfinish_end", f"testq {cols}, {cols}", "je .Lfinish_end",
         f"movq {8 * (1 + len(saved_registers))}(%rsp), %r14", *constants,
-        f"movl ${recipe.lanes}, %r11d", "movl $1, %eax", f"cmpq ${recipe.out_bytes}, %r14", "cmovneq %rax, %r11",
-        "imulq %r11, %r14", f"imulq ${recipe.acc_bytes}, %r11, %r15", *mask("%r11", "%k3"),
+        f"movl ${types.lanes}, %r11d", "movl $1, %eax", f"cmpq ${types.out_bytes}, %r14", "cmovneq %rax, %r11",
+        "imulq %r11, %r14", f"imulq ${types.acc_bytes}, %r11, %r15", *mask("%r11", "%k3"),
         ".Lfinish_row:", f"movq {sums}, %rbx", f"movq {c}, %r12", f"movq {cols}, %r13",
         ".Lfinish_some:", "kmovq %k3, %k1", "cmpq %r11, %r13", "jae .Lfinish_whole", *mask("%r13", "%k1"), ".Lfinish_whole:",
         f"{load} (%rbx), %zmm0{{%k1}}{{z}}", *change, f"{place}, (%r12){{%k1}}",
@@ -80,21 +80,21 @@ def finish(recipe: GemmTypes) -> str:
     ])  # fmt: skip
 
 
-def end_panel(recipe: GemmTypes) -> str:
+def end_panel(types: GemmTypes) -> str:
     """Return `end_panel(ptr panel, i64 steps)`: it stores after a panel the negated surplus of
     flipped signs in each sum."""
-    sums = [f"%zmm{v}" for v in range(recipe.vectors)]
+    sums = [f"%zmm{v}" for v in range(types.vectors)]
 
     def multiply_add(v: int) -> list[str]:
-        if recipe.in_type == "i8":  # (the middle operand of the instruction is unsigned)
+        if types.in_type == "i8":  # (the middle operand of the instruction is unsigned)
             return [f"vpdpbusd {64 * v}(%rdi), %zmm31, {sums[v]}"]
         return [f"vmovdqu32 {64 * v}(%rdi), %zmm30", f"vpdpbusd %zmm31, %zmm30, {sums[v]}"]
 
     return as_module([
         ".p2align 4", ".globl end_panel", ".type end_panel,@function", "end_panel:", "movl $0x80808080, %eax", "vpbroadcastd %eax, %zmm31",
         *[f"vpxord {s}, {s}, {s}" for s in sums], "vpxord %zmm29, %zmm29, %zmm29", "testq %rsi, %rsi", "je .Lend_panel_write",
-        ".Lend_panel_step:", *[line for v in range(recipe.vectors) for line in multiply_add(v)],
-        f"addq ${recipe.panel_row_bytes}, %rdi", "decq %rsi", "jne .Lend_panel_step",
+        ".Lend_panel_step:", *[line for v in range(types.vectors) for line in multiply_add(v)],
+        f"addq ${types.panel_row_bytes}, %rdi", "decq %rsi", "jne .Lend_panel_step",
         ".Lend_panel_write:",
         *[line for v, s in enumerate(sums) for line in (f"vpsubd {s}, %zmm29, {s}", f"vmovdqu32 {s}, {64 * v}(%rdi)")],
         "vzeroupper", "retq", ".size end_panel, .-end_panel",

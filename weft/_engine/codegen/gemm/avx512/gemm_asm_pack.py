@@ -26,26 +26,26 @@ from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
 _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 
 
-def function(recipe: GemmTypes, packing: str, operand: str) -> str | None:
+def function(types: GemmTypes, packing: str, operand: str) -> str | None:
     """Return the name of the function for a packing of an operand; None if this module has none."""
-    if recipe.is_complex or recipe.quads:
+    if types.is_complex or types.quads:
         return None
-    if recipe.can_read_b_in_place:
+    if types.can_read_b_in_place:
         return {
             "copy": "copy_lines",
-            "transpose": "transpose_lines" if recipe.acc_bytes == 4 else None,
+            "transpose": "transpose_lines" if types.acc_bytes == 4 else None,
         }.get(packing)
     if packing != "copy":
         return None
-    if recipe.joined_type == recipe.in_type:
-        in_rows = "flip_lines" if recipe.flips_signs else "pad_lines"
-        return in_rows if operand == "a" else f"interleave_{recipe.k_per_step}_lines"
+    if types.joined_type == types.in_type:
+        in_rows = "flip_lines" if types.flips_signs else "pad_lines"
+        return in_rows if operand == "a" else f"interleave_{types.k_per_step}_lines"
     widens = (
-        recipe.acc == "f32"
-        and not recipe.joined_type
-        and recipe.in_type in ("bf16", "f16" if recipe.machine.f16 else "")
+        types.acc == "f32"
+        and not types.joined_type
+        and types.in_type in ("bf16", "f16" if types.machine.f16 else "")
     )
-    return f"widen_{recipe.in_type}_lines" if widens else None
+    return f"widen_{types.in_type}_lines" if widens else None
 
 
 def lines(name: str) -> list[str]:

@@ -37,31 +37,31 @@ _ROW_MASK = "{%k7}{z}"
 _LOADS = {"f16": "vcvtph2ps", "bf16": "vpmovzxwd"}
 
 
-def suits(recipe: GemmTypes) -> bool:
-    """Return whether this module has a function for a recipe."""
-    if not assembler_support.has_avx512(recipe.machine):
+def suits(types: GemmTypes) -> bool:
+    """Return whether this module has a function for a types."""
+    if not assembler_support.has_avx512(types.machine):
         return False
-    converts = recipe.acc == "f32" and recipe.in_type in _LOADS
-    return recipe.joined_type == recipe.in_type or (
-        not recipe.joined_type and (recipe.can_read_b_in_place or converts)
+    converts = types.acc == "f32" and types.in_type in _LOADS
+    return types.joined_type == types.in_type or (
+        not types.joined_type and (types.can_read_b_in_place or converts)
     )
 
 
-def text(recipe: GemmTypes, name: str) -> str:
+def text(types: GemmTypes, name: str) -> str:
     """Return a module with `along` or `along_row`."""
-    return as_module(_Along(recipe, name).lines())
+    return as_module(_Along(types, name).lines())
 
 
 class _Along:
-    def __init__(self, recipe: GemmTypes, name: str) -> None:
+    def __init__(self, types: GemmTypes, name: str) -> None:
         self.name, self.single = name, name == "along_row"
-        self.recipe, self.per, self.vectors, self.wide = (
-            recipe,
-            recipe.k_per_step,
-            recipe.vectors_along_b_row,
-            recipe.cols_along_b_row,
+        self.types, self.per, self.vectors, self.wide = (
+            types,
+            types.k_per_step,
+            types.vectors_along_b_row,
+            types.cols_along_b_row,
         )
-        self.move = "vmovups" if recipe.joined_type or recipe.acc_bytes == 4 else "vmovupd"
+        self.move = "vmovups" if types.joined_type or types.acc_bytes == 4 else "vmovupd"
         self.broadcast = f"vbroadcasts{self.move[-1]}"
         self.labels = itertools.count()
 
@@ -71,10 +71,10 @@ class _Along:
         out = [".p2align 4", f".globl {self.name}", f".type {self.name},@function", f"{self.name}:"]
         out += [*[f"pushq {register}" for register in _KEPT],
                f"leaq ({_BS},{_BS},2), {_BS3}", f"leaq ({_BS},{_BS},4), {_BS5}", f"leaq ({_BS3},{_BS},4), {_BS7}"]  # fmt: skip
-        out += [f"vmovups .L{self.name}_order(%rip), {_ORDER}"] if self.recipe.joined_type else []
+        out += [f"vmovups .L{self.name}_order(%rip), {_ORDER}"] if self.types.joined_type else []
         out += (
             ["movl $0x80808080, %eax", f"vpbroadcastd %eax, {_SIGNS}"]
-            if self.recipe.flips_signs
+            if self.types.flips_signs
             else []
         )
         out += [
@@ -98,7 +98,7 @@ class _Along:
             "retq",
             f".size {self.name}, .-{self.name}",
         ]
-        return [*out, *(self.order() if self.recipe.joined_type else ())]
+        return [*out, *(self.order() if self.types.joined_type else ())]
 
     def label(self) -> str:
         return f".L{self.name}_{next(self.labels)}"
@@ -112,12 +112,12 @@ class _Along:
             f"movq {_STACK['sums']}, {_SUMS}",
         ]
         of_a = (
-            [f"%zmm{(8 if self.recipe.joined_type else 16) + s}" for s in range(count)]
+            [f"%zmm{(8 if self.types.joined_type else 16) + s}" for s in range(count)]
             if self.single
             else []
         )
         out += [
-            f"{self.broadcast} {s * self.recipe.step_bytes}({_A}), {x}" for s, x in enumerate(of_a)
+            f"{self.broadcast} {s * self.types.step_bytes}({_A}), {x}" for s, x in enumerate(of_a)
         ]
         out += [
             f"{stretch}:",
@@ -127,27 +127,27 @@ class _Along:
         ]
         out += [
             *self.stretch(count, of_a, False),
-            f"addq ${self.wide * self.recipe.in_bytes}, {_PLACE}",
-            f"addq ${self.wide * self.recipe.acc_bytes}, {_SUMS}",
+            f"addq ${self.wide * self.types.in_bytes}, {_PLACE}",
+            f"addq ${self.wide * self.types.acc_bytes}, {_SUMS}",
             f"subq ${self.wide}, {_COLS}",
             f"jmp {stretch}",
         ]
         out += [f"{remainder}:", f"testq {_COLS}, {_COLS}", f"je {end}"]
         out += ["xorl %eax, %eax", f"btsq {_COLS}, %rax", "decq %rax", "kmovq %rax, %k7"]
         for v in range(self.vectors):
-            out += [f"kmovq %rax, %k{v + 1}", f"shrq ${self.recipe.lanes}, %rax"]
+            out += [f"kmovq %rax, %k{v + 1}", f"shrq ${self.types.lanes}, %rax"]
         return [
             *out,
             *self.stretch(count, of_a, True),
             f"{end}:",
-            f"addq ${count * self.recipe.step_bytes}, {_A}",
+            f"addq ${count * self.types.step_bytes}, {_A}",
             f"leaq ({_B},{_BS},{count * self.per}), {_B}",
             f"subq ${count}, {_STEPS}",
         ]
 
     def fetch(self) -> list[str]:
         """Prefetch the next rows of B: parts of rows are too short for the hardware prefetcher."""
-        lines = range(0, self.wide * self.recipe.in_bytes, 64)
+        lines = range(0, self.wide * self.types.in_bytes, 64)
         prefetch = f"leaq ({_PLACE},{_BS},{GEMM_ALONG_STREAMS}), {_COUNT}"
         return [
             prefetch,
@@ -157,14 +157,14 @@ class _Along:
     def stretch(self, count: int, of_a: list[str], masked: bool) -> list[str]:
         """Return `count` steps of a few vectors of columns; `of_a` holds the elements of a single
         row of A."""
-        recipe, vectors, out = self.recipe, range(self.vectors), []
+        types, vectors, out = self.types, range(self.vectors), []
         of_b = [[f"%zmm{s * self.vectors + v}" for v in vectors] for s in range(count)]
-        if self.single and not masked and recipe.in_type == recipe.acc:
+        if self.single and not masked and types.in_type == types.acc:
             # The multiply-adds read B from memory.
             of_b = [[f"{64 * v}({_PLACE}{_INDEX[s]})" for v in vectors] for s in range(count)]
         else:
             out = [line for s, step in enumerate(of_b) for line in self.load(s, step, masked)]
-        corrections = [f"%zmm{_SIGN_CORRECTION + v}" for v in vectors] if recipe.flips_signs else []
+        corrections = [f"%zmm{_SIGN_CORRECTION + v}" for v in vectors] if types.flips_signs else []
         out += [f"vpxord {x}, {x}, {x}" for x in corrections]
         for step_of_b in of_b:
             for y, x in zip(step_of_b, corrections):
@@ -196,11 +196,11 @@ class _Along:
             f"{self.move} {64 * v}({place}), {x}{mask}{'{z}' * masked}"
             for v, (x, mask) in enumerate(zip(sums, masks))
         ]
-        if self.recipe.flips_signs:
+        if self.types.flips_signs:
             out += [f"vpsubd %zmm{_SIGN_CORRECTION + v}, {x}, {x}" for v, x in enumerate(sums)]
         for s, step_of_b in enumerate(of_b):
             if not self.single:
-                out.append(f"{self.broadcast} {s * self.recipe.step_bytes}({_A_ROW}), {_OF_A}")
+                out.append(f"{self.broadcast} {s * self.types.step_bytes}({_A_ROW}), {_OF_A}")
             a = of_a[s] if self.single else _OF_A
             for b, x in zip(step_of_b, sums):
                 in_memory = "(" in b
@@ -209,14 +209,14 @@ class _Along:
         return out + [f"{self.move} {x}, {64 * v}({place}){mask}" for v, (x, mask) in stores]
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
-        return gemm_asm.multiply_add(self.recipe, x, y, sum, _PRODUCT)
+        return gemm_asm.multiply_add(self.types, x, y, sum, _PRODUCT)
 
     def load(self, step: int, to: list[str], masked: bool) -> list[str]:
         """Load the vectors of one step."""
-        if self.recipe.joined_type:
+        if self.types.joined_type:
             return self.load_joined(step, to, masked)
-        load = _LOADS[self.recipe.in_type] if self.recipe.in_type != self.recipe.acc else self.move
-        size = self.recipe.lanes * self.recipe.in_bytes
+        load = _LOADS[self.types.in_type] if self.types.in_type != self.types.acc else self.move
+        size = self.types.lanes * self.types.in_bytes
         out = [
             f"{load} {size * v}({_PLACE}{_INDEX[step]}), {x}" + f"{{%k{v + 1}}}{{z}}" * masked
             for v, x in enumerate(to)

@@ -13,10 +13,10 @@ from collections.abc import Collection
 
 from weft._engine.codegen.gemm.avx512.gemm_asm import ON_STACK, SRC, Avx512RegisterKernel, I, X, Y
 from weft._engine.codegen.ir.gemm_types import GemmTypes
-from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, STREAMS, kernel_name, tiles
+from weft._engine.codegen.ir.microkernels import GEMM_LINE_K_STEPS, STREAMS, kernel_name, tiles
 
 _ROWS, _LIST = "%rdi", "%rsi"
-#: registers of the row addresses; then the byte offset in all rows, its step, and the beat number
+#: registers of the row addresses; then the byte offset in all rows, its step, and the k step number
 #: at the end of the run
 _ROW = ("%rbx", "%rbp", "%r12", "%r13", "%r14", "%r15")
 _AT, _STEP, _END = "%rdi", "%r9", "%r8"
@@ -24,9 +24,9 @@ _AT, _STEP, _END = "%rdi", "%r9", "%r8"
 _KEPT_SRC, _NEXT = -8, -16
 
 
-def kernels(recipe: GemmTypes, wanted: Collection[str]) -> list[Avx512RegisterKernel]:
+def kernels(types: GemmTypes, wanted: Collection[str]) -> list[Avx512RegisterKernel]:
     """Return the wanted kernels."""
-    return [_Runs(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile, True) in wanted]
+    return [_Runs(types, *tile) for tile in tiles(types) if kernel_name(*tile, True) in wanted]
 
 
 class _Runs(Avx512RegisterKernel):
@@ -47,7 +47,7 @@ class _Runs(Avx512RegisterKernel):
         asks = [*self._fetch_row(), *self._fetch_place(streams)] if prefetches else []
         return ["xorl %eax, %eax", f"xorl {_END}d, {_END}d", f"{run}:", f"movq 8({_LIST}), {X}", f"movq 16({_LIST}), {_AT}",
                 f"addq $16, {_LIST}", f"testq {X}, {X}", f"je {end}", f"addq {X}, {_END}",
-                ".p2align 4", f"{run}_beats:", *asks, *self.beats(1), f"incq {I}", f"cmpq {_END}, {I}", f"jb {run}_beats",
+                ".p2align 4", f"{run}_k_steps:", *asks, *self.k_steps(1), f"incq {I}", f"cmpq {_END}, {I}", f"jb {run}_k_steps",
                 f"jmp {run}", f"{end}:", *self.take_sums()]  # fmt: skip
 
     def row(self, r: int, offset: object = "") -> str:
@@ -57,7 +57,7 @@ class _Runs(Avx512RegisterKernel):
         return [f"addq {_STEP}, {_AT}"]
 
     def _fetch_row(self) -> list[str]:
-        """Prefetch the same elements of the next rows, one row per beat."""
+        """Prefetch the same elements of the next rows, one row per k step."""
         return [
             f"movq {_NEXT}(%rsp), {X}",
             f"movl %eax, {Y}d",
@@ -68,11 +68,11 @@ class _Runs(Avx512RegisterKernel):
 
     def _fetch_place(self, streams: bool) -> list[str]:
         """Prefetch B's next panel and the destination of the sums, as other kernels do."""
-        lines = self.recipe.panel_row_bytes // 64
+        lines = self.types.panel_row_bytes // 64
         place, pitch = ("place", "pitch") if streams else ("dst", "ds")
         out = [
             f"movq %rax, {Y}",
-            f"shlq ${(64 // GEMM_LINE_BEATS).bit_length() - 1}, {Y}",
+            f"shlq ${(64 // GEMM_LINE_K_STEPS).bit_length() - 1}, {Y}",
             f"addq {ON_STACK['prefetch']}(%rsp), {Y}",
             f"prefetcht1 ({Y})",
             f"movl %eax, {X}d",

@@ -1,6 +1,6 @@
 """One module of the register kernels that a matmul needs.
 
-In:   a recipe and the names of kernels.
+In:   a types and the names of kernels.
 Out:  the text of an assembly module.
 Next: `gemm_asm` writes kernels, `indirect_operand` writes kernels that find A through lists.
 """
@@ -15,26 +15,24 @@ from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import kernel_name, tiles
 
 
-def module(recipe: GemmTypes, wanted: Collection[str]) -> str:
+def module(types: GemmTypes, wanted: Collection[str]) -> str:
     """Return a module with the wanted kernels (see `gemm_micro`).
 
     They add `src` if "blocks" is wanted, and prefetch `streams` if "epilogue" is wanted.
     """
     kernels = [
-        Avx512RegisterKernel(recipe, *tile)
-        for tile in tiles(recipe)
-        if kernel_name(*tile) in wanted
+        Avx512RegisterKernel(types, *tile) for tile in tiles(types) if kernel_name(*tile) in wanted
     ]
     if any("_runs" in name for name in wanted):
         from weft._engine.codegen.gemm.avx512 import indirect_operand
 
-        kernels += indirect_operand.kernels(recipe, wanted)
+        kernels += indirect_operand.kernels(types, wanted)
     lines = [
         line
         for kernel in kernels
         for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)
     ]
-    if recipe.quads:  # the order of the sums of columns after the lanes of quads are added
+    if types.quads:  # the order of the sums of columns after the lanes of quads are added
         lines = [
             ".p2align 6",
             ".Lorder:",
