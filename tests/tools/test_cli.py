@@ -92,7 +92,7 @@ def test_what_is_not_understood_is_refused(line, message, capsys):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "explain", "check"])
+@pytest.mark.parametrize("command", ["run", "explain", "check", "profile"])
 def test_help_says_which_options_may_follow_the_program(command, capsys):
     with pytest.raises(SystemExit):
         parse([command, "--help"])

@@ -3,13 +3,16 @@
 # fmt: off
 
 from weft.profiler.memory import device_memory_profile, save_device_memory_profile
+from weft.profiler.profile import LineTotal, Profile, StepEvent, StepTotal
+from weft.profiler.recording import record
 from weft.profiler.tracing import (
     ProfileOptions, StepTraceAnnotation, TraceAnnotation, annotate_function, start_server,
     start_trace, stop_server, stop_trace, trace,
 )
 
 __all__ = [
-    "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function",
-    "device_memory_profile", "save_device_memory_profile", "start_server", "start_trace",
-    "stop_server", "stop_trace", "trace",
+    "LineTotal", "Profile", "ProfileOptions", "StepEvent", "StepTotal", "StepTraceAnnotation",
+    "TraceAnnotation", "annotate_function", "device_memory_profile", "record",
+    "save_device_memory_profile", "start_server", "start_trace", "stop_server", "stop_trace",
+    "trace",
 ]

@@ -1,10 +1,10 @@
 """Traces: the times at which programs compile and run, and regions named by the user, as files for
 trace viewers.
 
-Between `start_trace` and `stop_trace` every call of a compiled program takes the Python path, where
-it is timed as a whole; the steps inside the native call are not recorded. A trace is written to two
-files: HOST.trace.json.gz in Chrome's trace format, for chrome://tracing and Perfetto, and
-HOST.xplane.pb for TensorBoard's profile plugin. Both are in the folder that the plugin reads:
+Between `start_trace` and `stop_trace` a `recording.Recorder` is active: every call of a compiled
+program takes the Python path, and records its steps. A trace is written to two files:
+HOST.trace.json.gz in Chrome's trace format, for chrome://tracing and Perfetto, and HOST.xplane.pb
+for TensorBoard's profile plugin. Both are in the folder that the plugin reads:
 DIR/plugins/profile/TIME.
 """
 
@@ -22,8 +22,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from weft._engine.util import events
-from weft._engine.util.dispatch_state import guard
 from weft._engine.util.refusals import refusal
+from weft.profiler.recording import Recorder
+from weft.profiler.trace_events import trace_events
 from weft.profiler.xplane import TraceSpan, encode
 
 _lock = threading.RLock()
@@ -31,10 +32,10 @@ _session: _Session | None = None
 
 
 class ProfileOptions:
-    """The options of `start_trace`; with `host_tracer_level` 0, nothing of the host is recorded.
+    """The options of `start_trace`: with `host_tracer_level` 0 nothing is recorded, with
+    `device_tracer_level` 0 calls of programs are recorded as a whole, without their steps.
 
-    `python_tracer_level` and `device_tracer_level` have no effect: calls of Python functions are
-    not recorded, and the host is the device.
+    `python_tracer_level` has no effect: calls of Python functions are not recorded.
 
     >>> options = ProfileOptions()
     >>> options.host_tracer_level = 0
@@ -52,37 +53,30 @@ class _Session:
     ):
         self.directory, self.perfetto = os.fspath(directory), perfetto
         self.recorded = options is None or options.host_tracer_level > 0
-        self.origin, self.time = time.perf_counter_ns(), time.time_ns()
-        self.events: list[dict] = []
+        self.recorder = Recorder(options is None or options.device_tracer_level > 0)
 
-    def watch(self, kind: str, name: str, start: int, end: int, facts: dict) -> None:
-        """Record an event of this thread."""
-        if end >= self.origin and self.recorded:
-            self.events.append(
-                {
-                    "name": name,
-                    "cat": kind,
-                    "ph": "X",
-                    "ts": (start - self.origin) / 1e3,
-                    "dur": (end - start) / 1e3,
-                    "pid": os.getpid(),
-                    "tid": threading.get_ident(),
-                    "args": facts,
-                }
-            )
+    def start(self) -> None:
+        """Begin to record."""
+        if self.recorded:
+            self.recorder.start()
+
+    def stop(self) -> None:
+        """Record no more."""
+        if self.recorded:
+            self.recorder.stop()
 
     def write(self) -> None:
         """Write the recorded events."""
-        names = [{"name": "process_name", "ph": "M", "pid": os.getpid(), "args": {"name": "weft"}}]
-        text = json.dumps(
-            {"displayTimeUnit": "ms", "traceEvents": [*names, *self.events]}, default=str
-        )
+        profile = self.recorder.profile
+        trace = trace_events(profile)
+        text = json.dumps({"displayTimeUnit": "ms", "traceEvents": trace}, default=str)
         where = os.path.join(
             self.directory, "plugins", "profile", time.strftime("%Y_%m_%d_%H_%M_%S")
         )
         os.makedirs(where, exist_ok=True)
+        host = platform.node() or "host"
         for name in [
-            f"{platform.node() or 'host'}.trace.json.gz",
+            f"{host}.trace.json.gz",
             *(["perfetto_trace.json.gz"] if self.perfetto else []),
         ]:
             with gzip.open(os.path.join(where, name), "wt", encoding="utf-8") as file:
@@ -91,10 +85,12 @@ class _Session:
             TraceSpan(
                 e["name"], max(0, int(e["ts"] * 1e3)), int(e["dur"] * 1e3), e["tid"], e["args"]
             )
-            for e in self.events
+            for e in trace
+            if e["ph"] == "X" and e["pid"] == os.getpid()
         ]
-        with open(os.path.join(where, f"{platform.node() or 'host'}.xplane.pb"), "wb") as file:
-            file.write(encode(spans, self.time, platform.node() or "host"))
+        names = {e["tid"]: e["args"]["name"] for e in trace if e["name"] == "thread_name"}
+        with open(os.path.join(where, f"{host}.xplane.pb"), "wb") as file:
+            file.write(encode(spans, profile.time, host, names))
 
 
 def start_trace(
@@ -124,8 +120,7 @@ def start_trace(
                 "profiler.start_trace: a trace is being recorded already; call stop_trace first."
             )
         _session = _Session(log_dir, create_perfetto_trace, profiler_options)
-        events.listeners.append(_session.watch)
-        guard[0] += 1
+        _session.start()
 
 
 def stop_trace() -> None:
@@ -137,8 +132,7 @@ def stop_trace() -> None:
             raise RuntimeError(
                 "profiler.stop_trace: no trace is being recorded; call start_trace first."
             )
-        guard[0] -= 1
-        events.listeners.remove(session.watch)
+        session.stop()
     session.write()
 
 

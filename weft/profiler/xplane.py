@@ -32,8 +32,11 @@ class TraceSpan(NamedTuple):
     facts: Mapping[str, Any]
 
 
-def encode(spans: Sequence[TraceSpan], origin: int, host: str) -> bytes:
-    """Encode the trace whose events begin at or after `origin`, in nanoseconds since the epoch."""
+def encode(
+    spans: Sequence[TraceSpan], origin: int, host: str, threads: Mapping[int, str] | None = None
+) -> bytes:
+    """Encode the trace whose events begin at or after `origin`, in nanoseconds since the epoch; `threads` has the names of threads."""
+    thread_names = threads or {}
     names: dict[str, int] = {}
     facts: dict[str, int] = {}
     id_of = lambda known, name: known.setdefault(name, len(known) + 1)
@@ -55,7 +58,7 @@ def encode(spans: Sequence[TraceSpan], origin: int, host: str) -> bytes:
         message(
             _LINE,
             number(1, thread),
-            message(_NAME, f"thread {thread}".encode()),
+            message(_NAME, thread_names.get(thread, f"thread {thread}").encode()),
             number(_START, origin),
             *events,
         )

@@ -1,11 +1,12 @@
-"""The command `weft`: run programs that import jax, explain their communication, check their
-compiled functions, compile them for devices that are not attached, find shardings, plan a training
+"""The command `weft`: run programs that import jax, explain their communication, time their
+steps, check their compiled functions, compile them for devices that are not attached, find shardings, plan a training
 run on a cluster, install weft as jax, describe this machine.
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
     weft launch -n N [--devices-per-process N] [--min N] [--max N] [--restarts N] [--grace S] [--log-dir DIR] SCRIPT [ARGUMENTS]
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
+    weft profile [--devices N] [--save FILE] [--compare FILE] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft check [--devices N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft compile --target NAME [--json FILE] SCRIPT [ARGUMENTS] [--json FILE] [-- ARGUMENTS]
     weft auto --mesh SIZES [--machine NAME] [--memory GB] [--html FILE] [--save FILE] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
@@ -72,6 +73,10 @@ def _run(argv: Sequence[str] | None) -> int:
             as_module=options.as_module,
             devices=options.devices,
         )
+    if options.command == "profile":
+        from weft.tools.profile.command import profile_program
+
+        return profile_program(options)
     if options.command == "check":
         from weft.tools.check import check_program
 
@@ -236,6 +241,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 _RUNNERS = {
     "run": "run a program that imports jax (or weft)",
     "explain": "run a program, then print what its compiled functions communicate",
+    "profile": "run a program, then print where the time of its compiled functions goes",
     "check": "run a program and compare its compiled functions with op-by-op execution",
     "compile": "compile the functions of a program for devices that are not attached, and report memory and costs",
     "auto": "run a program, then find shardings for its largest jitted function",
@@ -244,6 +250,7 @@ _RUNNERS = {
 _OPTIONS = {
     "run": {"--devices": "N"},
     "explain": {"--devices": "N", "--html": "FILE"},
+    "profile": {"--devices": "N", "--save": "FILE", "--compare": "FILE"},
     "check": {"--devices": "N"},
     "compile": {"--target": "NAME", "--json": "FILE"},
     "auto": {
@@ -268,6 +275,11 @@ _EXAMPLES = {
     "compile": (
         ("train.py --target v5p:8x8x8 --epochs 3", "--epochs 3 goes to train.py"),
         ("--target h100:8 train.py -- --json 3", "--json 3 goes to train.py"),
+    ),
+    "profile": (
+        ("train.py --save trace.json.gz", "a file for ui.perfetto.dev"),
+        ("--compare before.json train.py", "the steps of two runs"),
+        ("train.py -- --save 3", "--save 3 goes to train.py"),
     ),
     "auto": (
         ("train.py --mesh 4x2 --epochs 3", "--epochs 3 goes to train.py"),
@@ -528,6 +540,8 @@ def _long_options(name: str) -> argparse.ArgumentParser:
         parser.add_argument("--json", metavar="FILE", help="write the reports to FILE as JSON, too")
     if name == "auto":
         _add_auto_options(parser)
+    elif name == "profile":
+        _add_profile_options(parser)
     elif name == "explain":
         parser.add_argument(
             "--html", metavar="FILE", help="write the explanations to FILE as an HTML page, too"
@@ -541,6 +555,15 @@ def _long_options(name: str) -> argparse.ArgumentParser:
             help=argparse.SUPPRESS,
         )
     return parser
+
+
+def _add_profile_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--save", metavar="FILE", help="write the profile to FILE, for Perfetto and --compare, too"
+    )
+    parser.add_argument(
+        "--compare", metavar="FILE", help="compare with the profile that --save wrote to FILE"
+    )
 
 
 def _add_auto_options(parser: argparse.ArgumentParser) -> None:

@@ -138,6 +138,14 @@ class LoadedLocalProgram:
     def store(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Store what `Backend.load` needs by `write(make)`, if possible: now, and again when better code is available."""
 
+    def with_records(
+        self, program: LocalProgram, lowered: Any, receive: Callable[[Any], None]
+    ) -> tuple[LoadedLocalProgram, Any] | None:
+        """Return the program with records of its steps, and its schedule; None if the backend does not record steps.
+
+        `lowered` are the backend's own stages of the program. Each call passes its `StepRecords` to `receive`, in the thread of the call."""
+        return None
+
     def speed_up(self, function: Any, call: DispatchCandidate) -> bool:
         """Let later calls of `function` like this one bypass Python, if possible; return True if a later attempt may succeed."""
         return False

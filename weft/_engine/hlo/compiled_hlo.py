@@ -11,7 +11,7 @@ Laws: `compiler.fusion` decides which equations share a kernel, also in bodies o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +25,7 @@ from weft._engine.hlo.lowering import HloLowering
 from weft._engine.hlo.ops import HloBlock, HloOp, HloValue, array_type
 from weft._engine.hlo.text.computation import FUNCTIONS, StoredValue, captured_values
 from weft._engine.hlo.text.hlo_text import module_text
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 
 
 def fused_module(stages: Any) -> HloLowering:
@@ -109,13 +109,13 @@ class _FusedLowering(HloLowering):
             if not isinstance(item, Eqn):
                 self._kernel(b, graph, item, env)
                 continue
-            views, leaves = _producers_and_leaves(graph, item.invars, env.__contains__)
+            views, leaves = graph.producers_and_leaves(item.invars, env.__contains__)
             # a contraction reads views by their strides
             if views and lowering_kind(item) is LoweringKind.CONTRACT:
                 self._fusion(b, [*views, item], leaves, item.outvars, "kOutput", env)
             else:
                 self._write(b, [*views, item], env)
-        self._write(b, _producers_and_leaves(graph, jaxpr.outvars, env.__contains__)[0], env)
+        self._write(b, graph.producers_and_leaves(jaxpr.outvars, env.__contains__)[0], env)
         return [self.read(b, a, env) for a in jaxpr.outvars]
 
     def _write(self, b: HloBlock, eqns: Sequence[Eqn], env: dict) -> None:
@@ -126,13 +126,12 @@ class _FusedLowering(HloLowering):
         """Write the equations of a kernel; a single equation is written without a fusion."""
         roots = [v for v in group.roots if v in graph.stored]
         own = {*roots, *(group.dot.outvars if group.dot is not None else ())}
-        eqns, leaves = _producers_and_leaves(
-            graph,
+        eqns, leaves = graph.producers_and_leaves(
             roots,
             lambda v: v not in own and (graph.loads(v, group.depth) or v in env),
             group.dot,
         )
-        self._write(b, _producers_and_leaves(graph, leaves, env.__contains__)[0], env)
+        self._write(b, graph.producers_and_leaves(leaves, env.__contains__)[0], env)
         reduces = any(lowering_kind(eqn) is LoweringKind.REDUCE for eqn in eqns)
         self._fusion(
             b,
@@ -181,25 +180,3 @@ class _FusedLowering(HloLowering):
             self.place, self.metadata = outer
             env.update(zip(roots, outputs))
         self.in_kernel = False
-
-
-def _producers_and_leaves(
-    graph: Fusion, atoms: Sequence[Any], loaded: Callable[[Var], bool], dot: Eqn | None = None
-) -> tuple[list[Eqn], list[Var]]:
-    """Return the equations that compute `atoms`, in order, and the loaded values that they read."""
-    eqns: dict[Eqn, int] = {}
-    leaves: dict[Var, None] = {}
-    stack = [a for a in atoms if type(a) is not Literal]
-    seen = set(stack)
-    while stack:
-        var = stack.pop()
-        eqn = dot if dot is not None and var is dot.outvars[0] else graph.producer.get(var)
-        if loaded(var) or eqn is None:
-            leaves[var] = None
-            continue
-        if eqn not in eqns:
-            eqns[eqn] = graph.order[var]
-            unseen = [a for a in eqn.invars if type(a) is not Literal and a not in seen]
-            seen.update(unseen)
-            stack += reversed(unseen)
-    return sorted(eqns, key=eqns.__getitem__), list(leaves)

@@ -10,12 +10,13 @@ Laws: steps run in order, and each step may use several threads. Only a `HostCal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any, Literal, Union, get_args
 
+from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.loops import LoopsKernel
-from weft._engine.util.record import record
+from weft._engine.util.record import field, record
 from weft._engine.util.trees.narrowing import is_tuple
 
 # Thresholds for converting a loop into one kernel (`compiler.schedule.loop_outlining`), measured on several machines.
@@ -74,6 +75,10 @@ class BufRef:
     strides: tuple[tuple[str, int], ...] = ()
 
 
+#: the equations that a step computes, if the schedule was made with origins, for profiles
+Origin = tuple[Eqn, ...]
+
+
 @record
 class Launch:
     """Run `kernel` on `args` (one per kernel buffer, in order).
@@ -84,6 +89,7 @@ class Launch:
     kernel: LoopsKernel
     args: tuple[BufRef, ...]
     work: int = 0
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -131,6 +137,7 @@ class Gemm:
     groups: tuple[tuple[int, int, int, int], ...] = ()
     first: BufRef | None = None
     count: BufRef | None = None
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 #: the meanings of the i64 words of an epilogue's `PLACE`; `pitch` is the number of elements between rows of sums
@@ -168,6 +175,7 @@ class Sort:
     places: BufRef | None = None
     k: int = 0
     descending: bool = False
+    origin: Origin = field(default=(), compare=False, repr=False)
 
     @property
     def gives_order(self) -> bool:
@@ -233,6 +241,7 @@ class Fft:
     out: BufRef
     tables: BufRef
     part: FftConvolutionPart | None = None
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -254,6 +263,7 @@ class LibraryCall:
     count: int
     arguments: tuple[str | int | float | tuple[str, int] | tuple[str, str, int], ...]
     arrays: tuple[tuple[str, BufRef, int, str], ...]
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -263,6 +273,7 @@ class Copy:
     dst: BufRef
     src: BufRef
     nbytes: int
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -276,6 +287,7 @@ class JoinStep:
     rows: int
     pitch: int
     parts: tuple[tuple[BufRef, int, int], ...]
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -293,6 +305,7 @@ class Pad:
     run: int
     rows: int
     dims: tuple[tuple[int, int, int, int], ...]
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -305,6 +318,7 @@ class HostCallStep:
     fn: Callable[..., Any]
     ins: tuple[tuple[BufRef, tuple[int, ...], str], ...]
     outs: tuple[tuple[BufRef, tuple[int, ...], str], ...]
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -321,6 +335,7 @@ class Loop:
     reverse: bool = False
     tasks: bool = False
     own_bytes: int = 0
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -330,6 +345,7 @@ class WhileLoop:
     cond_body: tuple["Step", ...]
     cond: BufRef
     body: tuple["Step", ...]
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -338,6 +354,7 @@ class Branch:
 
     index: BufRef
     branches: tuple[tuple["Step", ...], ...]
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -353,6 +370,7 @@ class Start:
     source: BufRef
     out: BufRef
     request: BufRef
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 @record
@@ -361,6 +379,7 @@ class Wait:
 
     words: BufRef
     request: BufRef
+    origin: Origin = field(default=(), compare=False, repr=False)
 
 
 Step = Union[
@@ -381,7 +400,10 @@ Step = Union[
 ]
 
 #: class -> names of its fields, for every class that can hold addresses
-_FIELDS_WITH_REFS = {cls: cls.__match_args__ for cls in (*get_args(Step), FftConvolutionPart)}
+_FIELDS_WITH_REFS = {
+    cls: tuple([name for name in cls.__match_args__ if name != "origin"])
+    for cls in (*get_args(Step), FftConvolutionPart)
+}
 
 
 def refs_of(part: object) -> Iterator[BufRef]:
@@ -398,6 +420,27 @@ def refs_of(part: object) -> Iterator[BufRef]:
     elif type(part) in _FIELDS_WITH_REFS:
         for name in _FIELDS_WITH_REFS[type(part)]:
             yield from refs_of(getattr(part, name))
+
+
+def iterate_steps(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield all steps in order, each before the steps inside it: of loops, their conditions, and branches.
+
+    >>> [type(step).__name__ for step in iterate_steps([Loop("i", 2, (Copy(BufRef(1), BufRef(0), 8),))])]
+    ['Loop', 'Copy']
+    """
+    for step in steps:
+        yield step
+        for body in bodies_of(step):
+            yield from iterate_steps(body)
+
+
+def bodies_of(step: Step) -> tuple[tuple[Step, ...], ...]:
+    """Return the sequences of steps inside of a step, in the order of the first run."""
+    if isinstance(step, Loop):
+        return (step.body,)
+    if isinstance(step, WhileLoop):
+        return step.cond_body, step.body
+    return step.branches if isinstance(step, Branch) else ()
 
 
 #: indices of the first words of a program with exchanges: the functions that start an exchange and wait for it, then other words

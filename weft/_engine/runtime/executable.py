@@ -251,7 +251,9 @@ class Executable:
     ) -> Sequence:
         """Run the program and return the buffers of its results. `start` is 0 unless runs are timed."""
         try:
-            outs = self.loaded.run(buffers)
+            recorders = events.step_recorders
+            loaded = recorders[-1](self) if recorders else self.loaded
+            outs = loaded.run(buffers)
             if start:
                 events.emit(
                     "run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count

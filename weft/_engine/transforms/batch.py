@@ -15,11 +15,20 @@ from weft._engine.core.pair_trace import PairTrace, run_pairs
 from weft._engine.core.primitive import BatchAxis, CollectiveOp, Primitive, RegionOp
 from weft._engine.core.sharded_types import check
 from weft._engine.core.stage import stage
-from weft._engine.core.trace import Trace, Tracer, current_trace, derived_trace, typeof
+from weft._engine.core.trace import (
+    Trace,
+    Tracer,
+    current_trace,
+    derived_trace,
+    trace_state,
+    typeof,
+    with_source,
+)
 from weft._engine.ir.collective_spec import collective_axes
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import broadcast_in_dim, transpose
+from weft._engine.util.source import CollectiveLine, SourceLine
 
 
 class BatchTracer(Tracer):
@@ -85,7 +94,11 @@ class BatchTrace(PairTrace):
         rule = primitive.batch
         check(primitive, args, params, self.axis.splits)
         with derived_trace(self.outer):
-            out, out_dim = rule(self.axis, values, dims, **params)
+            if self.axis.of_mesh and isinstance(primitive, CollectiveOp):
+                with with_source(_collective_line(primitive)):
+                    out, out_dim = rule(self.axis, values, dims, **params)
+            else:
+                out, out_dim = rule(self.axis, values, dims, **params)
         if primitive.multiple_results:
             return [self.join(v, d) for v, d in zip(out, out_dim)]
         return self.join(out, out_dim)
@@ -102,6 +115,14 @@ class BatchTrace(PairTrace):
         return isinstance(primitive, RegionOp) and any(
             not named_axes(j).isdisjoint((name, ANY_AXIS)) for _, j in subjaxprs(params)
         )
+
+
+def _collective_line(primitive: Primitive) -> SourceLine | None:
+    """Return the line of the operations that implement a collective between stacked devices; None if its line is unknown."""
+    line = trace_state.source
+    if line is None or isinstance(line, CollectiveLine):
+        return line
+    return CollectiveLine(line, primitive.name)
 
 
 #: a member of `named_axes` that stands for all names

@@ -21,6 +21,9 @@ from weft._engine.util.config import config
 #: functions that are called with every event, in the thread of the event
 listeners: list[Callable[[str, str, int, int, dict], None]] = []
 
+#: functions that return the program to run for an executable while steps are recorded; the last one is called
+step_recorders: list[Callable[[Any], Any]] = []
+
 
 def emit(kind: str, name: str, start: int, end: int, **facts: object) -> None:
     """Report an event that took from `start` to `end` to all listeners."""

@@ -333,6 +333,16 @@ class SourceLine:
         )
 
 
+class CollectiveLine(SourceLine):
+    """The line of an operation that implements a collective between devices of one process; `collective` is its kind."""
+
+    __slots__ = ("collective",)
+
+    def __init__(self, line: SourceLine, collective: str) -> None:
+        super().__init__(line._code, line._lasti, line.scope, line.metadata)
+        self.collective = collective
+
+
 def user_frame() -> SourceLine | None:
     """Return the innermost line on the stack outside of weft, or None if there is none.
 

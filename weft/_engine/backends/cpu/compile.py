@@ -60,11 +60,12 @@ def lower(program: LocalProgram, stage: Stage) -> CpuStages:
             [x.blocks for x in program.outs],
         )
         stacked = stage("simplify stacked", simplify, stacked)
-    return CpuStages(stacked, stage("schedule", _schedule, stacked, program.donated))
+    return CpuStages(stacked, stage("schedule", make_schedule, stacked, program.donated))
 
 
-def _schedule(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
-    scheduled = schedule(program, donated, _kernel_check())
+def make_schedule(program: Jaxpr, donated: tuple[int, ...], has_origins: bool = False) -> Scheduled:
+    """Return the checked schedule of a program over all devices; with `has_origins`, its steps have their equations."""
+    scheduled = schedule(program, donated, _kernel_check(), has_origins)
     if scheduled.has_loops:
         # imported here: a millisecond that most programs do not need
         from weft._engine.compiler.schedule.loop_outlining import with_loop_kernels

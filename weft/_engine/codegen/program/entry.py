@@ -116,7 +116,7 @@ class EntryEmitter:
         start = "  %spent = alloca i64\n  store i64 0, ptr %spent\n" if self.counts_work else ""
         return [
             *self.parts,
-            (symbol, self.function.module(f"@{symbol}(ptr %slots)", start + self._arena())),
+            (symbol, self.function.module(f"@{symbol}(ptr %slots)", start + self._prologue())),
         ]
 
     # --- small parts
@@ -131,8 +131,8 @@ class EntryEmitter:
         self.function.declared[name] = f"declare {signature.replace('NAME', '@' + name)}"
         return "@" + name
 
-    def _arena(self) -> str:
-        """Return the lines that load the address of the arena; empty if there is none."""
+    def _prologue(self) -> str:
+        """Return the first lines of a function: they load the address of the arena, if there is one."""
         if not self.has_arena:
             return ""
         return f"  %arena_at = getelementptr ptr, ptr %slots, i64 {max(self.positions)}\n  %arena = load ptr, ptr %arena_at, align 8\n"
@@ -199,7 +199,7 @@ class EntryEmitter:
             (
                 symbol,
                 self.function.module(
-                    f"@{symbol}(ptr %slots, ptr %spent{arguments})", self._arena()
+                    f"@{symbol}(ptr %slots, ptr %spent{arguments})", self._prologue()
                 ),
             )
         )
@@ -212,10 +212,14 @@ class EntryEmitter:
 
     def _emit_steps_inline(self, steps: Sequence[P.Step]) -> None:
         for step in steps:
-            _EMIT[type(step)](self, step)
+            self.emit(step)
             self.work += self.traffic(step)
             if self.work > _SIGNAL_CHECK_BYTES and not self.in_task:
                 self._check_signals()
+
+    def emit(self, step: P.Step) -> None:
+        """Emit one step."""
+        _EMIT[type(step)](self, step)
 
     # --- signals
 
@@ -385,8 +389,12 @@ class EntryEmitter:
         if tasks == 1:
             self._line(f"call void {function}(ptr %ctx, i64 0, i64 0)")
         elif tasks > 1:
-            run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
-            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {tasks})")
+            self._run_parallel(function, tasks)
+
+    def _run_parallel(self, function: str, tasks: int | str) -> None:
+        """Emit a call of all tasks of a function on the context array by the thread pool."""
+        run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
+        self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {tasks})")
 
     def copy(self, step: P.Copy) -> None:
         """Emit a copy of bytes; large copies are parallel."""
@@ -399,10 +407,8 @@ class EntryEmitter:
             return
         self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
         self.function.declared["weft_copy"] = ""
-        run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
         self._context([target, source, step.nbytes, _COPY_CHUNK_BYTES])
-        tasks = -(-step.nbytes // _COPY_CHUNK_BYTES)
-        self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
+        self._run_parallel("@weft_copy", -(-step.nbytes // _COPY_CHUNK_BYTES))
 
     def join(self, step: P.JoinStep) -> None:
         """Emit a join with several rows per task (see `codegen.library.join`)."""
@@ -522,7 +528,7 @@ class EntryEmitter:
 
         self.function.loop("%begin", "%end", 1, body)
         each = min(-(-MODEL.task_bytes // max(self.work, 64)), step.extent)
-        start = f"  %slots = load ptr, ptr %given, align 8\n{self._arena()}  %each = add i64 0, {each}\n"
+        start = f"  %slots = load ptr, ptr %given, align 8\n{self._prologue()}  %each = add i64 0, {each}\n"
         end = "  ret void"
         if step.own_bytes:
             take, give = (
@@ -562,8 +568,7 @@ class EntryEmitter:
             remaining = self._value(f"sub i64 {tasks}, {base}")
             least = self._external("llvm.umin.i64", "i64 NAME(i64, i64)")
             count = self._value(f"call i64 {least}(i64 {remaining}, i64 {per_round})")
-            run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
-            self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {count})")
+            self._run_parallel(function, count)
             self._count_work(work * per_round)
 
         self.function.loop(0, tasks, per_round, one_round)
@@ -679,4 +684,5 @@ _HELPERS = {
     "weft_call_host": "call_host.ll",
     "weft_fill": "fill_context.ll",
     "weft_library_enter": "library_threads.ll",
+    "weft_record": "record_steps.ll",
 }

@@ -193,15 +193,24 @@ def _symbol(name: str) -> str:
     return f"weft_k_{name}"
 
 
-def compile_program(program: ScheduledProgram, draft: bool = False) -> NativeProgram:
-    """Compile a program; a `draft` skips optimizations that take long and gain little."""
-    return _ProgramBuild(program, draft).link()
+def compile_program(
+    program: ScheduledProgram,
+    draft: bool = False,
+    emitter_type: type[EntryEmitter] = EntryEmitter,
+) -> NativeProgram:
+    """Compile a program; a `draft` skips optimizations that take long and gain little. `emitter_type` emits its entry."""
+    return _ProgramBuild(program, draft, emitter_type).link()
 
 
 class _ProgramBuild:
     """The build of one program: its kernels, library routines, and the modules of its entry."""
 
-    def __init__(self, program: ScheduledProgram, draft: bool) -> None:
+    def __init__(
+        self,
+        program: ScheduledProgram,
+        draft: bool,
+        emitter_type: type[EntryEmitter] = EntryEmitter,
+    ) -> None:
         self.program, self.steps = program, [*_iterate_steps(program.steps)]
         kernels = {
             id(k): k for k in _collect_launched_kernels(program.steps) if k.parallel_extent > 0
@@ -212,7 +221,7 @@ class _ProgramBuild:
         drafted = _select_draft_kernels(self.steps) if draft else []
         self.quick = frozenset([self.names[number] for number in drafted if number in self.names])
         routines = _ProgramRoutines(draft and all(times == 1 for _, times in self.steps))
-        self.emitter = EntryEmitter(program, self._kernel_symbol, routines.symbol)
+        self.emitter = emitter_type(program, self._kernel_symbol, routines.symbol)
         self.modules = self.emitter.modules(program_runner.ENTRY)
         identity = target.current().identity
         self.entry_requests = [

@@ -61,7 +61,7 @@ LIBM = (
     "nearbyint",
     "nearbyintf",
 )
-LIBC = ("memcpy", "memset", "memmove", "pthread_self")
+LIBC = ("memcpy", "memset", "memmove", "pthread_self", "clock_gettime")
 #: symbols for checking signals
 SIGNAL_SYMBOLS = (
     "PyGILState_Ensure",

@@ -503,6 +503,27 @@ class FusionGraph:
         """Return whether a kernel of `depth` reads the value from memory."""
         return atom not in self.producer or (atom in self.roots and self.depth[atom] < depth)
 
+    def producers_and_leaves(
+        self, atoms: Sequence[Atom], loaded: Callable[[Var], bool], dot: Eqn | None = None
+    ) -> tuple[list[Eqn], list[Var]]:
+        """Return the equations that compute `atoms`, in order, and the loaded values that they read."""
+        eqns: dict[Eqn, int] = {}
+        leaves: dict[Var, None] = {}
+        stack = [a for a in atoms if type(a) is not Literal]
+        seen = set(stack)
+        while stack:
+            var = stack.pop()
+            eqn = dot if dot is not None and var is dot.outvars[0] else self.producer.get(var)
+            if loaded(var) or eqn is None:
+                leaves[var] = None
+                continue
+            if eqn not in eqns:
+                eqns[eqn] = self.order[var]
+                unseen = [a for a in eqn.invars if type(a) is not Literal and a not in seen]
+                seen.update(unseen)
+                stack += reversed(unseen)
+        return sorted(eqns, key=eqns.__getitem__), list(leaves)
+
     def memory_of(self, var: Var) -> Var:
         """Return the stored value whose buffer contains `var`."""
         if var not in self.producer or var in self.stored:

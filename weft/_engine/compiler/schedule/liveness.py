@@ -30,11 +30,17 @@ class PendingStep:
         None  # (target, source) if the step only copies a whole buffer
     )
     dropped: bool = False
+    origin: P.Origin = ()
+
+    def finish(self, address: Callable) -> P.Step:
+        """Return the final step."""
+        step = self.make(address)
+        return replace(step, origin=self.origin) if self.origin else step
 
 
 def assign_addresses(steps: Sequence[PendingStep], address: Callable) -> tuple:
     """Return the final steps, with addresses from the function `address`; dropped steps are left out."""
-    return tuple(p.make(address) for p in steps if not p.dropped)
+    return tuple(p.finish(address) for p in steps if not p.dropped)
 
 
 class ProgramBuilder:
@@ -58,6 +64,8 @@ class ProgramBuilder:
         self.words: list = []  # values that depend on the process (`schedule.exchange_steps`)
         self.words_at: ArenaRef | None = None  # the constant that holds them
         self.check_kernel: Callable[..., None] | None = None  # see `schedule.KernelCheck`
+        self.has_origins = False  # True if steps get their equations
+        self.origin: P.Origin = ()  # the equations of the steps that are added
 
     # ---- buffers and time
 
@@ -103,7 +111,7 @@ class ProgramBuilder:
             self.last_read[ref.final().buffer] = self.clock
         for ref in writes:
             self.touch(ref)
-        pending = PendingStep(make, self.clock)
+        pending = PendingStep(make, self.clock, origin=self.origin)
         self.clock += 1
         self.steps.append(pending)
         return pending

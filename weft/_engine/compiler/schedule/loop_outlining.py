@@ -47,7 +47,7 @@ def _rewrite(
     for step in steps:
         if isinstance(step, P.Loop | P.WhileLoop):
             try:
-                rewritten.append(_whole(program, uses, step))
+                rewritten.append(replace(_whole(program, uses, step), origin=step.origin))
                 continue
             except _NotOutlinableError:
                 step = replace(step, body=_rewrite(program, uses, step.body))

@@ -65,7 +65,7 @@ class Scheduled:
     @property
     def kernels(self) -> list[LoopsKernel]:
         """The kernels in the order of execution, one entry per launch, without epilogues of matmuls."""
-        return [s.kernel for s in iterate_steps(self.program.steps) if isinstance(s, P.Launch)]
+        return [s.kernel for s in P.iterate_steps(self.program.steps) if isinstance(s, P.Launch)]
 
     @property
     def kernel_count(self) -> int:
@@ -73,20 +73,20 @@ class Scheduled:
         return sum(
             [
                 isinstance(s, P.Launch | P.Sort | P.Fft | P.Pad)
-                for s in iterate_steps(self.program.steps)
+                for s in P.iterate_steps(self.program.steps)
             ]
         )
 
     @property
     def has_loops(self) -> bool:
-        return any(isinstance(s, P.Loop | P.WhileLoop) for s in iterate_steps(self.program.steps))
+        return any(isinstance(s, P.Loop | P.WhileLoop) for s in P.iterate_steps(self.program.steps))
 
     @property
     def epilogues(self) -> list[LoopsKernel]:
         """The epilogues of matmuls in the order of execution."""
         return [
             s.epilogue
-            for s in iterate_steps(self.program.steps)
+            for s in P.iterate_steps(self.program.steps)
             if isinstance(s, P.Gemm) and s.epilogue is not None
         ]
 
@@ -97,18 +97,6 @@ class Scheduled:
         return program_text(self.program)
 
 
-def iterate_steps(steps) -> list:
-    """Return all steps in order, including the steps inside loops and branches."""
-    out = []
-    for step in steps:
-        out.append(step)
-        for name in ("body", "cond_body"):
-            out += iterate_steps(getattr(step, name, ()))
-        for branch in getattr(step, "branches", ()):
-            out += iterate_steps(branch)
-    return out
-
-
 #: a function that raises if the kernel built for a group does not implement it
 KernelCheck = Callable[[Fusion, KernelGroup, BuiltKernel], None]
 
@@ -117,12 +105,15 @@ _ORDER_OF_SLOTS = {kind: i for i, kind in enumerate(P.SlotKind)}
 
 
 def schedule(
-    jaxpr: Jaxpr, donated: Sequence[int] = (), check_kernel: KernelCheck | None = None
+    jaxpr: Jaxpr,
+    donated: Sequence[int] = (),
+    check_kernel: KernelCheck | None = None,
+    has_origins: bool = False,
 ) -> Scheduled:
-    """Fuse and lower `jaxpr`, and assign buffers. `check_kernel` checks each new kernel."""
+    """Fuse and lower `jaxpr`, and assign buffers. `check_kernel` checks each new kernel. With `has_origins`, steps have their equations."""
     jaxpr = expand(jaxpr)
     plan = ProgramBuilder([jaxpr.invars[i] for i in donated])
-    plan.check_kernel = check_kernel
+    plan.check_kernel, plan.has_origins = check_kernel, has_origins
     ins = [plan.new(v.aval.nbytes, P.SlotKind.INPUT, i) for i, v in enumerate(jaxpr.invars)]
     outs = [plan.new(v.aval.nbytes, P.SlotKind.OUTPUT, i) for i, v in enumerate(jaxpr.outvars)]
     StepScheduler(plan, jaxpr, [ArenaRef(b) for b in ins], [ArenaRef(b) for b in outs]).run()
@@ -189,6 +180,8 @@ class StepScheduler(BufferAssignment):
         copied = self.assign_targets()
         for i, item in enumerate(self.items):
             self.now = i
+            if self.plan.has_origins:
+                self.plan.origin = self._equations(item)
             if isinstance(item, KernelGroup):
                 self._group(item)
             else:
@@ -211,7 +204,20 @@ class StepScheduler(BufferAssignment):
         owned: Sequence[bool] = (),
     ) -> list[ArenaRef]:
         """Add the steps of a jaxpr inside this one, with results at the addresses `outs` unless they are None; return the addresses."""
-        return StepScheduler(self.plan, jaxpr, ins, outs, owned).run()
+        origin = self.plan.origin
+        addresses = StepScheduler(self.plan, jaxpr, ins, outs, owned).run()
+        self.plan.origin = origin
+        return addresses
+
+    def _equations(self, item: KernelGroup | Eqn) -> P.Origin:
+        """Return the equations that an item computes, in order."""
+        if isinstance(item, Eqn):
+            return (item,)
+        roots = [v for v in item.roots if v in self.graph.stored]
+        own = {*roots, *(item.dot.outvars if item.dot is not None else ())}
+        loaded = lambda v: v not in own and (v in self.env or self.graph.loads(v, item.depth))
+        eqns, _ = self.graph.producers_and_leaves(roots, loaded, item.dot)
+        return tuple(eqns)
 
     # ---- kernels
 
