@@ -102,10 +102,9 @@ def test_each_ambient_value_changes_the_context(field, block):
 def test_fields_are_all_that_threads_keep():
     """The current trace is a field where the key is formed; the current line changes messages only."""
     state = set(vars(trace_module._ThreadState()))
-    renamed = {"terms": "unreduced_axes"}
-    assert {renamed.get(name, name) for name in state} - {"trace", "source"} <= set(FIELDS)
+    assert state - {"trace", "source"} <= set(FIELDS)
     meshes = {"mesh", "spec_mesh", "device_mesh"}
-    assert set(FIELDS) - {renamed.get(name, name) for name in state} == {"settings", *meshes}
+    assert set(FIELDS) - state == {"settings", *meshes}
 
 
 def test_tracing_reads_no_setting_that_is_no_field():

@@ -300,7 +300,7 @@ def test_every_place_has_one_owner(size):
     """Also above 32-bit sizes; indices out of bounds have no owner."""
     b, share = LoopsBuilder(), -(-size // SCATTER_OWNERS)
     first = b.imul(b.index("t", SCATTER_OWNERS, 0), share)
-    mine = scatters._between(
+    mine = scatters._is_in_range(
         b, b.cast(b.ref("place", "i32"), "i64"), first, b.imin(b.isub(size, first), share)
     )
     for place in (

@@ -647,7 +647,7 @@ def test_rules_are_made_on_first_use():
         names.append(primitive.name)
         return {"type": abs, "lower": min}
 
-    late = ElementwiseOp("late", register=False, fill=rules).define(lower=max)
+    late = ElementwiseOp("late", register=False, make_rules=rules).define(lower=max)
     assert names == []
     assert late.type is abs
     assert (late.lower, names) == (max, ["late"])

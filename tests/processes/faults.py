@@ -115,7 +115,7 @@ class Rank:
         groups = () if kind == "permute" else (tuple(range(size)),)
         pairs = tuple((r, (r + 1) % size) for r in range(size)) if kind == "permute" else ()
         op = "sum" if kind in ("all_reduce", "reduce_scatter") else None
-        plan = CollectivePlan(kind, "float32", count, op, groups, pairs, what="faults.py")
+        plan = CollectivePlan(kind, "float32", count, op, groups, pairs, origin="faults.py")
         x, y = np.ones(plan.input_count, np.float32), np.zeros(plan.output_count, np.float32)
         handle = self.shared.transport.plan(plan)
         expected = size if op else 1

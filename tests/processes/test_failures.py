@@ -30,7 +30,9 @@ def victims():
     x, y = np.ones(count, np.float32), np.zeros(count, np.float32)
     everybody = (tuple(range(shared.size)),)
     handle = shared.transport.plan(
-        CollectivePlan("all_reduce", "float32", count, "sum", everybody, what="train.py:7 in step")
+        CollectivePlan(
+            "all_reduce", "float32", count, "sum", everybody, origin="train.py:7 in step"
+        )
     )
 
     def step():

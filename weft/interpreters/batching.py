@@ -74,7 +74,7 @@ axis_primitive_batchers = RuleTable(
 )
 
 
-def _outs(prim: Primitive, out: Any, dim: int) -> tuple[Any, Any]:
+def _pair_with_dim(prim: Primitive, out: Any, dim: int) -> tuple[Any, Any]:
     return (out, [dim] * len(out)) if prim.multiple_results else (out, dim)
 
 
@@ -87,7 +87,7 @@ def defvectorized(prim: Primitive) -> None:
     def batch(args: Sequence, dims: Sequence, **params: Any) -> tuple[Any, Any]:
         target = next(d for d in dims if d is not None)
         axis = _axis_of(args, dims)
-        return _outs(
+        return _pair_with_dim(
             prim,
             prim.bind(*[to_dim(x, d, axis, target) for x, d in zip(args, dims)], **params),
             target,
@@ -104,7 +104,7 @@ def defbroadcasting(prim: Primitive) -> None:
         if len(shapes) == 1:  # scalars broadcast without reshaping
             ((_, dim),) = shapes
             if dim is not None:
-                return _outs(prim, prim.bind(*args, **params), dim)
+                return _pair_with_dim(prim, prim.bind(*args, **params), dim)
         ranks = [typeof(x).ndim - (d is not None) for x, d in zip(args, dims)]
         fronted = [
             x if d is None else _insert_unit_dims(move_dim(x, d, 0), max(ranks) - rank)
@@ -116,7 +116,7 @@ def defbroadcasting(prim: Primitive) -> None:
             else x
             for x, d in zip(fronted, dims)
         ]
-        return _outs(prim, prim.bind(*fronted, **params), 0)
+        return _pair_with_dim(prim, prim.bind(*fronted, **params), 0)
 
     primitive_batchers[prim] = batch
 
@@ -134,7 +134,9 @@ def defreducer(prim: Primitive, *_: Any) -> None:
     ) -> tuple[Any, Any]:
         (x,), (dim,) = args, dims
         inner = tuple(a + (a >= dim) for a in axes)
-        return _outs(prim, prim.bind(x, axes=inner, **params), dim - sum(a < dim for a in inner))
+        return _pair_with_dim(
+            prim, prim.bind(x, axes=inner, **params), dim - sum(a < dim for a in inner)
+        )
 
     primitive_batchers[prim] = batch
 

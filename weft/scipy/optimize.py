@@ -59,7 +59,9 @@ def _inner(a, b):
     return wnp.real(wnp.vdot(a, b))
 
 
-def _between(low: _LineSearchPoint, high: _LineSearchPoint, third: _LineSearchPoint, use_cubic):
+def _interpolate_step(
+    low: _LineSearchPoint, high: _LineSearchPoint, third: _LineSearchPoint, use_cubic
+):
     """Return a step between two points: the minimum of the cubic through a third point, with `use_cubic` and away from the
     ends; else the minimum of the parabola; if that is close to an end, the middle."""
     width = high.step - low.step
@@ -130,7 +132,7 @@ def _line_search(
         narrow = inside & (
             wnp.abs(far.step - low.step) <= wnp.abs(low.step) * np.finfo(low.step.dtype).eps
         )
-        step = wnp.where(inside, _between(low, far, dropped, was_inside), 2 * step)
+        step = wnp.where(inside, _interpolate_step(low, far, dropped, was_inside), 2 * step)
         return count + 1, done | narrow, _choose(done, point, best), low, far, inside, step
 
     zero = np.int32(0)

@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from weft._engine.debug.device_tiles import spell_ids
-from weft._engine.debug.visualize import PALETTE, ink
+from weft._engine.debug.visualize import PALETTE, text_color
 from weft._engine.partition.reshard import Placement
 from weft._engine.util.record import record
 
@@ -116,7 +116,7 @@ class Drawings:
         if is_partial or len(devices) * _CHARACTER > width - 2 or height < _LINE:
             return rectangle
         middle = f'x="{x + width / 2:.1f}" y="{y + height / 2 + _LINE / 3:.1f}"'
-        return f'{rectangle}<text class="ids" {middle} style="fill: {ink(color)}">{devices}</text>'
+        return f'{rectangle}<text class="ids" {middle} style="fill: {text_color(color)}">{devices}</text>'
 
     def _size(
         self, shape: Sequence[int], counts: Sequence[int], planes: int

@@ -100,11 +100,11 @@ def _numbers(given: int | Iterable[int]) -> tuple[int, ...]:
     return (given,) if isinstance(given, int) else tuple(given)
 
 
-class _Inside(threading.local):
+class _PmapThreadState(threading.local):
     depth = 0  # number of pmap bodies that this thread is tracing
 
 
-_inside = _Inside()
+_thread_state = _PmapThreadState()
 
 
 class PmapFunction:
@@ -157,7 +157,7 @@ class PmapFunction:
 
     @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _inside.depth:
+        if _thread_state.depth:
             return self._on_one_device(args, kwargs)
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if processes.current() is not None:
@@ -357,11 +357,11 @@ class PmapFunction:
 
     def _on_slices(self, flat: FlatFunction, examples: list) -> list:
         """Return the results of the function on the slices of one index."""
-        _inside.depth += 1
+        _thread_state.depth += 1
         try:
             return flat(*examples)
         finally:
-            _inside.depth -= 1
+            _thread_state.depth -= 1
 
     def _move_mapped_dim(self, y: Any, dim: int) -> Any:
         """Return a result with its mapped dim moved from the front to `dim`."""

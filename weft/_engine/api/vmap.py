@@ -83,7 +83,7 @@ def vmap(
                 f"vmap {what} must be an int, None, or a (nested) container of them, got {axes!r}."
             )
 
-    spread = (
+    spmd_axes = (
         ()
         if spmd_axis_name is None
         else spmd_axis_name
@@ -99,7 +99,7 @@ def vmap(
     )
     @functools.partial(api_boundary, name="vmap")
     def mapped(*args, **kwargs):
-        return _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs)
+        return _call(fun, in_axes, out_axes, axis_name, axis_size, spmd_axes, args, kwargs)
 
     return mapped
 
@@ -113,7 +113,7 @@ def _is_tree(x) -> bool:
     return all(map(is_axis, tree.tree_leaves(x, is_leaf=is_spec if vmappable_types else None)))
 
 
-def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
+def _call(fun, in_axes, out_axes, axis_name, axis_size, spmd_axes, args, kwargs):
     name = function_name(fun)
     where = f"vmap({name})"
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
@@ -125,14 +125,14 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
     flat = flat_fun.leaves
     if any_refs(flat):
         return _call_with_refs(
-            flat_fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs
+            flat_fun, in_axes, out_axes, axis_name, axis_size, spmd_axes, args, kwargs
         )
     if vmappable_types:
-        return _call_with_types(flat_fun, in_axes, out_axes, axis_name, axis_size, spread)
+        return _call_with_types(flat_fun, in_axes, out_axes, axis_name, axis_size, spmd_axes)
     dims = resolve_mapped_dims(in_axes, args, kwargs, flat, where)
     size = check_mapped_size(where, flat_fun, dims, axis_size)
     flat = [x if d is None else _convert(x) for x, d in zip(flat, dims)]
-    axis = _axis(name, flat, dims, size, axis_name, spread)
+    axis = _axis(name, flat, dims, size, axis_name, spmd_axes)
     with transformed_scope("vmap"):
         outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
@@ -150,20 +150,20 @@ def _convert(x):
     return x if make is None else make()
 
 
-def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAxis:
+def _axis(name: str, flat, dims, size: int, axis_name, spmd_axes: tuple) -> BatchAxis:
     """Return the mapped axis; raise ShardingTypeError if arguments and `spmd_axis_name` split it differently."""
     splits = _splits(name, flat, dims)
     shardings = (typeof(x).explicit for x in flat if splits)
     mesh = next((sharding.mesh for sharding in shardings if sharding is not None), None)
-    if spread and splits and typed_axes(spread, mesh) != set(splits):
+    if spmd_axes and splits and typed_axes(spmd_axes, mesh) != set(splits):
         raise ShardingTypeError(
             f"vmap({name}): Only one of spmd_axis_name or arrays sharded on the mapped dim may split it: "
-            f"spmd_axis_name={spread}, and arrays are split by {splits} there."
+            f"spmd_axis_name={spmd_axes}, and arrays are split by {splits} there."
         )
     for x, d in zip(flat, dims):
         if isinstance(d, MappingSpec):
             typeof(x).dec_rank(size, d)  # raises NotImplementedError before anything runs
-    return BatchAxis(size, axis_name, splits, spread=spread)
+    return BatchAxis(size, axis_name, splits, spmd_axes=spmd_axes)
 
 
 def _check_type(out, name: str) -> None:
@@ -176,7 +176,7 @@ def _check_type(out, name: str) -> None:
         ) from None
 
 
-def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_size, spread):
+def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_size, spmd_axes):
     """Call with types that are mapped as wholes, registered by `register_vmappable`."""
     name = function_name(flat_fun.fun)
     where = f"vmap({name})"
@@ -186,7 +186,7 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
     array_dims = [None if is_vmappable(x) else d for x, d in zip(flat, dims)]
     size = length_of_axis(axis_size) if axis_size is not None else None
     size = check_mapped_size(where, flat_fun, array_dims, size)
-    axis = _axis(name, flat, array_dims, size, axis_name, spread)
+    axis = _axis(name, flat, array_dims, size, axis_name, spmd_axes)
     with transformed_scope("vmap"):
         outs, out_dims, trace = batch_elements(
             flat_fun, axis, size if axis_size is None else axis_size, flat, dims
@@ -217,7 +217,7 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
 
 
 def _call_with_refs(
-    flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs
+    flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_size, spmd_axes, args, kwargs
 ):
     """Call with references among the arguments: the final values of mapped ones are mapped results."""
     fun = flat_fun.fun
@@ -247,7 +247,7 @@ def _call_with_refs(
         (out_axes, [dims[i] for i in batched_refs]),
         axis_name,
         axis_size,
-        spread,
+        spmd_axes,
         (operands,),
         {},
     )
@@ -321,20 +321,24 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
             shape = (*shape[:want], axis.size, *shape[want:])
         is_zero = type(out) is Zero
         return Zero(ShapedArray(shape, aval.dtype)) if is_zero else np.zeros(shape, aval.dtype)
-    if dim is not None and axis.splits:
+    if dim is not None and axis.explicit_axes:
         _check_splits(aval, dim, axis, name)
     placed = to_dim(out, dim, axis, want)
-    return _split_like_mapped(placed, want, axis.splits) if dim is None and axis.splits else placed
+    return (
+        _split_like_mapped(placed, want, axis.explicit_axes)
+        if dim is None and axis.explicit_axes
+        else placed
+    )
 
 
 def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> None:
     """Raise ShardingTypeError if an axis that splits the mapped dim also splits another dim of a result."""
     dims = () if aval.explicit is None else aval.explicit.spec_dims(aval.ndim)
-    others = {a for d, axes in enumerate(dims) if d != dim for a in axes} & set(axis.splits)
+    others = {a for d, axes in enumerate(dims) if d != dim for a in axes} & set(axis.explicit_axes)
     if others:
         raise ShardingTypeError(
             f"vmap({name}): a result of type {aval.str_short()} has another dim than the mapped one, {dim}, split by "
-            f"{sorted(map(str, others))}, and mapped dims are split by {axis.splits}.\n  A mesh axis splits at most one dim: unmapped "
+            f"{sorted(map(str, others))}, and mapped dims are split by {axis.explicit_axes}.\n  A mesh axis splits at most one dim: unmapped "
             "arguments cannot be sharded over the axes of the mapped dim. Shard them over others with weft.sharding.reshard."
         )
 

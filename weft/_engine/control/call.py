@@ -37,5 +37,5 @@ class Jit(CallLike):
 
 #: params: jaxpr, name, in_shardings, out_shardings (tuples with one entry per flat value, None where unspecified),
 #: donated (tuple of bool), inline, keep_unused
-jit_p = Jit("jit", multiple_results=True, fill=_rules)
+jit_p = Jit("jit", multiple_results=True, make_rules=_rules)
 jit_p.ref_effects = call_effects

@@ -219,12 +219,14 @@ def _jvp(primals, tangents, **params):
 
 @shard_map_p.def_batch
 def _batch(axis, args, dims, **params):
-    spread = _find_split_axes(axis, params)
-    if spread:
-        return _batch_over_manual_axes(axis, spread, args, dims, params)
+    split_axes = _find_split_axes(axis, params)
+    if split_axes:
+        return _batch_over_manual_axes(axis, split_axes, args, dims, params)
     batched = tuple(d is not None for d in dims)
     args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
-    inside = replace(axis, splits=tuple(a for a in axis.splits if a not in params["manual_axes"]))
+    inside = replace(
+        axis, explicit_axes=tuple(a for a in axis.explicit_axes if a not in params["manual_axes"])
+    )
     with manual_scope(params):
         mapped, out_batched = batch_jaxpr(params["jaxpr"], inside, batched)
     return _bind_mapped(mapped, args, params, batched, out_batched, None)
@@ -251,36 +253,40 @@ def _find_split_axes(axis: BatchAxis, params: dict) -> tuple:
     These are axes that the user requests, or that split it already. Return None if the program has collectives over them, or if the specs
     were derived (as for adjoints without varying types): then every device computes the whole dim.
     """
-    spread_axes, manual = axis.spread, set(params["manual_axes"])
-    spread = axis.spread or axis.splits
-    if not spread or not set(spread) <= manual:
+    spmd_axes, manual = axis.spmd_axes, set(params["manual_axes"])
+    split_axes = axis.spmd_axes or axis.explicit_axes
+    if not split_axes or not set(split_axes) <= manual:
         return ()
     named = {a for spec in (*params["in_specs"], *params["out_specs"]) for a in spec.axes}
-    n = math.prod(params["mesh"].shape[a] for a in spread)
-    if spread_axes and params["check_vma"] and named & set(spread):
+    n = math.prod(params["mesh"].shape[a] for a in split_axes)
+    if spmd_axes and params["check_vma"] and named & set(split_axes):
         raise ValueError(
-            f"vmap: spmd_axis_name cannot appear in the specs of a shard_map, and is {spread}. The specs name "
+            f"vmap: spmd_axis_name cannot appear in the specs of a shard_map, and is {split_axes}. The specs name "
             f"{sorted(map(str, named))}, which split other dims.\n  Split the mapped dim over axes that the specs leave out."
         )
-    if spread_axes and axis.size % n:
+    if spmd_axes and axis.size % n:
         raise ValueError(
-            f"vmap: spmd_axis_name={spread} of size {n} cannot split the mapped dim of size {axis.size}: "
+            f"vmap: spmd_axis_name={split_axes} of size {n} cannot split the mapped dim of size {axis.size}: "
             "it must divide the dim."
         )
-    return () if (named | named_axes(params["jaxpr"])) & set(spread) or axis.size % n else spread
+    return (
+        ()
+        if (named | named_axes(params["jaxpr"])) & set(split_axes) or axis.size % n
+        else split_axes
+    )
 
 
 def _batch_over_manual_axes(
-    axis: BatchAxis, spread: tuple, args: Sequence, dims: Sequence, params: dict
+    axis: BatchAxis, split_axes: tuple, args: Sequence, dims: Sequence, params: dict
 ) -> tuple[list, list]:
     """Map over a dim that is split over manual axes which the program does not use.
 
     Each device maps its own part.
     """
-    jaxpr, n = params["jaxpr"], math.prod(params["mesh"].shape[a] for a in spread)
+    jaxpr, n = params["jaxpr"], math.prod(params["mesh"].shape[a] for a in split_axes)
     batched = tuple(d is not None for d in dims)
     part = BatchAxis(axis.size // n, axis.name)
-    here = frozenset(spread) if params["check_vma"] else frozenset()
+    here = frozenset(split_axes) if params["check_vma"] else frozenset()
     out_batched: list[bool] = []
 
     def run(*blocks):
@@ -297,7 +303,7 @@ def _batch_over_manual_axes(
     with manual_scope(params):
         mapped = stage(run, avals, jaxpr.name)
     args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
-    return _bind_mapped(mapped, args, params, batched, out_batched, spread)
+    return _bind_mapped(mapped, args, params, batched, out_batched, split_axes)
 
 
 # --- partial evaluation -----------------------------------------------------------------------------------------------

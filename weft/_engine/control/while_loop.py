@@ -45,7 +45,7 @@ while_p = LoopLike(
     multiple_results=True,
     body="body_jaxpr",
     constants="body_nconsts",
-    before="cond_nconsts",
+    cond_constants="cond_nconsts",
 )
 
 

@@ -113,7 +113,7 @@ def current_context(allows_unspecified: bool | None = None) -> TraceContext:
         placement_mesh(),
         state.axis_env,
         state.allows_unspecified if allows_unspecified is None else allows_unspecified,
-        state.terms,
+        state.unreduced_axes,
     )
     key = (id(settings), values)
     context = _contexts.get(key)

@@ -62,28 +62,28 @@ def declare_unsupported(reason: str) -> UnsupportedRule:
 class BatchAxis:
     """The axis that batching adds to values.
 
-    size      the size of the axis
-    name      `axis_name` of vmap, or None
-    splits    the explicit mesh axes that shard it
-    of_mesh   whether it is a mesh axis that the compiler stacks, not an axis of vmap
-    spread    `spmd_axis_name` of vmap: the mesh axes over which to shard it
+    size            the size of the axis
+    name            `axis_name` of vmap, or None
+    explicit_axes   the explicit mesh axes that shard it
+    of_mesh         whether it is a mesh axis that the compiler stacks, not an axis of vmap
+    spmd_axes       `spmd_axis_name` of vmap: the mesh axes over which to shard it
     """
 
     size: int
     name: Any = None
-    splits: tuple[Any, ...] = ()
+    explicit_axes: tuple[Any, ...] = ()
     of_mesh: bool = False
-    spread: tuple[Any, ...] = ()
+    spmd_axes: tuple[Any, ...] = ()
 
     @property
     def spmd_name(self) -> Any:
-        """`spread` in the form that batching rules written for JAX expect: one name, a tuple of names, or None."""
-        return self.spread[0] if len(self.spread) == 1 else self.spread or None
+        """`spmd_axes` in the form that batching rules written for JAX expect: one name, a tuple of names, or None."""
+        return self.spmd_axes[0] if len(self.spmd_axes) == 1 else self.spmd_axes or None
 
     @property
     def explicit_mesh_axis(self) -> Any:
-        """`splits` in the form that batching rules written for JAX expect: a tuple of names, or None."""
-        return self.splits or None
+        """`explicit_axes` in the form that batching rules written for JAX expect: a tuple of names, or None."""
+        return self.explicit_axes or None
 
 
 class OpRules:
@@ -155,14 +155,14 @@ class _PrimitiveBase(OpRules):
         name: str,
         multiple_results: bool = False,
         register: bool = True,
-        fill: Callable[..., dict[str, Any]] | None = None,
+        make_rules: Callable[..., dict[str, Any]] | None = None,
         **attributes: Any,
     ):
         for attribute in attributes:
             if not hasattr(type(self), attribute):
                 raise TypeError(f"{type(self).__name__}: {attribute!r} is not a declared attribute")
         self.__dict__.update(attributes)
-        self.name, self.multiple_results, self.fill = name, multiple_results, fill
+        self.name, self.multiple_results, self.make_rules = name, multiple_results, make_rules
         if register:
             if name in registry:
                 raise ValueError(f"primitive {name!r} is already defined")
@@ -177,7 +177,7 @@ class Primitive(_PrimitiveBase):
     #: whether `registry` contains the primitive
     register: bool = True
     #: returns the rules when one is first read; in most processes most ops are never used
-    fill: Callable[..., dict[str, Any]] | None = None
+    make_rules: Callable[..., dict[str, Any]] | None = None
 
     #: the operation of the Loops IR that computes an element, or "select", "cast", "bitcast", "square", "copy"
     computes: str | None = None
@@ -228,10 +228,10 @@ class Primitive(_PrimitiveBase):
         """Return the rule `name`, and store it as an attribute, when it is first read."""
         if name not in _SLOTS:
             raise AttributeError(f"primitive {self.name!r} has no attribute {name!r}")
-        if (fill := self.fill) is not None:
-            for slot, rule in fill(self).items():
+        if (make_rules := self.make_rules) is not None:
+            for slot, rule in make_rules(self).items():
                 self.__dict__.setdefault(slot, self._bind_rule(slot, rule))
-            self.fill = None
+            self.make_rules = None
             return getattr(self, name)
         return self.__dict__.setdefault(name, self.missing_rule(name))
 
@@ -247,9 +247,9 @@ class Primitive(_PrimitiveBase):
         )
 
     def rule_modules(self) -> Iterator[str]:
-        """Return the modules that define the rules, or the module of `fill` if the rules have not been read."""
-        if self.fill is not None:
-            return iter([getattr(self.fill, "func", self.fill).__module__])
+        """Return the modules that define the rules, or the module of `make_rules` if the rules have not been read."""
+        if self.make_rules is not None:
+            return iter([getattr(self.make_rules, "func", self.make_rules).__module__])
         rules = (self.__dict__.get(s) or getattr(type(self), s, None) for s in _SLOTS)
         return (rule.__module__ for rule in rules if rule is not None)
 
@@ -501,7 +501,7 @@ class LoopLike(RegionOp):
     #: the name of the parameter with the number of loop-invariant operands
     constants: str = "num_consts"
     #: the name of the parameter with the number of operands of the condition, which precede the loop-invariant ones
-    before: str | None = None
+    cond_constants: str | None = None
     #: the name of the parameter with the number of carried values; None if all results of an iteration are carried
     carried: str | None = None
     #: the loop has `params["length"]` iterations, and it may slice inputs and stack outputs, as `scan` does
@@ -509,7 +509,7 @@ class LoopLike(RegionOp):
 
     def first_constant(self, params: dict[str, Any]) -> int:
         """Return the position of the first loop-invariant operand."""
-        return params[self.before] if self.before else 0
+        return params[self.cond_constants] if self.cond_constants else 0
 
     def first_carried(self, params: dict[str, Any]) -> int:
         """Return the position of the first carried operand."""

@@ -62,9 +62,9 @@ def infer_sharded_types(
         primitive.shards_like_operands,
     )
     dims, conflict = result_dims(rule, traits, specs, mesh.shape)
-    leaves_terms = bool(trace_state.terms) and trace_state.terms <= find_summed_axes(
-        rule, specs, mesh.shape
-    )
+    leaves_terms = bool(
+        trace_state.unreduced_axes
+    ) and trace_state.unreduced_axes <= find_summed_axes(rule, specs, mesh.shape)
     if conflict is None or leaves_terms:
         outs = [spec_of_dims(out) for out in dims]
         if any(map(is_partial, in_avals)):
@@ -88,7 +88,7 @@ def _dims_of(aval: ShapedArray) -> Spec:
 
 def _with_terms(spec: PartitionSpec) -> PartitionSpec:
     """Return the spec of a sum that is left unreduced over the axes of the enclosing `leave_unreduced` context."""
-    axes = trace_state.terms
+    axes = trace_state.unreduced_axes
     if axes & set(spec.axes):
         return spec
     return spec.update(unreduced=axes, reduced=spec.reduced - axes)

@@ -386,7 +386,7 @@ class _ThreadState(threading.local):
         #: True while derived operations are bound: undetermined shardings stay open
         self.allows_unspecified = False
         #: the axes over which sums are left unreduced
-        self.terms: frozenset[Any] = frozenset()
+        self.unreduced_axes: frozenset[Any] = frozenset()
 
 
 eval_trace = EvalTrace()
@@ -508,11 +508,11 @@ class leave_unreduced:
         self.axes = axes
 
     def __enter__(self) -> None:
-        self.saved = trace_state.terms
-        trace_state.terms = self.axes
+        self.saved = trace_state.unreduced_axes
+        trace_state.unreduced_axes = self.axes
 
     def __exit__(self, *exc: object) -> None:
-        trace_state.terms = self.saved
+        trace_state.unreduced_axes = self.saved
 
 
 class allow_open_shardings:

@@ -265,12 +265,14 @@ def _print_rich(pictures: list[Picture]) -> None:
             for part, color in line:
                 text.append(
                     part,
-                    style=f"{ink(color)} on rgb({','.join(map(str, color))})" if color else "",
+                    style=f"{text_color(color)} on rgb({','.join(map(str, color))})"
+                    if color
+                    else "",
                 )
             console.print(text)
 
 
-def ink(background: Color) -> str:
+def text_color(background: Color) -> str:
     """Return black or white, whichever is legible on `background`."""
     red, green, blue = background
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "white"
@@ -293,7 +295,7 @@ def _html_cell(box: Box, use_color: bool) -> str:
         f"width: {box.width}ch; height: {box.height}lh; text-align: center; border: 1px solid gray"
     )
     if use_color:
-        style += f"; background-color: rgb{box.color}; color: {ink(box.color)}"
+        style += f"; background-color: rgb{box.color}; color: {text_color(box.color)}"
     return f'<td style="{style}">{html.escape(box.text)}</td>'
 
 

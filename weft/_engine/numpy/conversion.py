@@ -39,7 +39,7 @@ def convert(x, dtype, copy: bool) -> Any:
             return promote.cast(x, dtype)
         return copy_array(x) if _needs_copy(x, copy) else x
     if isinstance(x, (np.ndarray, np.generic)):
-        return _of_numpy(x, dtype, copy)
+        return _from_numpy(x, dtype, copy)
     if dtypes.is_strings(dtype):
         raise TypeError(
             f"array: Cannot make an array with dtype {dtype} from an object of type {type(x)}; give a NumPy array of strings."
@@ -58,7 +58,7 @@ def _needs_copy(x: Array | Tracer, copy: bool) -> bool:
     return copy and not is_staged(current_trace())
 
 
-def _of_numpy(x: np.ndarray | np.generic, dtype, copy: bool) -> Array | Tracer:
+def _from_numpy(x: np.ndarray | np.generic, dtype, copy: bool) -> Array | Tracer:
     """Convert an array or a number of NumPy."""
     check_unmasked(x)
     out_dtype = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype

@@ -554,7 +554,7 @@ def elementwise(
         }
 
     attrs.setdefault("computes", computes)
-    return op_class(name, fill=rules, **attrs)
+    return op_class(name, make_rules=rules, **attrs)
 
 
 def jvp_of(

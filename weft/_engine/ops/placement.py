@@ -105,7 +105,7 @@ def _batched_by_type(primitive: Primitive) -> None:
     def batch(
         axis: BatchAxis, args: Values, dims: Sequence[int], *, sharding: NamedSharding | None
     ):
-        wider = None if sharding is None else sharding.with_dim(dims[0], axis.splits)
+        wider = None if sharding is None else sharding.with_dim(dims[0], axis.explicit_axes)
         return primitive.bind(args[0], sharding=wider), dims[0]
 
 
@@ -157,22 +157,22 @@ def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
 
 @sharding_constraint_p.def_batch
 def _constraint_batch(axis: BatchAxis, args: Values, dims: Sequence[int], *, sharding: Sharding):
-    if not axis.spread:
+    if not axis.spmd_axes:
         return sharding_constraint(args[0], sharding.with_free_dim(dims[0])), dims[0]
     if not isinstance(sharding, NamedSharding):
         raise ShardingError(
-            f"vmap: spmd_axis_name={axis.spread} is to split the mapped dim, and the constraint inside is a "
+            f"vmap: spmd_axis_name={axis.spmd_axes} is to split the mapped dim, and the constraint inside is a "
             f"{type(sharding).__name__}, which names no mesh axes.\n  Constrain to NamedSharding(mesh, spec), or to a "
             "PartitionSpec inside the mesh context manager."
         )
-    twice = [a for a in axis.spread if a in sharding.spec.axes]
+    twice = [a for a in axis.spmd_axes if a in sharding.spec.axes]
     if twice:
         raise ShardingError(
-            f"vmap: spmd_axis_name={axis.spread} splits the mapped dim, and the constraint {sharding.spec} inside "
+            f"vmap: spmd_axis_name={axis.spmd_axes} splits the mapped dim, and the constraint {sharding.spec} inside "
             f"splits another by {twice[0]!r}.\n  A mesh axis splits at most one dim."
         )
     wider = sharding.with_free_dim(dims[0])
-    entries = [axis.spread if d == dims[0] else entry for d, entry in enumerate(wider.spec)]
+    entries = [axis.spmd_axes if d == dims[0] else entry for d, entry in enumerate(wider.spec)]
     return sharding_constraint(args[0], wider.with_spec(entries)), dims[0]
 
 

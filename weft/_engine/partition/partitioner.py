@@ -419,7 +419,7 @@ class Partitioner:
         ]
         options.append(self.strategy(eqn, rule, values, {}, deferred, passing))
         options = [s for s in options if s.outs[0].partial >= terms] or options
-        return self.emit(eqn, rule, values, self.cheapest(eqn, rule, values, options))
+        return self.emit(eqn, rule, values, self.choose_cheapest(eqn, rule, values, options))
 
     def hold(self, eqn: Eqn) -> list[LocalValue]:
         """Return the operands after a barrier. Each keeps its placement, unless the barrier has `alike`; sums are reduced first.
@@ -503,18 +503,20 @@ class Partitioner:
         known = self.strategies(eqn, rule, values)
         if len(known.strategies) == 1:
             return known.strategies[0]
-        if known.cheapest is None:
-            return self.cheapest(eqn, rule, values, known.strategies)
+        if known.cheapest_by_forms is None:
+            return self.choose_cheapest(eqn, rule, values, known.strategies)
         key = (
             *[(v.runs, *v.forms) for v in values],
             *[(self.is_fixed(v), v in self.target_specs.boundary) for v in eqn.outvars],
         )
-        strategy = known.cheapest.get(key)
+        strategy = known.cheapest_by_forms.get(key)
         if strategy is None:
-            strategy = known.cheapest[key] = self.cheapest(eqn, rule, values, known.strategies)
+            strategy = known.cheapest_by_forms[key] = self.choose_cheapest(
+                eqn, rule, values, known.strategies
+            )
         return strategy
 
-    def cheapest(
+    def choose_cheapest(
         self,
         eqn: Eqn,
         rule: FactorRule,

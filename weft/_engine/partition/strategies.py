@@ -48,7 +48,7 @@ class StrategySet:
     """The strategies for equal equations, and the cheapest one by the existing forms of the operands (None: not cached)."""
 
     strategies: list[Strategy]
-    cheapest: dict[tuple[Any, ...], Strategy] | None = None
+    cheapest_by_forms: dict[tuple[Any, ...], Strategy] | None = None
 
 
 class Candidates:

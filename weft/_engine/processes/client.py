@@ -225,7 +225,7 @@ class Client:
         #: called once, in the thread of this connection, with the first failure
         self.on_failure: Callable[[dict[str, Any]], None] | None = None
         #: returns a description of what this rank waits for, for reports to other ranks
-        self.at: Callable[[], str] = str
+        self.describe_waits: Callable[[], str] = str
         self.leaving: dict[int, float] = {}
         #: thread -> progress text that it reported
         self._progress: dict[int, str] = {}
@@ -612,7 +612,14 @@ class Client:
             self.leaving.update(dict.fromkeys(table["ranks"], time.monotonic()))
         elif op == "stacks":
             stack = failures.format_stacks()[:_MAX_REPORT]
-            self._send({"op": "stacks", "query": table["query"], "stack": stack, "at": self.at()})
+            self._send(
+                {
+                    "op": "stacks",
+                    "query": table["query"],
+                    "stack": stack,
+                    "at": self.describe_waits(),
+                }
+            )
 
     def _fail(self, failure: dict[str, Any]) -> None:
         if self.failure is None:

@@ -56,6 +56,7 @@ class CollectivePlan:
     """One collective between processes, as every participating rank describes it.
 
     `count` is the number of elements of a rank's input, but of its output in a reduce_scatter.
+    `origin` is the user's line or the API call that runs the collective, for reports.
     """
 
     kind: CollectiveKind
@@ -64,7 +65,7 @@ class CollectivePlan:
     op: str | None = None
     groups: tuple[tuple[int, ...], ...] = ()
     pairs: tuple[tuple[int, int], ...] = ()
-    what: str = ""
+    origin: str = ""
 
     def __post_init__(self) -> None:
         try:

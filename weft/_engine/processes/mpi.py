@@ -687,12 +687,12 @@ class MpiTransport(Transport):
             return DONE  # a late error about a process that was lost earlier
         group = plan.group_of(self._processes.rank)
         others = [rank for rank in group if rank != self._processes.rank]
-        self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
+        self._awaits = (f"{plan} at {plan.origin}" if plan.origin else str(plan), time.monotonic())
         if error:
             self._processes.await_failure_report()
             text = self._mpi.Get_error_string(error)
             raise ProcessFailureError(
-                f"distributed: {plan}: MPI reports {text!r}\n  at {plan.what}"
+                f"distributed: {plan}: MPI reports {text!r}\n  at {plan.origin}"
             )
         self._processes.check(others, plan)
         limit = self._processes.collective_timeout if self.deadline is None else self.deadline
@@ -711,7 +711,7 @@ class MpiTransport(Transport):
         absent = [rank for rank in others if str(plan) not in at.get(rank, "")] or others
         arrived = [r for r in plan.group_of(self._processes.rank) if r not in absent]
         report = {rank: facts for rank, facts in report.items() if rank in absent}
-        return failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
+        return failures.of_absence(str(plan), limit, arrived, absent, plan.origin, report)
 
     def awaits(self) -> str:
         """Return a description of the collective that this rank waits for; "" if none."""

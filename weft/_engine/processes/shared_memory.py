@@ -202,7 +202,10 @@ class SharedMemoryTransport(Transport):
                 for i in range(len(group.ranks))
             ]
             absent = [rank for rank, counter in zip(group.ranks, counters) if counter < count]
-            self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
+            self._awaits = (
+                f"{plan} at {plan.origin}" if plan.origin else str(plan),
+                time.monotonic(),
+            )
             self._processes.check(absent, plan)
             known, clock, limit = group.clocks.get(channel, (None, None, 0.0))
             if known != (request, count):
@@ -214,7 +217,7 @@ class SharedMemoryTransport(Transport):
             if absent and clock.is_over(absent):
                 arrived = [rank for rank in group.ranks if rank not in absent]
                 report = self._processes.client.query_stacks(absent)
-                raise failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
+                raise failures.of_absence(str(plan), limit, arrived, absent, plan.origin, report)
             return DONE
         except BaseException as error:  # KeyboardInterrupt among them
             self._processes.set_failure(error)

@@ -70,7 +70,7 @@ class Processes:
         self._waits_for: list[str] = []
         self._counts: Counter[Any] = Counter()
         self._interrupted: BaseException | None = None
-        client.at = lambda: ", ".join(
+        client.describe_waits = lambda: ", ".join(
             [*self._waits_for, *filter(None, [getattr(self.transport, "awaits", str)()])]
         )
         client.on_failure = self._handle_failure
@@ -88,10 +88,10 @@ class Processes:
     def __repr__(self) -> str:
         return f"Processes(rank={self.rank}, size={self.size}, local_counts={self.local_counts})"
 
-    def next_number(self, what: Any) -> int:
-        """Return the number of earlier calls with `what`. It numbers actions that all processes take in the same order."""
-        self._counts[what] += 1
-        return self._counts[what] - 1
+    def next_number(self, action: Any) -> int:
+        """Return the number of earlier calls with `action`. All processes take the actions in the same order."""
+        self._counts[action] += 1
+        return self._counts[action] - 1
 
     # ---- failures
     def _handle_failure(self, failure: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Processes:
         if self._error is not None:
             self.client.is_failure_seen = True
             raise self._error
-        waits_for, where = (str(plan), plan.what) if plan is not None else ("", "")
+        waits_for, where = (str(plan), plan.origin) if plan is not None else ("", "")
         if self.client.failure is not None:
             self.client.is_failure_seen = True
             raise failures.of_rank(self.client.failure, waits_for, where)
@@ -163,7 +163,7 @@ class Processes:
     @contextlib.contextmanager
     def report_wait(self, plan: CollectivePlan) -> Iterator[None]:
         """Report, within the block, that this rank waits in the collective `plan`."""
-        text = f"{plan} at {plan.what}" if plan.what else str(plan)
+        text = f"{plan} at {plan.origin}" if plan.origin else str(plan)
         self._waits_for.append(text)
         try:
             yield
@@ -545,21 +545,21 @@ def _install_hooks() -> None:
     sys.excepthook = functools.partial(_report_exception, sys.excepthook)
     unraised = sys.unraisablehook
 
-    def unraisable(what: Any) -> None:
+    def unraisable(event: Any) -> None:
         """Keep an exception that Python would drop: a signal handler may raise in a callback of native code before its first line, or
         where Python ignores exceptions."""
         if (
             held
-            and what.exc_value is not None
-            and getattr(what.object, "__self__", None) in held[0].called_from_native
+            and event.exc_value is not None
+            and getattr(event.object, "__self__", None) in held[0].called_from_native
         ):
-            held[0].set_failure(what.exc_value)
-        elif held and isinstance(what.exc_value, ProcessFailureError):
+            held[0].set_failure(event.exc_value)
+        elif held and isinstance(event.exc_value, ProcessFailureError):
             held[0].interrupt_again()
-        elif held and isinstance(what.exc_value, KeyboardInterrupt):
+        elif held and isinstance(event.exc_value, KeyboardInterrupt):
             DaemonThread(_send_to_main_thread, signal.SIGINT, 0.1)
         else:
-            unraised(what)
+            unraised(event)
 
     sys.unraisablehook = unraisable
     if hasattr(signal, "SIGRTMAX") and threading.current_thread() is threading.main_thread():

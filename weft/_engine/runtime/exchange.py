@@ -84,7 +84,7 @@ def digest(values: Sequence[np.ndarray]) -> str:
 # ---- messages
 
 
-def all_gather(value: np.ndarray, what: str) -> np.ndarray:
+def all_gather(value: np.ndarray, origin: str) -> np.ndarray:
     """Return the arrays of all processes, stacked in order of rank: [processes, *shape]."""
     all_ranks, data = require_processes(), np.ascontiguousarray(value)
     result = np.empty((all_ranks.size, *value.shape), value.dtype)
@@ -93,7 +93,10 @@ def all_gather(value: np.ndarray, what: str) -> np.ndarray:
             [
                 (
                     _plan(
-                        "all_gather", data.nbytes, groups=(tuple(range(all_ranks.size)),), what=what
+                        "all_gather",
+                        data.nbytes,
+                        groups=(tuple(range(all_ranks.size)),),
+                        origin=origin,
                     ),
                     data,
                     result,
@@ -103,22 +106,22 @@ def all_gather(value: np.ndarray, what: str) -> np.ndarray:
     return result
 
 
-def broadcast(value: np.ndarray, source: int, what: str) -> np.ndarray:
+def broadcast(value: np.ndarray, source: int, origin: str) -> np.ndarray:
     """Return the array of process `source`; other processes pass an array of its shape and dtype."""
     all_ranks, data = require_processes(), np.ascontiguousarray(value)
     result = np.empty_like(data)
     if data.nbytes:
         ranks = (source, *[rank for rank in range(all_ranks.size) if rank != source])
         _execute_plans(
-            [(_plan("broadcast", data.nbytes, groups=(ranks,), what=what), data, result)]
+            [(_plan("broadcast", data.nbytes, groups=(ranks,), origin=origin), data, result)]
         )
     return result.reshape(value.shape)
 
 
-def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), what: str) -> Any:
+def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), origin: str) -> Any:
     from weft._engine.processes.collective_plan import CollectiveKind, CollectivePlan
 
-    return CollectivePlan(CollectiveKind(kind), "uint8", nbytes, None, groups, pairs, what)
+    return CollectivePlan(CollectiveKind(kind), "uint8", nbytes, None, groups, pairs, origin)
 
 
 def _execute_plans(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
@@ -143,16 +146,16 @@ _abandoned: list[Sequence] = []
 # ---- whole values
 
 
-def gather_value(array: Array, what: str) -> np.ndarray:
+def gather_value(array: Array, origin: str) -> np.ndarray:
     """Return the value of an array over processes; all processes call this."""
     spec = array._spec
-    numbers = _holders(spec, what)
+    numbers = _holders(spec, origin)
     if len(numbers) == require_processes().size and is_whole_everywhere(spec, numbers):
         return array._numpy()
     local_blocks = np.empty(_held_shape(spec, next(iter(numbers.values()))), spec.storage_dtype)
     if spec.storage_bytes:
         local_blocks[...] = spec.backend.get_blocks(array._live(), spec.stored)
-    gathered = all_gather(local_blocks, what)
+    gathered = all_gather(local_blocks, origin)
     whole = np.empty(spec.global_shape, spec.storage_dtype)
     n = len(spec.splits)
     grid = whole.reshape([k for pair in zip(spec.splits, spec.local_shape) for k in pair])
@@ -221,7 +224,7 @@ def change_layout(array: Array, want: ArraySpec) -> Array:
     if len(target) == 1 and len(source) > 1:
         raise _make_single_process_error(have, want)
     rank = require_processes().rank
-    what = f"changing the layout of {have.aval.str_short()}"
+    origin = f"changing the layout of {have.aval.str_short()}"
     transfers = _transfers(have, want, source, target)
     local_blocks = spec_blocks(array) if rank in source else None
     result = np.empty(want.storage_shape, want.storage_dtype) if rank in target else None
@@ -239,7 +242,7 @@ def change_layout(array: Array, want: ArraySpec) -> Array:
                 out[: packed.size] = packed
             if pair[1] == rank:
                 arrivals.append((pair, box))
-        messages.append((_plan("permute", count, pairs=tuple(pairs), what=what), out, box))
+        messages.append((_plan("permute", count, pairs=tuple(pairs), origin=origin), out, box))
     _execute_plans(messages)
     if result is None:
         return Array(want, want.backend.allocate(want))

@@ -86,7 +86,7 @@ class Executable:
         "const_inputs",
         "arg_names",
         "out_tree",
-        "check",
+        "check_results",
         "verifier",
         "request",
         "_stages",
@@ -112,7 +112,7 @@ class Executable:
         self.collective_count = collective_count
         self._stages = stages  # or a function that computes them
         # called with (name, program, arguments, results, line of the call) after a run
-        self.check: Callable | None = None
+        self.check_results: Callable | None = None
         # runs and compares calls instead of this object (`verification.values`)
         self.verifier: Callable | None = None
         # constants of the program that are passed as its first inputs
@@ -274,7 +274,7 @@ class Executable:
 
     def _check_of_call(self) -> Callable | None:
         """Return the function that checks the buffers of arguments and results after this call, perhaps in another thread."""
-        check = self.check
+        check = self.check_results
         if check is None:
             return None
         program, line = self.stages.simplified, trace_state.source or user_frame()

@@ -92,7 +92,7 @@ class BatchTrace(PairTrace):
         if all(d is None for d in dims) and not self.depends_on_axis(primitive, params):
             return self.outer.process(primitive, values, params)
         rule = primitive.batch
-        check(primitive, args, params, self.axis.splits)
+        check(primitive, args, params, self.axis.explicit_axes)
         with derived_trace(self.outer):
             if self.axis.of_mesh and isinstance(primitive, CollectiveOp):
                 with with_source(_collective_line(primitive)):
@@ -207,7 +207,7 @@ def batch_jaxpr(
             return [to_dim(o, d, axis, 0) if b else o for o, d, b in zip(outs, dims, batched)]
 
         avals = [
-            a.with_dim(0, axis.size, axis.splits) if b else a
+            a.with_dim(0, axis.size, axis.explicit_axes) if b else a
             for a, b in zip(jaxpr.in_avals, in_batched)
         ]
         return stage(run, avals, jaxpr.name), tuple(out_batched)

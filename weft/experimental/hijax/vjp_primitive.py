@@ -546,7 +546,7 @@ class _MappedPrimitive(VJPHiPrimitive):
             if d is None
             else a.inc_rank(axis.size, d)
             if a.is_high
-            else a.with_dim(d, axis.size, axis.splits)
+            else a.with_dim(d, axis.size, axis.explicit_axes)
         )
         ins = tree.broadcast_prefix(in_dims, prim.in_avals, is_leaf=none)
         outs = tree.broadcast_prefix(out_dims, prim.out_aval, is_leaf=none)

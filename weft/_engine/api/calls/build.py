@@ -107,7 +107,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> 
     if check is not None:  # it reads the arguments after the call
         request = replace(request, donated=[])
     executable = _in_orders(request, options.out_layouts)
-    executable.check, executable.donated = check, _donatable(executable, donated)
+    executable.check_results, executable.donated = check, _donatable(executable, donated)
     if config.check:
         _add_verifier(executable)
     arguments = range(len(specs) - count)

@@ -48,8 +48,8 @@ _NUMBERS = {
 }
 #: native conversions of NumPy values; 64-bit dtypes are truncated when x64 is disabled
 _CONVERSIONS = {
-    (np.dtype(wide), np.dtype(narrow)): how
-    for wide, narrow, how in (
+    (np.dtype(wide), np.dtype(narrow)): conversion
+    for wide, narrow, conversion in (
         ("float64", "float32", 1),
         ("complex128", "complex64", 1),
         ("int64", "int32", 2),
@@ -100,40 +100,42 @@ class _MatchProgram:
         elif x is None:
             self.words.append(_NONE)
         else:
-            self.words += [_ARRAY] if specs is None else self._leaf(x, specs[len(self.leaves)])
+            self.words += (
+                [_ARRAY] if specs is None else self._leaf_words(x, specs[len(self.leaves)])
+            )
             self.leaves.append(x)
 
-    def _leaf(self, x, spec: ArraySpec) -> list[int]:
+    def _leaf_words(self, x, spec: ArraySpec) -> list[int]:
         if type(x) is self.array_type:
             if x._spec is spec:
                 return [_ARRAY]
             raise _UnmatchableError
         if type(x) is np.ndarray or isinstance(x, np.generic):
-            return self._of_numpy(x, spec)
+            return self._numpy_words(x, spec)
         code = _NUMBERS.get((type(x), spec.aval.dtype))
         if code is None or spec.aval.ndim:
             raise _UnmatchableError
         return [code]
 
-    def _of_numpy(self, x: np.ndarray | np.generic, spec: ArraySpec) -> list[int]:
-        """Return the words of a NumPy array or number whose fields native code can read; raise _Unmatchable otherwise."""
+    def _numpy_words(self, x: np.ndarray | np.generic, spec: ArraySpec) -> list[int]:
+        """Return the words of a NumPy array or number whose fields native code can read; raise _UnmatchableError otherwise."""
         dtype, aval = x.dtype, spec.aval
-        how = 0 if dtype == aval.dtype else _CONVERSIONS.get((dtype, aval.dtype))
+        conversion = 0 if dtype == aval.dtype else _CONVERSIONS.get((dtype, aval.dtype))
         is_plain = (
             spec.is_row_major
             and spec.stored is spec
             and (spec.storage_dtype, spec.storage_bytes) == (aval.dtype, aval.nbytes)
         )
-        if how is None or not is_plain or not 0 < aval.nbytes <= _NUMPY_ARGUMENT_BYTES:
+        if conversion is None or not is_plain or not 0 < aval.nbytes <= _NUMPY_ARGUMENT_BYTES:
             raise _UnmatchableError
         if isinstance(x, np.generic):
             if not layouts.has_plain_value(x):
                 raise _UnmatchableError
-            return [_NUMPY_NUMBER, id(type(x)), how]
+            return [_NUMPY_NUMBER, id(type(x)), conversion]
         if not layouts.has_plain_fields(x):
             raise _UnmatchableError
         self.objects.append(dtype)
-        return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, how, x.ndim, *x.shape]
+        return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, conversion, x.ndim, *x.shape]
 
     def match_identity(self, x) -> None:
         """Append a static argument, which matches only the identical object."""
@@ -240,7 +242,7 @@ def _kind(loaded: Any) -> int:
 def add_entry(jitted: Dispatching, loaded: Any, call: DispatchCandidate) -> None:
     """Add an entry for later calls like this one, if native code can match them."""
     executable = call.executable
-    if executable.check is not None or executable.verifier is not None:
+    if executable.check_results is not None or executable.verifier is not None:
         return  # every call must be checked in Python
     if guard[0] or not install(type(jitted), call.array_type, wait=False):
         return
@@ -263,7 +265,7 @@ def add_entry(jitted: Dispatching, loaded: Any, call: DispatchCandidate) -> None
 
 
 def _words_of(call: DispatchCandidate) -> tuple[_MatchProgram, _MatchProgram]:
-    """Return the match programs of the argument and the result trees. Raises _Unmatchable or IndexError."""
+    """Return the match programs of the argument and the result trees. Raises _UnmatchableError or IndexError."""
     executable, args, kwargs = call.executable, call.args, call.kwargs
     n_const = len(executable.const_inputs)
     specs = executable.in_specs[n_const:]

@@ -20,14 +20,14 @@ from weft._engine.ir.loops import ScalarType
 class EmittedValue:
     """One emitted expression. `parts` are the names of its registers.
 
-    `const`: the integer of a known i64 constant. `placed`: True for a bool that depends on the
-    iteration index only, so that most vectors are all true or all false. `base_and_constant`: a uniform i64
+    `const`: the integer of a known i64 constant. `is_index_condition`: True for a bool that depends
+    only on the iteration index, so that most vectors are all true or all false. `base_and_constant`: a uniform i64
     and the constant that was added to it, which addressing modes can absorb.
     """
 
     __slots__ = ("parts", "type")
     const: int | None = None
-    placed: bool = False
+    is_index_condition: bool = False
     base_and_constant: tuple[EmittedValue, int] | None = None
 
     def __init__(self, type_: ScalarType, parts: tuple[str, ...] = ()) -> None:
@@ -49,11 +49,13 @@ class Uniform(EmittedValue):
 class Varying(EmittedValue):
     """A value with one vector register per part."""
 
-    __slots__ = ("placed",)
+    __slots__ = ("is_index_condition",)
 
-    def __init__(self, type_: ScalarType, parts: tuple[str, ...], placed: bool = False) -> None:
+    def __init__(
+        self, type_: ScalarType, parts: tuple[str, ...], is_index_condition: bool = False
+    ) -> None:
         super().__init__(type_, parts)
-        self.placed = placed
+        self.is_index_condition = is_index_condition
 
 
 class Affine(EmittedValue):

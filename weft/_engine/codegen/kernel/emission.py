@@ -45,16 +45,14 @@ class Emission:
         self.memo: dict[int, EmittedValue] = {}
         self.buffers: dict[str, Buf] = {}
         self.pure_buffers: set[str] = set()
-        self.strided: dict[
-            tuple, list[int]
-        ] = {}  # offsets read by `strided_access`, by (scope, buffer, index, stride, width)
+        # offsets read by `strided_access`, by (scope, buffer, index, stride, width)
+        self.strided: dict[tuple, list[int]] = {}
         self.tags: dict[str, str] = {}
         self.alias_tags: dict[str, str] = {}
         self._lanes: dict[int, Lanes] = {}
         self.scalar = self.lanes_of(1)
-        self.left: EmittedValue = constant(
-            0
-        )  # number of remaining iterations from the first lane on, if masks are set
+        # number of remaining iterations from the first lane on, if masks are set
+        self.remaining: EmittedValue = constant(0)
         self.leave_vector_loop()
         self.outlined: Container[str] = frozenset()
         self.demands: dict[int, str] = {}

@@ -138,9 +138,11 @@ class Expressions(Emission):
             )
         if self.parts > 1 and functions[op]:
             return Varying(type_, self._interleave_parts(op, args, columns, type_, demand))
-        placed = op in _LOGIC and all(arg.placed or isinstance(arg, Uniform) for arg in args)
+        is_index_condition = op in _LOGIC and all(
+            arg.is_index_condition or isinstance(arg, Uniform) for arg in args
+        )
         parts = [self._lanewise(lanes, op, args, list(row), type_, demand) for row in zip(*columns)]
-        return Varying(type_, tuple(parts), placed)
+        return Varying(type_, tuple(parts), is_index_condition)
 
     def _interleave_parts(
         self,
@@ -293,7 +295,7 @@ class Expressions(Emission):
             steps = [f"i32 {x.stride * (part * width + lane)}" for lane in range(width)]
             ramp = steps[0][4:] if width == 1 else f"<{', '.join(steps)}>"
             masks.append(self.lanes.compare(op, "i32", ramp, splat))
-        return Varying("bool", tuple(masks), placed=True)
+        return Varying("bool", tuple(masks), is_index_condition=True)
 
     # --- memory
 
@@ -367,7 +369,7 @@ class Expressions(Emission):
                 for part in range(self.parts)
             ]
 
-        if not guard.placed or not is_zero:
+        if not guard.is_index_condition or not is_zero:
             return Varying(type_, tuple(emit()))
         # Load only if the guard holds in some lane: a load for no lane would still fetch cache
         # lines.

@@ -533,7 +533,7 @@ class KernelEmitter(Expressions):
         remaining = stop - start
         parts = -(-remaining // plan.lanes)
         odd = remaining % plan.lanes
-        self.masks, self.left = [None] * parts, constant(remaining)
+        self.masks, self.remaining = [None] * parts, constant(remaining)
         if odd:
             self.masks[-1] = self.lanes.opaque_mask(odd)
         self._block(stmt, constant(start), parts)
@@ -562,7 +562,7 @@ class KernelEmitter(Expressions):
         remaining = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
         few = self.operate("min", [Uniform("i64", remaining), constant(lanes.w * parts)], "i64")
         splat = lanes.splat(self.scalar.convert("trunc", "i64", few.parts[0], "i32"), "i32")
-        self.left = few
+        self.remaining = few
         return [self.lanes_below(splat, part * lanes.w) for part in range(parts)]
 
     def _block(self, stmt: loops.For, counter: EmittedValue, parts: int) -> None:

@@ -92,13 +92,13 @@ def _load_strided(
 
 
 def _mask_first_elements(e: Emission, stride: int, more: int) -> str | None:
-    """Return a mask of the first `e.left * stride + more` lanes; None if that is all lanes, empty
+    """Return a mask of the first `e.remaining * stride + more` lanes; None if that is all lanes, empty
     if it is none."""
     width = e.lanes.w
-    if e.left.const is not None:
-        count = e.left.const * stride + more
+    if e.remaining.const is not None:
+        count = e.remaining.const * stride + more
         return None if count >= width else e.lanes.opaque_mask(count) if count > 0 else ""
     count = e.operate(
-        "add", [e.operate("mul", [e.left, constant(stride)], "i64"), constant(more)], "i64"
+        "add", [e.operate("mul", [e.remaining, constant(stride)], "i64"), constant(more)], "i64"
     ).parts[0]
     return e.lanes_below(e.lanes.splat(e.scalar.convert("trunc", "i64", count, "i32"), "i32"))

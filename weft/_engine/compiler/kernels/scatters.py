@@ -120,7 +120,7 @@ class Scatter:
 
     def owns(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
         """Return the condition that a position is one of the `count` positions from `first` on, and in bounds."""
-        owned = _between(self.b, place, first, count)
+        owned = _is_in_range(self.b, place, first, count)
         # with one dim, the range implies the bounds
         return (
             owned if inside is None or self.operand.ndim == 1 else self.b.logical_and(inside, owned)
@@ -313,7 +313,7 @@ def _loop_over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
     return tuple(emit.scopes[1].body)
 
 
-def _between(b: LoopsBuilder, place: Expr, first: Expr, count: Expr) -> Expr:
+def _is_in_range(b: LoopsBuilder, place: Expr, first: Expr, count: Expr) -> Expr:
     """Return the condition `first <= place < first + count`, computed in 32 bits if the differences fit."""
     low, high = b.range(place)
     if (

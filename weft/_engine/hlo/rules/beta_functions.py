@@ -52,14 +52,14 @@ def _formula(name: str) -> Callable:
 def _betainc(f: Any, a: Any, b: Any, x: Any) -> Any:
     above, tail = _tail(f, a, b, x, 1.0 - x)
     value = f.select(above, 1.0 - f.exp(tail), f.exp(tail))
-    return _between(f, a, b, x, value, 0.0, 1.0)
+    return _on_unit_interval(f, a, b, x, value, 0.0, 1.0)
 
 
 @_formula("betaincc")
 def _betaincc(f: Any, a: Any, b: Any, x: Any) -> Any:
     above, tail = _tail(f, a, b, x, 1.0 - x)
     value = f.select(above, f.exp(tail), 1.0 - f.exp(tail))
-    return _between(f, a, b, x, value, 1.0, 0.0)
+    return _on_unit_interval(f, a, b, x, value, 1.0, 0.0)
 
 
 @_formula("log_betainc")
@@ -98,7 +98,7 @@ def _valid(f: Any, a: Any, b: Any, x: Any, value: Any) -> Any:
     return f.select((a > 0.0) & (b > 0.0) & ~x.is_nan(), value, math.nan)
 
 
-def _between(f: Any, a: Any, b: Any, x: Any, value: Any, first: float, last: float) -> Any:
+def _on_unit_interval(f: Any, a: Any, b: Any, x: Any, value: Any, first: float, last: float) -> Any:
     """Return `value` for 0 < x < 1, `first` at 0, `last` at 1 and NaN elsewhere."""
     value = f.select(x.same(0.0), first, f.select(x.same(1.0), last, value))
     return _valid(f, a, b, x, f.select((x >= 0.0) & (x <= 1.0), value, math.nan))

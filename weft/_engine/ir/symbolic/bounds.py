@@ -56,7 +56,7 @@ class Bounds:
         low = self._known.get(variable)
         if low is None:
             self._seen = {}
-            low = self._known[variable] = self._by_cases(variable, self._nonnegative, _CASES)
+            low = self._known[variable] = self._bound_by_cases(variable, self._nonnegative, _CASES)
         return low + shift
 
     def record_nonnegative(self, p: Polynomial) -> None:
@@ -64,9 +64,9 @@ class Bounds:
         variable, shift = _without_constant(p)
         self._known[variable] = max(-shift, self._known.get(variable, -shift))
 
-    def _by_cases(self, p: Polynomial, facts: tuple[Polynomial, ...], cases: int) -> float:
+    def _bound_by_cases(self, p: Polynomial, facts: tuple[Polynomial, ...], cases: int) -> float:
         atom = _innermost_extreme(p)
-        low = max(self._by_facts(p, facts, depth) for depth in (1, 2, _DEPTH))
+        low = max(self._bound_from_facts(p, facts, depth) for depth in (1, 2, _DEPTH))
         if atom is None or not cases:
             return low
         name, a, b = atom
@@ -74,17 +74,17 @@ class Bounds:
         case_bounds: list[float] = []
         for operand, fact in ((a, difference), (b, multiply(constant(-1), difference))):
             if (
-                -self._by_facts(multiply(constant(-1), fact), facts, 1) >= 0
+                -self._bound_from_facts(multiply(constant(-1), fact), facts, 1) >= 0
             ):  # otherwise the case does not occur
                 known = [replace_monomial(f, ((atom, 1),), operand) for f in (*facts, fact)]
                 case_bounds.append(
-                    self._by_cases(
+                    self._bound_by_cases(
                         replace_monomial(p, ((atom, 1),), operand), tuple(known), cases - 1
                     )
                 )
         return max(low, min(case_bounds, default=_INFINITY))
 
-    def _by_facts(self, p: Polynomial, facts: tuple[Polynomial, ...], depth: int) -> float:
+    def _bound_from_facts(self, p: Polynomial, facts: tuple[Polynomial, ...], depth: int) -> float:
         """Return the best lower bound from the terms of `p` and of `p` minus multiples of up to `depth` facts."""
         low, _ = self._interval(p)
         key = p, facts, depth
@@ -101,7 +101,7 @@ class Bounds:
                 for factor, c in self._multiples(m, fact):
                     if mine * c > 0:  # abs(c) * p - abs(mine) * factor * fact has no term m
                         scaled = multiply(((factor, abs(mine)),), fact)
-                        bound = self._by_facts(
+                        bound = self._bound_from_facts(
                             add(multiply(constant(abs(c)), p), scaled, -1), facts, depth - 1
                         )
                         low = max(

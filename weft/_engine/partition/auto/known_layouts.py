@@ -106,7 +106,7 @@ class _StateLadder:
         self.optimizer = self._largest_first(optimizer_state(program, state))
         self.parameters = self._largest_first(state - set(self.optimizer))
         ins = self._ins(())
-        outs = self._outs(ins)
+        outs = self._result_specs(ins)
         base = partition(program, mesh, ins, outs, cost)
         is_refined = dict(base.mesh.shape) != dict(mesh.shape)
         #: layouts of values in data parallelism
@@ -135,7 +135,7 @@ class _StateLadder:
             eqn = self.graph.last_early_reader(var)
             if eqn is not None:
                 again.setdefault(eqn, []).append((var, self.whole[i]))
-        return KnownLayout(ins, self._outs(ins), ValueLayouts(values, again))
+        return KnownLayout(ins, self._result_specs(ins), ValueLayouts(values, again))
 
     def _largest_first(self, arguments: Collection[int]) -> list[int]:
         return sorted(arguments, key=lambda i: (-self.program.invars[i].aval.nbytes, i))
@@ -147,7 +147,7 @@ class _StateLadder:
             for spec, given_spec in zip(open_specs, self.given.in_specs)
         )
 
-    def _outs(self, ins: Sequence[Spec]) -> tuple[Spec | None, ...]:
+    def _result_specs(self, ins: Sequence[Spec]) -> tuple[Spec | None, ...]:
         ties = self.given.ties
         return tuple(
             ins[ties[i]] if i in ties else given_spec
