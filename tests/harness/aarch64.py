@@ -84,7 +84,7 @@ def install_wheels(version: str, target: Path) -> None:
     of_tests = [
         line
         for line in project["optional-dependencies"]["test"]
-        if re.match(r"[\w-]+", line)[0] in TEST_PACKAGES
+        if re.split(r"[^\w-]", line)[0] in TEST_PACKAGES
     ]
     oldest, newest = GLIBC_MINOR_VERSIONS
     platforms = [f"manylinux_2_{minor}_aarch64" for minor in range(oldest, newest + 1)]

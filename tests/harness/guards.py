@@ -7,8 +7,8 @@ compared before and after.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from unittest.mock import patch
 
 import numpy as np
 
@@ -75,11 +75,5 @@ def _run(self: CpuProgram, ins: list[HostBuffer]) -> list[HostBuffer]:
     ]
 
 
-@contextmanager
-def guarded() -> Iterator[None]:
-    plain = CpuProgram.run
-    CpuProgram.run = _run
-    try:
-        yield
-    finally:
-        CpuProgram.run = plain
+def guarded() -> AbstractContextManager[object]:
+    return patch.object(CpuProgram, "run", _run)

@@ -8,18 +8,28 @@ may partial sums pass where the rule says so; does the lowering compute what the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from tests.harness.rule_checks import COMBINE, check_lower, is_inexact, random_like
+from tests.harness.rule_checks import (
+    COMBINE,
+    Array,
+    DimFactors,
+    Params,
+    check_lower,
+    is_inexact,
+    random_like,
+)
 from weft._engine.core.interpret import run_reference
-from weft._engine.core.primitive import BatchAxis, has_rule
+from weft._engine.core.primitive import BatchAxis, Primitive, has_rule
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
-from weft._engine.ir.jaxpr import Literal
+from weft._engine.ir.factors import FactorRule
+from weft._engine.ir.jaxpr import Jaxpr, Literal, Var
 from weft._engine.transforms.batch import batch_flat
 from weft._engine.transforms.jvp import instantiate, jvp_flat
 from weft._engine.transforms.transpose import backward_pass
@@ -47,9 +57,9 @@ class Case:
     """
 
     name: str
-    fn: Callable
-    args: tuple
-    expect: Callable | None = None
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    expect: Callable[..., Any] | None = None
     diff: tuple[int, ...] | None = None
     linear: tuple[tuple[int, ...], ...] = ()
     batch: tuple[int, ...] | None = None
@@ -59,7 +69,7 @@ class Case:
 
 
 @contextmanager
-def wide_types():
+def wide_types() -> Generator[None]:
     """64-bit types on, so that references and finite differences are exact enough to compare."""
     old = config.enable_x64
     config.update("enable_x64", True)
@@ -69,21 +79,26 @@ def wide_types():
         config.update("enable_x64", old)
 
 
-def outputs(out) -> list:
-    return list(out) if isinstance(out, (list, tuple)) else [out]
+def outputs(out: Any) -> list[Any]:
+    return list(cast("Sequence[Any]", out)) if isinstance(out, (list, tuple)) else [out]
 
 
-def program(fn: Callable, args: Sequence):
+def program(fn: Callable[..., Any], args: Sequence[Any]) -> Jaxpr:
     """`fn` staged on the types of `args`."""
-    return stage(lambda *xs: outputs(fn(*xs)), [typeof(a) for a in args])
+
+    def flat(*xs: Any) -> list[Any]:
+        return outputs(fn(*xs))
+
+    types: list[Any] = [typeof(a) for a in args]
+    return stage(flat, types)
 
 
-def run(fn: Callable, args: Sequence) -> list[np.ndarray]:
+def run(fn: Callable[..., Any], args: Sequence[Any]) -> list[Array]:
     """Stage `fn` and run it by the references, which also compare types with the type rules."""
     return run_reference(program(fn, args), *args)
 
 
-def assert_close(got, want, what: str = "", rtol: float | None = None) -> None:
+def assert_close(got: Any, want: Any, what: str = "", rtol: float | None = None) -> None:
     """Equal dtype and shape, and equal values to the tolerance of the dtype."""
     got, want = np.asarray(got), np.asarray(want)
     assert got.dtype == want.dtype, f"{what}: dtype {got.dtype}, expected {want.dtype}"
@@ -126,8 +141,11 @@ def check_reference(case: Case) -> None:
 # --- derivatives ------------------------------------------------------------------------------------------------------
 
 
-def _wide(args: Sequence) -> tuple:
-    up = {np.dtype(np.float32): np.float64, np.dtype(np.complex64): np.complex128}
+def _wide(args: Sequence[Any]) -> tuple[Array, ...]:
+    up: dict[Any, Any] = {
+        np.dtype(np.float32): np.float64,
+        np.dtype(np.complex64): np.complex128,
+    }
     return tuple(np.asarray(a, up.get(np.asarray(a).dtype)) for a in args)
 
 
@@ -171,7 +189,7 @@ def check_jvp(case: Case, step: float = 1e-6) -> None:
             )
 
 
-def pairing(xs: Sequence, ys: Sequence) -> float:
+def pairing(xs: Iterable[Any], ys: Iterable[Any]) -> float:
     """The bilinear product that transposition keeps."""
     return float(sum(np.sum(np.asarray(x) * np.asarray(y)).real for x, y in zip(xs, ys)))
 
@@ -205,9 +223,10 @@ def check_transpose(case: Case) -> None:
 # --- batching ---------------------------------------------------------------------------------------------------------
 
 BATCH = 3
+BatchDims = tuple[int | None, ...]
 
 
-def vary(x: np.ndarray, i: int) -> np.ndarray:
+def vary(x: Array, i: int) -> Array:
     """Return another array with the shape, dtype and domain of `x`: example i of a batch."""
     x = np.asarray(x)
     if x.ndim:
@@ -224,20 +243,22 @@ def check_batch(case: Case) -> None:
             _check_batch_at(case, dims)
 
 
-def _dims_to_try(args, subset) -> list[tuple]:
+def _dims_to_try(args: Sequence[Any], subset: Sequence[int]) -> list[BatchDims]:
     """Some choices of batch dims: all the same, from either end, and two of them mixed."""
     most = max(np.ndim(args[i]) for i in subset) + 1
-    place = lambda pick: tuple(
-        pick(i) % (np.ndim(a) + 1) if i in subset else None for i, a in enumerate(args)
-    )
-    tried = [place(lambda i, d=d: d) for d in range(most)] + [
-        place(lambda i: i),
-        place(lambda i: -1 - i),
+    positions = range(len(args))
+    choices = [*([d] * len(args) for d in range(most)), positions, [-1 - i for i in positions]]
+    tried = [
+        tuple(
+            dim % (np.ndim(a) + 1) if i in subset else None
+            for i, (a, dim) in enumerate(zip(args, dims))
+        )
+        for dims in choices
     ]
     return list(dict.fromkeys(tried))
 
 
-def _check_batch_at(case: Case, dims: tuple) -> None:
+def _check_batch_at(case: Case, dims: BatchDims) -> None:
     examples = [
         [a if d is None else vary(a, i) for a, d in zip(case.args, dims)] for i in range(BATCH)
     ]
@@ -245,7 +266,10 @@ def _check_batch_at(case: Case, dims: tuple) -> None:
         np.asarray(a) if d is None else np.stack([e[i] for e in examples], d)
         for i, (a, d) in enumerate(zip(case.args, dims))
     ]
-    fn = lambda *xs: outputs(case.fn(*xs))
+
+    def fn(*xs: Any) -> list[Any]:
+        return outputs(case.fn(*xs))
+
     outs, out_dims = batch_flat(fn, BatchAxis(BATCH), stacked, dims)
     wants = [run(case.fn, e) for e in examples]
     for o, (out, d) in enumerate(zip(outs, out_dims)):
@@ -263,7 +287,7 @@ def check_equations(case: Case) -> None:
     """Every equation of the case: its shards by the factor rule, and its pull-style lowering, give what the whole
     gives."""
     jaxpr = program(case.fn, case.args)
-    env: dict = dict(zip(jaxpr.invars, map(np.asarray, case.args)))
+    env: dict[Var, Array] = dict(zip(jaxpr.invars, map(np.asarray, case.args)))
     env.update(zip(jaxpr.constvars, map(np.asarray, jaxpr.consts)))
     for eqn in jaxpr.eqns:
         ins = [
@@ -276,13 +300,26 @@ def check_equations(case: Case) -> None:
             check_lower(eqn.primitive, ins, eqn.params)
 
 
-def _apply(primitive, ins, params) -> list[np.ndarray]:
+def _apply(primitive: Primitive, ins: Sequence[Array], params: Params) -> list[Array]:
     with np.errstate(all="ignore"):
         return [np.asarray(o) for o in outputs(primitive.reference(*ins, **params))]
 
 
-def check_factor_rule(primitive, ins, outs, params, name: str) -> None:
+class Application(NamedTuple):
+    """An application of a primitive to arrays, with its results and the name of its case."""
+
+    primitive: Primitive
+    ins: Sequence[Array]
+    outs: Sequence[Array]
+    params: Params
+    name: str
+
+
+def check_factor_rule(
+    primitive: Primitive, ins: Sequence[Array], outs: Sequence[Array], params: Params, name: str
+) -> None:
     """The factor rule of one application: shape, then split against whole, then partial sums."""
+    application = Application(primitive, ins, outs, params, name)
     rule = primitive.factors([typeof(x) for x in ins], [typeof(x) for x in outs], **params)
     for arrays, factors in ((ins, rule.ins), (outs, rule.outs)):
         assert len(arrays) == len(factors), (
@@ -294,11 +331,11 @@ def check_factor_rule(primitive, ins, outs, params, name: str) -> None:
     for f, size in enumerate(rule.sizes):
         parts = next((n for n in (2, 3, 5) if size and size % n == 0), None)
         if parts is not None and f not in rule.special:
-            _check_split(primitive, rule, f, parts, ins, outs, params, name)
-    _check_partial_sums(primitive, rule, ins, outs, params, name)
+            _check_split(application, rule, f, parts)
+    _check_partial_sums(application, rule)
 
 
-def _cut(x: np.ndarray, dims, rule, f: int, part: int, parts: int) -> np.ndarray:
+def _cut(x: Array, dims: DimFactors, rule: FactorRule, f: int, part: int, parts: int) -> Array:
     """Return part `part` of `x` along factor f (all of `x` if it does not have the factor)."""
     if not any(f in d for d in dims):
         return x
@@ -308,23 +345,24 @@ def _cut(x: np.ndarray, dims, rule, f: int, part: int, parts: int) -> np.ndarray
     return piece.reshape(_cut_shape(dims, rule, f, parts))
 
 
-def _cut_shape(dims, rule, f: int, parts: int) -> tuple[int, ...]:
+def _cut_shape(dims: DimFactors, rule: FactorRule, f: int, parts: int) -> tuple[int, ...]:
     return tuple(
         int(np.prod([rule.sizes[g] // (parts if g == f else 1) for g in d], dtype=int))
         for d in dims
     )
 
 
-def _join(pieces: list, dims, rule, f: int, parts: int) -> np.ndarray:
+def _join(pieces: Sequence[Array], dims: DimFactors, rule: FactorRule, f: int, parts: int) -> Array:
     flat = [g for d in dims for g in d]
     local = [rule.sizes[g] // (parts if g == f else 1) for g in flat]
     whole = np.concatenate([p.reshape(local) for p in pieces], axis=flat.index(f))
     return whole.reshape([int(np.prod([rule.sizes[g] for g in d], dtype=int)) for d in dims])
 
 
-def _check_split(primitive, rule, f, parts, ins, outs, params, name) -> None:
+def _check_split(application: Application, rule: FactorRule, f: int, parts: int) -> None:
+    primitive, ins, outs, params, name = application
     localize = primitive.localize
-    results = []
+    results: list[list[Array]] = []
     for part in range(parts):
         local_ins = [_cut(x, d, rule, f, part, parts) for x, d in zip(ins, rule.ins)]
         local_params = params
@@ -348,18 +386,21 @@ def _check_split(primitive, rule, f, parts, ins, outs, params, name) -> None:
         assert_close(got, whole, f"{name}: {primitive} split in {parts} along factor {f}")
 
 
-def _check_partial_sums(primitive, rule, ins, outs, params, name) -> None:
+def _check_partial_sums(application: Application, rule: FactorRule) -> None:
+    primitive, ins, outs, params, name = application
     rng = np.random.default_rng(2)
-    groups = [rule.linear_ins] if rule.additive else [(i,) for i in rule.linear_ins]
+    groups: list[tuple[int, ...]] = (
+        [tuple(rule.linear_ins)] if rule.additive else [(i,) for i in rule.linear_ins]
+    )
     for group in groups:
         if not group or not all(is_inexact(ins[i]) for i in group) or not is_inexact(outs[0]):
             continue
         parts = [{i: random_like(rng, ins[i].shape, ins[i].dtype) for i in group} for _ in range(2)]
         total = {i: parts[0][i] + parts[1][i] for i in group}
-        apply = lambda changed: _apply(
-            primitive, [changed.get(i, x) for i, x in enumerate(ins)], params
-        )[0]
-        one, two, both = map(apply, (*parts, total))
+        one, two, both = [
+            _apply(primitive, [changed.get(i, x) for i, x in enumerate(ins)], params)[0]
+            for changed in (*parts, total)
+        ]
         assert_close(
             one + two,
             both,

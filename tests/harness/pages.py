@@ -1,6 +1,7 @@
 """The pages of the documentation: where they are, and the code blocks on them."""
 
 import doctest
+import io
 import re
 from pathlib import Path
 
@@ -28,12 +29,17 @@ def blocks(name: str, language: str = "python") -> list[str]:
     )
 
 
-class _OutputAfterCallbacks(doctest._SpoofOut):
+class _OutputAfterCallbacks(io.StringIO):
     """The output of an example after the callbacks of its programs have run."""
 
     def getvalue(self) -> str:
         weft.effects_barrier()
-        return super().getvalue()
+        output = super().getvalue()
+        return output + "\n" if output and not output.endswith("\n") else output
+
+    def truncate(self, size: int | None = None) -> int:
+        self.seek(size or 0)
+        return super().truncate()
 
 
 def run_examples(name: str, optionflags: int = 0, session: dict[str, object] | None = None) -> int:
@@ -45,7 +51,7 @@ def run_examples(name: str, optionflags: int = 0, session: dict[str, object] | N
     text = "".join(blocks(name)).replace("TFRT_CPU_", f"{weft.devices()[0].client.device_prefix}_")
     test = doctest.DocTestParser().get_doctest(text, {}, name, str(page(name)), 0)
     runner = doctest.DocTestRunner(verbose=False, optionflags=optionflags)
-    runner._fakeout = _OutputAfterCallbacks()
+    vars(runner)["_fakeout"] = _OutputAfterCallbacks()
     try:
         results = runner.run(test, clear_globs=False)  # a page may register functions
     finally:

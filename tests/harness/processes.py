@@ -10,7 +10,9 @@ import weft
 ROOT = Path(weft.__file__).parents[1]
 
 
-def run_python(*words, cwd=None, timeout=300, **variables) -> subprocess.CompletedProcess:
+def run_python(
+    *words: object, cwd: str | Path | None = None, timeout: float = 300, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run `python WORDS` with these additional environment variables, and return its output as
     text."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
@@ -24,6 +26,8 @@ def run_python(*words, cwd=None, timeout=300, **variables) -> subprocess.Complet
     )
 
 
-def run_weft(*words, **options) -> subprocess.CompletedProcess:
+def run_weft(
+    *words: object, cwd: str | Path | None = None, timeout: float = 300, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run the command `weft WORDS` as `run_python` does."""
-    return run_python("-m", "weft", *words, **options)
+    return run_python("-m", "weft", *words, cwd=cwd, timeout=timeout, **variables)

@@ -17,13 +17,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft._engine.core.primitive import BatchAxis, Primitive
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.util import dtypes
 from weft._engine.util.config import enable_x64
 
-COMBINE = {
+Array = NDArray[Any]
+Params = dict[str, Any]
+#: the factors of each dim
+DimFactors = Sequence[tuple[int, ...]]
+
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "max": np.maximum,
     "min": np.minimum,
@@ -34,11 +40,11 @@ COMBINE = {
 }
 
 
-def as_list(primitive: Primitive, out: Any) -> list:
+def as_list(primitive: Primitive, out: Any) -> list[Any]:
     return list(out) if primitive.multiple_results else [out]
 
 
-def run(primitive: Primitive, args: Sequence, params: dict) -> list[np.ndarray]:
+def run(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Array]:
     """Return the results of the reference rule."""
     return [
         np.asarray(o)
@@ -56,7 +62,7 @@ def close(got: Any, want: Any, tol: float) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def check_type(primitive: Primitive, args: Sequence, params: dict) -> None:
+def check_type(primitive: Primitive, args: Sequence[Any], params: Params) -> None:
     outs = run(primitive, args, params)
     avals = primitive.abstract([typeof(a) for a in args], params)
     assert len(outs) == len(avals)
@@ -68,7 +74,7 @@ def is_inexact(x: Any) -> bool:
     return dtypes.issubdtype(np.asarray(x).dtype, np.inexact)
 
 
-def random_like(rng: np.random.Generator, shape, dtype) -> np.ndarray:
+def random_like(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> Array:
     """Return normal numbers with the shape and dtype of the argument."""
     x = rng.normal(size=shape)
     if np.issubdtype(dtype, np.complexfloating):
@@ -78,8 +84,8 @@ def random_like(rng: np.random.Generator, shape, dtype) -> np.ndarray:
 
 def check_jvp(
     primitive: Primitive,
-    args: Sequence,
-    params: dict,
+    args: Sequence[Any],
+    params: Params,
     wrt: Sequence[int] | None = None,
     tol: float = 1e-6,
 ) -> None:
@@ -94,16 +100,19 @@ def check_jvp(
             directions.get(i, Zero(typeof(a).to_tangent_aval())) for i, a in enumerate(args)
         ]
         outs, t_outs = primitive.jvp(tuple(args), tuple(tangents), **params)
-        moved = lambda sign, directions=directions: run(
-            primitive,
-            [a + sign * eps * directions[i] if i in directions else a for i, a in enumerate(args)],
-            params,
-        )
+        ahead, behind = [
+            run(
+                primitive,
+                [a + s * directions[i] if i in directions else a for i, a in enumerate(args)],
+                params,
+            )
+            for s in (eps, -eps)
+        ]
         for out, t, up, down, want in zip(
             as_list(primitive, outs),
             as_list(primitive, t_outs),
-            moved(1),
-            moved(-1),
+            ahead,
+            behind,
             run(primitive, args, params),
         ):
             close(out, want, 1e-10)
@@ -117,7 +126,11 @@ def check_jvp(
 
 
 def check_transpose(
-    primitive: Primitive, args: Sequence, params: dict, linear: Sequence[int], tol: float = 1e-9
+    primitive: Primitive,
+    args: Sequence[Any],
+    params: Params,
+    linear: Sequence[int],
+    tol: float = 1e-9,
 ) -> None:
     """The adjoint identity for the operands at `linear`, zero elsewhere being a linear function of them together."""
     rng = np.random.default_rng(2)
@@ -140,17 +153,17 @@ def check_transpose(
 
 def check_batch(
     primitive: Primitive,
-    args: Sequence,
-    params: dict,
+    args: Sequence[Any],
+    params: Params,
     size: int = 3,
     tol: float = 1e-6,
-    vary: Callable[[np.ndarray, int], np.ndarray] | None = None,
+    vary: Callable[[Array, int], Array] | None = None,
     limit: int = 40,
 ) -> None:
     """Every choice of batch dims (evenly sampled beyond `limit`); example k of operand i is `vary(arg, k)`."""
     rng = np.random.default_rng(3)
 
-    def examples(x: np.ndarray) -> list[np.ndarray]:
+    def examples(x: Array) -> list[Array]:
         if vary is not None and not is_inexact(x):
             return [vary(x, k) for k in range(size)]
         return [
@@ -188,7 +201,9 @@ def check_batch(
                 )
 
 
-def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-5) -> int:
+def check_factors(
+    primitive: Primitive, args: Sequence[Any], params: Params, tol: float = 1e-5
+) -> int:
     """Split every factor that may be split in two parts; return the number of factors."""
     args = [np.asarray(a) for a in args]
     wholes = run(primitive, args, params)
@@ -203,11 +218,10 @@ def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float
             continue
         tested += 1
         cut = [0, size // 2, size] if size % 2 == 0 else [0, *range(1, size + 1)]
-        parts = []
+        parts: list[list[Array]] = []
         for lo, hi in itertools.pairwise(cut):
-            part = lambda x, factors, f=f, lo=lo, hi=hi: _cut(x, factors, rule.sizes, f, lo, hi)
-            ins = [part(a, fs) for a, fs in zip(args, rule.ins)]
-            outs = [part(o, fs) for o, fs in zip(wholes, rule.outs)]
+            ins = [_cut(a, fs, rule.sizes, f, lo, hi) for a, fs in zip(args, rule.ins)]
+            outs = [_cut(o, fs, rule.sizes, f, lo, hi) for o, fs in zip(wholes, rule.outs)]
             hook = primitive.localize
             local = (
                 params
@@ -233,13 +247,13 @@ def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float
 
 
 def _cut(
-    x: np.ndarray,
-    factors: Sequence[tuple[int, ...]],
+    x: Array,
+    factors: DimFactors,
     sizes: Sequence[int],
     f: int,
     lo: int,
     hi: int,
-) -> np.ndarray:
+) -> Array:
     for d, dim in enumerate(factors):
         if f in dim:
             apart = x.reshape(*x.shape[:d], *[sizes[g] for g in dim], *x.shape[d + 1 :])
@@ -249,15 +263,15 @@ def _cut(
 
 
 def _joined(
-    pieces: Sequence[np.ndarray],
-    factors: Sequence[tuple[int, ...]],
+    pieces: Sequence[Array],
+    factors: DimFactors,
     sizes: Sequence[int],
     f: int,
-    cut,
-) -> np.ndarray:
+    cut: Sequence[int],
+) -> Array:
     d = next(d for d, dim in enumerate(factors) if f in dim)
     dim, at = factors[d], d + factors[d].index(f)
-    apart = []
+    apart: list[Array] = []
     for piece, (lo, hi) in zip(pieces, itertools.pairwise(cut)):
         inner = [hi - lo if g == f else sizes[g] for g in dim]
         apart.append(piece.reshape(*piece.shape[:d], *inner, *piece.shape[d + 1 :]))
@@ -267,7 +281,9 @@ def _joined(
     )
 
 
-def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-6) -> None:
+def check_lower(
+    primitive: Primitive, args: Sequence[Any], params: Params, tol: float = 1e-6
+) -> None:
     """Check the pull-style lowering against the reference."""
     from weft._engine.ir.build import LoopsBuilder, type_name
     from weft._engine.ir.loops import Buf, For, LoopsKernel, StoreElement
@@ -280,13 +296,14 @@ def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float =
     bufs = [Buf(f"x{i}", type_name(a.dtype), max(a.size, 1), "in") for i, a in enumerate(args)]
     bufs += [Buf(f"y{i}", type_name(o.dtype), max(o.size, 1), "out") for i, o in enumerate(wants)]
 
-    def reader(i: int, shape: tuple[int, ...]):
-        return lambda position, guard=None: b.load(
-            f"x{i}", _flat(b, position, shape), bufs[i].type, guard
-        )
+    def reader(i: int, shape: tuple[int, ...]) -> Callable[..., Any]:
+        def read(position: Sequence[Any], guard: Any = None) -> Any:
+            return b.load(f"x{i}", _flat(b, position, shape), bufs[i].type, guard)
+
+        return read
 
     readers = [reader(i, a.shape) for i, a in enumerate(args)]
-    body = []
+    body: list[Any] = []
     for o, want in enumerate(wants):
         index = tuple(b.index(f"i{o}_{d}", n) for d, n in enumerate(want.shape))
         expr = primitive.lower(b, index, *readers, in_avals=in_avals, out_avals=out_avals, **params)
@@ -306,8 +323,9 @@ def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float =
         close(got[: want.size].reshape(want.shape), want, tol)
 
 
-def _flat(b, position, shape):
-    at, stride = 0, 1
+def _flat(b: Any, position: Sequence[Any], shape: Sequence[int]) -> Any:
+    at: Any = 0
+    stride = 1
     for i, n in zip(reversed(position), reversed(shape)):
         at = b.iadd(at, b.imul(i, stride))
         stride *= n
@@ -316,11 +334,11 @@ def _flat(b, position, shape):
 
 def check_all(
     primitive: Primitive,
-    args: Sequence,
-    params: dict,
+    args: Sequence[Any],
+    params: Params,
     *,
     linear: Sequence[Sequence[int]] = (),
-    vary: Callable | None = None,
+    vary: Callable[[Array, int], Array] | None = None,
     wrt: Sequence[int] | None = None,
     lower: bool = True,
 ) -> None:

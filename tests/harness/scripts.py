@@ -16,6 +16,7 @@ def load_script(path: str) -> ModuleType:
     if not script.exists():
         pytest.skip(f"{path} is not part of this distribution", allow_module_level=True)
     spec = importlib.util.spec_from_file_location("script_" + script.stem, script)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -1,6 +1,7 @@
 """A topology without a plugin: described devices, and a compiler that counts lines."""
 
 from types import SimpleNamespace
+from typing import Any, cast
 
 from weft._engine.backends.pjrt.topology import TopologyBackend
 from weft._engine.util.errors import DeviceRuntimeError
@@ -15,13 +16,13 @@ class Compiled:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def cost(self):
+    def cost(self) -> dict[str, float]:
         return {"flops": 7.0, "bytes accessed": 8.0, "optimal_seconds": 1e-6}
 
-    def memory(self):
+    def memory(self) -> dict[str, int]:
         return {"argument_size_in_bytes": 3, "temp_size_in_bytes": self.text.count("\n")}
 
-    def optimized_program(self):
+    def optimized_program(self) -> tuple[str, bytes]:
         return "text", self.text.encode()
 
 
@@ -57,6 +58,6 @@ class Topology:
         return Compiled(text)
 
 
-def described_devices(count: int = 8, calls=None) -> list:
+def described_devices(count: int = 8, calls: Any = None) -> list[Any]:
     """Return devices of a topology; with `calls`, programs can be called on them."""
-    return TopologyBackend("test", Topology(count), calls).devices()
+    return TopologyBackend("test", cast("Any", Topology(count)), calls).devices()

@@ -22,7 +22,7 @@ def tune(monkeypatch: pytest.MonkeyPatch, **thresholds: object) -> None:
     in every module that has it.
     """
     for name, value in thresholds.items():
-        if name in MachineModel.__slots__:
+        if name in vars(MachineModel)["__slots__"]:
             monkeypatch.setattr(MODEL, name, value)
             continue
         constants = list(_constants(name.upper()))
