@@ -100,7 +100,7 @@ def __getattr__(name: str) -> "Any":
     elif name in _SUBMODULES:
         value = _load(f"weft.{name}", None)
     else:
-        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+        raise importlib.import_module("weft._engine.util.lazy").missing_name(__name__, name)
     globals()[name] = value
     return value
 

@@ -12,6 +12,8 @@ import importlib.util
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from weft._engine import hooks
+
 _ENGINE = "weft._engine."
 #: renamed modules of the engine that have picklable classes
 _RENAMED = {
@@ -45,6 +47,8 @@ class _FormerModuleLoader:
 def find_spec(name: str) -> ModuleSpec | None:
     """Return the spec of a module of the engine for its former name, or None.
 
+    Raise ModuleNotFoundError for a public name that another module has.
+
     >>> find_spec("weft.ir.mesh").loader.current
     'weft._engine.ir.mesh'
     >>> find_spec("weft.no_such_module")
@@ -52,6 +56,12 @@ def find_spec(name: str) -> ModuleSpec | None:
     inner = name.removeprefix(_ENGINE).removeprefix("weft.")
     current = _ENGINE + _RENAMED.get(inner, inner)
     if current == name or not _exists(current):
+        module, _, misplaced = name.rpartition(".")
+        question = "" if name.startswith(_ENGINE) else hooks.suggest_name(module, misplaced)
+        if question:  # without a `name`, `from weft.x import y` passes the error on
+            raise ModuleNotFoundError(
+                f"cannot import name {misplaced!r} from {module!r}. {question}"
+            )
         return None
     return ModuleSpec(name, _FormerModuleLoader(current))  # type: ignore[arg-type]
 

@@ -81,13 +81,13 @@ TRACED = [
     (
         "shape",
         TracerIntegerConversionError,
-        ["index or size"],
+        ["Shapes must be 1D sequences of concrete values", "static_argnums"],
         lambda v: wnp.zeros(v[0].astype(int)),
     ),
     (
         "reshape",
         TracerIntegerConversionError,
-        ["index or size"],
+        ["Shapes must be 1D sequences of concrete values", "the shape of an argument"],
         lambda v: v.reshape(v[0].astype(int), -1),
     ),
     ("numpy", TracerArrayConversionError, ["float32[8]", "weft.numpy"], np.sin),

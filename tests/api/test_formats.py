@@ -385,6 +385,6 @@ def test_what_is_no_format():
         Format((0, 1))
     for options in ({"in_shardings": ROWS}, {"out_shardings": Layout.AUTO}):
         with pytest.raises(
-            ValueError, match=r"`jax.jit` does not accept device-local layouts directly"
+            ValueError, match=r"`weft.jit` does not accept device-local layouts directly"
         ):
             weft.jit(lambda x: x, **options)(VALUE)

@@ -18,7 +18,6 @@ from weft._engine.core.trace import typeof
 from weft._engine.ir.fft import can_pass
 from weft._engine.ir.program import Fft, HostCallStep
 from weft._engine.util import fft_engine
-from weft._engine.util.events import public_name
 from weft.test_util import check_grads
 
 RNG = np.random.default_rng(3)
@@ -376,11 +375,11 @@ def test_transforms_of_nothing_and_misuse():
     for call, message in (
         (
             lambda: wnp.fft.fft(x, axis=[1, 1]),
-            f"^{public_name('numpy.fft.fft')} does not support multiple axes",
+            "^weft.numpy.fft.fft does not support multiple axes",
         ),
         (
             lambda: wnp.fft.ihfft(x, axis=(0, 1)),
-            f"^{public_name('numpy.fft.ihfft')} does not support multiple axes",
+            "^weft.numpy.fft.ihfft does not support multiple axes",
         ),
         (lambda: wnp.fft.fft2(x, axes=[1]), "only supports 2 axes"),
         (lambda: wnp.fft.fftn(x, axes=[1, -1]), "repeated axes"),

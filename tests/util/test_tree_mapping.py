@@ -34,7 +34,7 @@ MISMATCHES = [
     ((1, None), (1, [2]), ["at first[1]:", "None", "list of length 1"]),
     (Point(1, 2), (1, 2), ["Point of length 2", "tuple of length 2"]),
     (Point((1,), 2), Point([1], 2), ["at first.x:"]),
-    ({"a": 1}, OrderedDict(a=1), ["dict of length 1", "OrderedDict of length 1"]),
+    ({"a": 1}, OrderedDict(a=1), ["dict with keys 'a'", "OrderedDict of length 1"]),
     (
         OrderedDict(a=1, b=2),
         OrderedDict(b=1, a=2),
@@ -82,8 +82,8 @@ def test_a_prefix_gives_no_message():
 def test_many_keys_are_shortened_to_those_that_differ():
     keys = [f"k{i:02}" for i in range(20)]
     message = T.prefix_errors(dict.fromkeys([*keys, "extra"]), dict.fromkeys(keys))
-    assert "only here: 'extra'" in message
-    assert "'k05'" not in message
+    assert "dict with 21 keys, among them 'extra'" in message
+    assert "(without 'extra')" in message
 
 
 def test_reduce_all_and_all_leaves():

@@ -65,6 +65,11 @@ describe_memory = Hook("weft._engine.runtime.live_arrays", "describe_largest")
 #: convert a function of arrays to a function of sparse arrays
 sparsify = Hook("weft.experimental.sparse.transform", "sparsify")
 
+#: return a message with the public names that the calling program uses: names of JAX under the shim
+user_spelling = Hook("weft.compat.spelling", "user_spelling")
+#: return a question with the place of a name that a module does not have, or "": (module, name) -> text
+suggest_name = Hook("weft.compat.spelling", "suggest_name")
+
 # ---- tables
 
 #: types that an array may contain in place of a buffer: None, and the pending or failed results of queued programs

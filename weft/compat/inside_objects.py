@@ -21,8 +21,9 @@ from weft._engine.runtime import device
 from weft._engine.util import source
 from weft._engine.util.dtypes import DTypeLike, finfo
 from weft._engine.util.source import SourceLine
-from weft._engine.util.tree import disagreements, keystr
+from weft._engine.util.tree import keystr
 from weft._engine.util.trees import node_types
+from weft._engine.util.trees.differences import disagreements
 from weft._engine.util.trees.keypath import (
     DictKey,
     FlattenedIndexKey,

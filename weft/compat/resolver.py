@@ -18,8 +18,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from weft._engine import hooks
 from weft._engine.util.config import api_version, config
 from weft._engine.util.events import report_jax
+from weft._engine.util.lazy import missing_name
 from weft.compat import missing, names
 
 if TYPE_CHECKING:
@@ -125,7 +127,7 @@ class JaxModule(ModuleType):
         if value is _MISSING:
             value = _refuse(self.__name__, name)
         if value is _MISSING:
-            raise AttributeError(_why_missing(self.__name__, name), name=name, obj=self)
+            raise _missing_attribute(self.__name__, name)
         setattr(self, name, value)
         return value
 
@@ -200,6 +202,8 @@ class JaxFinder:
             raise ModuleNotFoundError(_why_internal(fullname))
         if names.is_known(module, name):
             raise ImportError(_why_missing(module, name))
+        if module in names.public_names() and (question := hooks.suggest_name(module, name)):
+            raise ModuleNotFoundError(f"cannot import name {name!r} from {module!r}. {question}")
         return None
 
     def create_module(self, spec: ModuleSpec) -> JaxModule:
@@ -325,6 +329,12 @@ def _why_missing(module: str, name: str) -> str:
     if names.is_known(module, name):
         return f"weft does not have {module}.{name} yet"
     return f"module {module!r} has no attribute {name!r}"
+
+
+def _missing_attribute(module: str, name: str) -> AttributeError:
+    if names.is_internal(module) or names.is_known(module, name):
+        return AttributeError(_why_missing(module, name), name=name, obj=sys.modules.get(module))
+    return missing_name(module, name)
 
 
 def _why_internal(fullname: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import weft.numpy as wnp
 from weft import tree_util
+from weft._engine.util import tree
 from weft._engine.util.source import api_boundary
 
 __all__ = [
@@ -89,7 +90,8 @@ def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
             if structure != state.tree_def:
                 raise TypeError(
                     f"the optimizer got gradients (grads) with the structure {structure}, but its parameters have {state.tree_def}; "
-                    f"pass one gradient for each parameter, as weft.grad returns them"
+                    "pass one gradient for each parameter, as weft.grad returns them"
+                    f"{tree.describe_difference(state.tree_def, structure, 'parameters', 'gradients')}"
                 )
             new = _pack(
                 [update(step, leaf, old) for leaf, old in zip(leaves, _states(state), strict=True)],
@@ -99,6 +101,7 @@ def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
                 if before != after:
                     raise TypeError(
                         f"update_fn turned a state of structure {before} into {after}; return the same structure"
+                        f"{tree.describe_difference(before, after, 'before', 'after')}"
                     )
             return new
 

@@ -26,6 +26,7 @@ def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
     if structure != other:
         raise ValueError(
             f"shard_alike: `x` and `y` must be trees of one structure, got {structure} and {other}."
+            f"{tree.describe_difference(structure, other, 'x', 'y')}"
         )
     shapes = [[typeof(leaf).shape for leaf in leaves] for leaves in (xs, ys)]
     if shapes[0] != shapes[1]:

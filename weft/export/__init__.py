@@ -247,6 +247,7 @@ class Exported(metaclass=Sealed):
                 "call: The invocation args and kwargs must have the same pytree structure as when the function "
                 f"'{self.fun_name}' was exported.\n"
                 f"    exported  {self.in_tree}\n    called    {in_tree}"
+                f"{tree.describe_difference(self.in_tree, in_tree, 'exported', 'called')}"
             )
         platform = _platform_of(leaves)
         allowed = (platform, "gpu") if platform in ("cuda", "rocm") else (platform,)

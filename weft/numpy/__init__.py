@@ -18,6 +18,7 @@ from weft._engine.util.dtypes import finfo, iinfo, isdtype, promote_types, resul
 from weft._engine.util.lazy import (
     LazyModule as _LazyModule,
     import_module as _import_module,
+    missing_name as _missing_name,
     report_module as _report_module,
 )
 from weft._engine.util.source import guard as _guarded, guard_all as _guard_all
@@ -225,7 +226,7 @@ def __getattr__(name: str) -> _Any:
             getattr(_import_module("weft._engine.numpy.ufuncs"), name), function.arity, name
         )
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _missing_name(__name__, name)
     _report_module(value, __name__)
     globals()[name] = value
     return value

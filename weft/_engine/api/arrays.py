@@ -306,6 +306,7 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
             raise TypeError(
                 "The inputs to the closure produced by closure_convert must have the structure of its example arguments, "
                 f"{flat.in_tree.children()[0]}, followed by {len(consts)} values, got {structure.children()[0]}."
+                f"{tree.describe_difference(flat.in_tree.children()[0], structure.children()[0], 'example', 'called')}"
             )
         return flat.unflatten(evaluate(jaxpr, *args[n:], *leaves))
 

@@ -283,16 +283,17 @@ def _check_pairs(primals: Sequence, tangents: Sequence) -> tuple[list, Any]:
     for x in (primals, tangents):
         if not isinstance(x, (tuple, list)):
             raise TypeError(
-                f"primal and tangent arguments to jax.jvp must be tuples or lists; found {type(primals).__name__} and "
+                f"primal and tangent arguments to weft.jvp must be tuples or lists; found {type(primals).__name__} and "
                 f"{type(tangents).__name__}."
             )
     flat, in_tree = flatten_linear(tuple(primals))
     tangent_tree = flatten_linear(tuple(tangents))[1]
     is_same = in_tree == tangent_tree or tangent_tree == of_tangents(in_tree)
     if not is_same or isinstance(primals, tuple) != isinstance(tangents, tuple):
+        trees = [tree.tree_structure(x) for x in (primals, tangents)]
         raise TypeError(
-            "primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
-            f"{tree.tree_structure(primals)}, tangents {tree.tree_structure(tangents)}."
+            "primal and tangent arguments to weft.jvp must have the same tree structure; primals have "
+            f"{trees[0]}, tangents {trees[1]}.{tree.describe_difference(*trees, 'primals', 'tangents')}"
         )
     return flat, in_tree
 
@@ -306,7 +307,7 @@ def _check_tangent(p: Any, t: Any) -> Any:
         facts = f"the tangent of a primal of type {typeof(p).str_short()} must be of type {expected.str_short()}, got {got.str_short()}."
         if expected.shape != got.shape:
             raise ShapeError(f"jvp called with different primal and tangent shapes: {facts}")
-        raise TypeError(f"primal and tangent arguments to jax.jvp do not match: {facts}")
+        raise TypeError(f"primal and tangent arguments to weft.jvp do not match: {facts}")
     if expected.dtype == dtypes.float0:
         return Zero(expected)
     if type(p) in (float, complex) and type(t) is type(p):
@@ -345,6 +346,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
         if structure != in_tree and structure != of_tangents(in_tree):
             raise TypeError(
                 f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}."
+                f"{tree.describe_difference(in_tree, structure, 'primals', 'tangents')}"
             )
         for t, a in zip(leaves, in_avals):
             _check_linear_tangent(t, a)
@@ -377,7 +379,7 @@ def _check_linear_tangent(t: Any, aval: ShapedArray) -> None:
         raise ValueError(
             f"linearize: a tangent of type {got.str_short()} for a primal of type {aval.str_short()}: it varies over {axes} and "
             "the primal does not.\n  A tangent varies as its primal does. This might be fixed by applying "
-            f"`jax.lax.pcast(..., {axes}, to='varying')` to the primal value passed to linearize."
+            f"`weft.lax.pcast(..., {axes}, to='varying')` to the primal value passed to linearize."
         )
 
 
@@ -413,6 +415,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
             raise TypeError(
                 f"linear_transpose: the cotangent tree does not match that of the output: it must be {flat.out_tree}, got "
                 f"{structure}."
+                f"{tree.describe_difference(flat.out_tree, structure, 'output', 'cotangent')}"
             )
         for c, aval in zip(cts, program.out_avals):
             check_cotangent(c, aval, "linear_transpose", TypeError)

@@ -78,6 +78,7 @@ class HostFunction:
         if structure.num_leaves != self.results.num_leaves:
             raise TypeError(
                 f"{self.api}: {self!r} returned a result of structure {structure}, but {self.results} was declared."
+                f"{tree.describe_difference(self.results, structure, 'declared', 'returned')}"
             )
         values = [np.asarray(x) for x in leaves]
         return [v.astype(dtypes.canonicalize_dtype(v.dtype), copy=False) for v in values]

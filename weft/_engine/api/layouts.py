@@ -246,12 +246,12 @@ def as_sharding(s: Any, what: str, mesh_of: Callable = spec_mesh) -> Sharding | 
             )
             raise MissingMeshError(
                 f"{what} requires a non-empty mesh in context: a PartitionSpec needs a mesh: {s}. Please set a mesh via "
-                f"`jax.set_mesh` if a PartitionSpec is passed to {what}{entered} or pass NamedSharding(mesh, spec)."
+                f"`weft.set_mesh` if a PartitionSpec is passed to {what}{entered} or pass NamedSharding(mesh, spec)."
             )
         return NamedSharding(mesh, s)
     if is_layout(s) and what.startswith("jit("):
         raise ValueError(
-            f"{what}: `jax.jit` does not accept device-local layouts directly, got {s}. Write Format(layout, sharding); "
+            f"{what}: `weft.jit` does not accept device-local layouts directly, got {s}. Write Format(layout, sharding); "
             "Format(Layout.AUTO) needs no sharding."
         )
     raise TypeError(

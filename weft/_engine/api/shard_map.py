@@ -494,7 +494,7 @@ def _mesh_with_devices(mesh: AbstractMesh, context: Any, args: tuple, name: str)
     if any_tracers(leaves):
         return mesh
     raise ValueError(
-        f"shard_map({name}): {mesh} has no devices. Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` "
+        f"shard_map({name}): {mesh} has no devices. Please pass `weft.Array`s with a `NamedSharding` as input to `shard_map` "
         "when passing `AbstractMesh` to the mesh argument, or enter a mesh with these axes (`with mesh:`)."
     )
 

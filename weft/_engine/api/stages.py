@@ -523,6 +523,7 @@ class Compiled(metaclass=Sealed):
                 "Function compiled with input pytree does not match the input pytree it was called with: compiled for "
                 "arguments of "
                 f"structure {self.in_tree}, called with {in_tree}."
+                f"{tree.describe_difference(self.in_tree, in_tree, 'compiled', 'called')}"
             )
         tracers = [x for x in leaves if isinstance(x, Tracer)]
         if tracers:

@@ -744,7 +744,7 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[StagedBody]) -
                     if why.startswith("layout")
                     else "This might be fixed by "
                     + " and ".join(
-                        f"applying `jax.lax.pcast(..., {tuple(sorted(missing, key=str))}, to='varying')` to the output of {which}"
+                        f"applying `weft.lax.pcast(..., {tuple(sorted(missing, key=str))}, to='varying')` to the output of {which}"
                         for which, missing in ((title, b.vma - a.vma), (name, a.vma - b.vma))
                         if missing
                     )

@@ -115,12 +115,14 @@ class custom_vmap:
                 raise ValueError(
                     f"custom_vmap: structure of output value and output batching specification returned by custom vmap rule "
                     f"({function_name(vmap_rule)}) do not match: {structure} and {batched_tree}."
+                    f"{tree.describe_difference(structure, batched_tree, 'output', 'out_batched')}"
                 )
             if out_tree and structure != out_tree[0]:
                 raise ValueError(
                     f"custom_vmap: structure of output returned by custom vmap rule ({function_name(vmap_rule)}) "
                     "does not "
                     f"match that of original custom-vmapped function {name}: {structure}, not {out_tree[0]}."
+                    f"{tree.describe_difference(out_tree[0], structure, 'function', 'rule')}"
                 )
             for x, is_batched in zip(outs, batched):
                 if is_batched and typeof(x).shape[:1] != (size,):

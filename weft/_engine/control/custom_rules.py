@@ -328,6 +328,7 @@ class custom_jvp(_CustomFunction):
                 raise TypeError(
                     f"{rule} for function {name} must produce primal and tangent outputs "
                     f"with equal container (pytree) structures, but got {structure} and {tangent_structure} respectively."
+                    f"{tree.describe_difference(structure, tangent_structure, 'primal output', 'tangent output')}"
                 )
             check_outputs(rule, name, out_tree, [structure, *map(typeof, outs)])
             tangent_outs = list(map(from_user_tangent, tangent_outs))

@@ -169,6 +169,7 @@ def check_outputs(rule: str, name: str, known: list, given: list) -> None:
         raise TypeError(
             f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
             f"structure of the output of {name}, {known[0]}, got {given[0]}."
+            f"{tree.describe_difference(known[0], given[0], 'output', 'first element')}"
         )
     for expected, got in zip(known[1:], given[1:]):
         if not (expected.is_high or got.is_high) and (

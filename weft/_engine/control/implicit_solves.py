@@ -75,6 +75,7 @@ class _TreeFunctionStager:
             if structure != self.tree:
                 raise TypeError(
                     f"{self.api}: {role}() output pytree structure must match {self.what}, {self.tree}, got {structure}."
+                    f"{tree.describe_difference(self.tree, structure, 'expected', 'output')}"
                 )
             for x, aval in zip(leaves, self.avals):
                 if typeof(x).shape != aval.shape:

@@ -62,6 +62,7 @@ def linear_call(
             raise TypeError(
                 f"linear_call: the transpose of {name} must give the structure of the linear arguments, {lin_tree}, got "
                 f"{structure}."
+                f"{tree.describe_difference(lin_tree, structure, 'linear arguments', 'transpose')}"
             )
         return flat_cts
 

@@ -549,24 +549,12 @@ def check_same_tree(
     (left_name, left_tree), (right_name, right_tree) = left, right
     if left_tree == right_tree:
         return
-    full = [
-        tree.tree_unflatten(t, [LeafPlaceholder()] * t.num_leaves) for t in (left_tree, right_tree)
-    ]
-    where = tree.prefix_errors(*full, prefix_name=left_name, full_name=right_name)
-    where = where or tree.prefix_errors(*full[::-1], prefix_name=right_name, full_name=left_name)
-    table = where.replace("a leaf of type Leaf", "an array").splitlines() or [
+    where = tree.describe_difference(left_tree, right_tree, left_name, right_name)
+    table = where.replace("a leaf", "an array").strip("\n").splitlines() or [
         f"{left_name} {left_tree}",
         f"{right_name} {right_tree}",
     ]
-    raise TypeError(
-        describe(api, fact, ["  " + line.strip() for line in table], user_frame(), rule)
-    )
-
-
-class LeafPlaceholder:
-    """A placeholder for an array where only the structure of a tree matters."""
-
-    __slots__ = ()
+    raise TypeError(describe(api, fact, [line[2:] for line in table], user_frame(), rule))
 
 
 def check_carry(
@@ -637,7 +625,7 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
         axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"
         return (
             (
-                f"applying `jax.lax.pcast(..., {axes}, to='varying')` to the initial value of {path}, or lax.pvary({path}, {axes}), "
+                f"applying `weft.lax.pcast(..., {axes}, to='varying')` to the initial value of {path}, or lax.pvary({path}, {axes}), "
                 f"so that it varies over {', '.join(map(repr, more))} from the first iteration on."
             )
             if more

@@ -633,7 +633,7 @@ def axis_env_size(name: Any) -> int:
     known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in trace_state.axis_env))) or "none"
     raise errors.UnboundAxisError(
         f"Found an unbound axis name: {name}. Axes in scope: {known}. "
-        "Name the axis with vmap(..., axis_name=...), or call the function under `jax.shard_map`."
+        "Name the axis with vmap(..., axis_name=...), or call the function under `weft.shard_map`."
     )
 
 

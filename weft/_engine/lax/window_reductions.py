@@ -103,6 +103,7 @@ def reduce_by(
         raise ValueError(
             f"reduce: Operands must have the same tree structure as init_values, got "
             f" {structure} and {structure_of_inits}."
+            f"{tree.describe_difference(structure, structure_of_inits, 'operands', 'init_values')}"
         )
     for x in inits:
         if np.ndim(x):
@@ -136,6 +137,7 @@ def _of_scalars(computation: Callable, structure, api: str) -> Callable:
             raise ValueError(
                 f"{api}: the result of the computation must have the tree structure of the operands, {structure}; "
                 f"got {out_structure}."
+                f"{tree.describe_difference(structure, out_structure, 'operands', 'result')}"
             )
         return flat
 

@@ -39,7 +39,6 @@ from weft._engine.util.errors import (
     ShapeError,
     TracerError,
 )
-from weft._engine.util.events import numpy_name
 from weft._engine.util.source import warn_user
 
 
@@ -91,7 +90,7 @@ def _by_keyword(fun):
     def wrapped(*args, **kwargs):
         if len(args) > 2:
             warn_user(
-                f"{numpy_name(fun.__name__)}: copy, order and ndmin given by position are deprecated. Give them by name, as in "
+                f"wnp.{fun.__name__}: copy, order and ndmin given by position are deprecated. Give them by name, as in "
                 f"{fun.__name__}(x, copy=False).",
                 DeprecationWarning,
             )

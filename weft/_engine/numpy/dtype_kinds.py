@@ -7,7 +7,6 @@ import numpy as np
 from weft._engine.core.trace import typeof
 from weft._engine.ops import elementwise as ew
 from weft._engine.util import dtypes
-from weft._engine.util.events import numpy_name
 
 
 def dtype_of(x):
@@ -39,7 +38,7 @@ def check_real(api: str, *args) -> None:
     for x in args:
         if is_complex(x):
             raise ValueError(
-                f"{numpy_name(api)} is not well defined for complex-valued inputs, got {typeof(x).str_short()}."
+                f"wnp.{api} is not well defined for complex-valued inputs, got {typeof(x).str_short()}."
             )
 
 

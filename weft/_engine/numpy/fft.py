@@ -17,8 +17,11 @@ from weft._engine.ops.families import canonical_dims
 from weft._engine.ops.fft import FftType, fft as fft_op
 from weft._engine.ops.rule_helpers import inverse
 from weft._engine.util import dtypes
-from weft._engine.util.events import public_name
 from weft._engine.util.source import named
+
+
+def _full_name(api: str) -> str:
+    return "weft.numpy.fft." + api
 
 
 def _fit_lengths(a, lengths: Sequence[int], axes: Sequence[int]):
@@ -94,9 +97,7 @@ def _checked_axes(api: str, ndim: int, s, axes) -> list[int]:
             )
     axes = [d % ndim for d in axes]
     if len(set(axes)) != len(axes):
-        raise ValueError(
-            f"{public_name(f'numpy.fft.{api}')} does not support repeated axes. Got axes {axes}."
-        )
+        raise ValueError(f"{_full_name(api)} does not support repeated axes. Got axes {axes}.")
     return axes
 
 
@@ -147,9 +148,9 @@ def _permute_dims(a, order: Sequence[int]):
 
 def _check_one_axis(name: str, axis) -> None:
     if isinstance(axis, (list, tuple)):
-        several = "" if "h" in name else f" Please use {public_name(f'numpy.fft.{name}n')}."
+        several = "" if "h" in name else f" Please use {_full_name(name)}n."
         raise ValueError(
-            f"{public_name(f'numpy.fft.{name}')} does not support multiple axes.{several} Got axis = {axis!r}."
+            f"{_full_name(name)} does not support multiple axes.{several} Got axis = {axis!r}."
         )
 
 
@@ -170,7 +171,7 @@ def _many(kind: FftType, name: str, text: str, default):
     ):
         if default is not None and axes is not None and len(axes) != len(default):
             raise ValueError(
-                f"{public_name(f'numpy.fft.{name}')} only supports {len(default)} axes. Got axes = {axes!r}."
+                f"{_full_name(name)} only supports {len(default)} axes. Got axes = {axes!r}."
             )
         return _transform(name, kind, a, s, axes, norm)
 
@@ -236,12 +237,10 @@ def _check_samples(api: str, n, d) -> int:
     Raise ValueError unless it is an int and the distance `d` one number.
     """
     if isinstance(n, (list, tuple)) or np.ndim(n):
-        raise ValueError(
-            f"The n argument of {public_name(f'numpy.fft.{api}')} only takes an int. Got n = {n}."
-        )
+        raise ValueError(f"The n argument of {_full_name(api)} only takes an int. Got n = {n}.")
     if isinstance(d, (list, tuple)) or np.ndim(d):
         raise ValueError(
-            f"The d argument of {public_name(f'numpy.fft.{api}')} only takes a single value. Got d = {d}."
+            f"The d argument of {_full_name(api)} only takes a single value. Got d = {d}."
         )
     return as_size(n)
 

@@ -18,14 +18,13 @@ from weft._engine.numpy.reductions import cumsum
 from weft._engine.numpy.repetition import resize
 from weft._engine.ops import layout
 from weft._engine.util import dtypes
-from weft._engine.util.events import numpy_name
 from weft._engine.util.promotion import common_dtype
 
 
 def _range(api: str, s: slice):
     """Return a slice as a vector; an imaginary step counts the points, both ends included."""
     for part in ("start", "stop", "step"):
-        check_concrete(api, f"the slice {part} of {numpy_name(api)}", getattr(s, part))
+        check_concrete(api, f"the slice {part} of wnp.{api}", getattr(s, part))
     start, step = 0 if s.start is None else s.start, 1 if s.step is None else s.step
     if isinstance(step, complex):
         return creation.linspace(start, s.stop, int(abs(step)))

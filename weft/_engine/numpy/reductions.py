@@ -25,7 +25,6 @@ from weft._engine.ops import elementwise as ew, reduce as rd
 from weft._engine.ops.comparison import select
 from weft._engine.ops.layout import broadcast_in_dim, expand_dims, reshape, transpose
 from weft._engine.util import dtypes
-from weft._engine.util.events import numpy_name
 from weft._engine.util.source import named
 
 
@@ -43,7 +42,7 @@ def _boolean(api: str, where):
     where = promote.array_of("where", where)
     if where.dtype != np.bool_:
         raise ValueError(
-            f"{numpy_name(api)}: where must be None or a boolean array, got one of {where.dtype.name}. "
+            f"wnp.{api}: where must be None or a boolean array, got one of {where.dtype.name}. "
             "Compare it with a number: where != 0."
         )
     return where

@@ -11,7 +11,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft._engine.api.jit import eager_jit
 from weft._engine.control.staged_body import call_operation
-from weft._engine.core.trace import any_tracers, current_trace, eval_trace, typeof
+from weft._engine.core.trace import current_trace, eval_trace, typeof
 from weft._engine.ir.symbolic import SymbolicDim, as_int, as_size
 from weft._engine.numpy.promote import (
     broadcast_shapes,
@@ -200,8 +200,13 @@ def _is_data(raw, generator: keys_op.Generator) -> bool:
     return raw.dtype == _U32 and start >= 0 and raw.shape[start:] == generator.key_shape
 
 
+_SEED_TO_KEY = "Random functions take a key. Make one with weft.random.key(number)."
+
+
 def _raw(keys, api: str) -> tuple[Any, GeneratorImplementation]:
     """Return the raw data of keys, and their generator."""
+    if isinstance(keys, (int, float)):
+        raise TypeError(f"random.{api}: the key is the number {keys}. {_SEED_TO_KEY}")
     if not hasattr(keys, "dtype"):
         raise TypeError(
             f"random.{api}: expected a key (from weft.random.key or PRNGKey), got {type(keys)}."
@@ -211,6 +216,9 @@ def _raw(keys, api: str) -> tuple[Any, GeneratorImplementation]:
         return keys_op.random_unwrap(keys, uses), implementation(keys_op.generator_of(keys))
     keys, used = concrete(keys), implementation()
     if not _is_data(keys, used.generator):
+        if keys.ndim == 0:
+            number = typeof(keys).str_short()
+            raise TypeError(f"random.{api}: the key is a number of type {number}. {_SEED_TO_KEY}")
         raise TypeError(
             f"random.{api}: expected a key of type uint32[{used.generator.key_shape[0]}] or key<{used.generator.tag}>[], got "
             f"{typeof(keys).str_short()}."
@@ -256,11 +264,6 @@ def _check_raw_allowed(api: str) -> None:
 def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer, SymbolicDim)):
         return (as_int(shape),)
-    if any_tracers(shape):
-        raise TypeError(
-            f"random: Shapes must be 1D sequences of concrete values of integer type, got {shape}. Give the sizes as static "
-            "arguments of jit."
-        )
     return tuple([as_size(n) for n in shape])
 
 

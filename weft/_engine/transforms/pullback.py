@@ -235,6 +235,7 @@ def _leaves_of(structure: Any, value: Any) -> list[Any]:
     if not is_tuple_or_list(value) or len(value) != len(children):
         raise ValueError(
             f"vjp: an entry of args_res must have the structure of its argument, {structure}, got {actual}."
+            f"{tree.describe_difference(structure, actual, 'argument', 'entry')}"
         )
     return [x for child, part in zip(children, value) for x in _leaves_of(child, part)]
 

@@ -37,16 +37,6 @@ def emit(kind: str, name: str, start: int, end: int, **facts: object) -> None:
 above: list[str] = []
 
 
-def public_name(path: str) -> str:
-    """Return a public name as the program writes it: `weft.numpy.sum` for "numpy.sum", or `jax.numpy.sum` while `import jax` means weft."""
-    return f"{above[-1] if above else 'weft'}.{path}"
-
-
-def numpy_name(name: str) -> str:
-    """Return the usual name of a function of `weft.numpy`: `wnp.sum`, or `jnp.sum` while `import jax` means weft."""
-    return f"{'jnp' if above else 'wnp'}.{name}"
-
-
 C = TypeVar("C", bound=type)
 
 #: class -> (its module in weft, the module that it reports under the shim)

@@ -23,6 +23,7 @@ from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, Pat
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from weft._engine import hooks
 from weft._engine.util.source import guard
 from weft._engine.util.user_code_suspension import has_signals, is_suspended, suspended
 
@@ -66,7 +67,7 @@ def attach(
         else:
             value = import_module(others).find(name) if others and name[0] != "_" else None
         if value is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise missing_name(package, name)
         if guards:
             value = guard(value, package, name)
         report_module(value, package)
@@ -75,6 +76,20 @@ def attach(
 
     sys.modules[package].__class__ = LazyModule
     return load, lambda: sorted(table)
+
+
+def missing_name(module: str, name: str) -> AttributeError:
+    """Return the error for a name that a module does not have, with the place of a public name if it is in another module.
+
+    >>> missing_name("weft.numpy", "softmax")
+    AttributeError("module 'weft.numpy' has no attribute 'softmax'. Did you mean weft.nn.softmax?")
+    """
+    message = f"module {module!r} has no attribute {name!r}"
+    question = hooks.suggest_name(module, name)
+    if question:
+        return AttributeError(f"{message}. {question}")
+    # Python itself suggests names of the same module.
+    return AttributeError(message, name=name, obj=sys.modules.get(module))
 
 
 def report_module(value: Any, module: str) -> None:

@@ -19,9 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
+from weft._engine import hooks
 from weft._engine.cpython.code_objects import is_raise_statement
 from weft._engine.util.config import config
 from weft._engine.util.errors import OutOfMemoryError, describe, limit_text
+from weft._engine.util.events import above
 
 _PACKAGE = os.path.abspath(__file__).rsplit(os.sep, 3)[0] + os.sep
 # Helpers that call weft for the user; their frames are not source lines of the user.
@@ -415,7 +417,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
     level, frame = 2, sys._getframe(1)
     while frame is not None and _internal[frame.f_code.co_filename]:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(hooks.user_spelling(message) if above else message, category, stacklevel=level)
 
 
 # ---- tracebacks
@@ -608,6 +610,7 @@ def _explain(
     A traceback of fewer than `frames` frames belongs to a call with a wrong number of arguments.
     """
     inside = _is_inside(error, frames)
+    _use_names_of_user(error)
     called = name or getattr(fun, "__name__", "a function")
     if inside and isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         message = str(error) or f"no memory for Python's own objects.{limit_text()}"
@@ -639,10 +642,26 @@ def _explain(
         and name
         and isinstance(message, str)
         and not isinstance(error, KeyError)
+        and not _API_PREFIX.match(message)
         and not _names(message, name, fun)
     ):
         error.__dict__["_said"], error.args = message, (f"{name}: {message}",)
     return _format_value(error)
+
+
+#: the beginning of a message that names its function, as in `shard_map(<lambda>): `
+_API_PREFIX = re.compile(r"[A-Za-z_][\w.]*(\(.*?\))?: ")
+
+
+def _use_names_of_user(error: Exception) -> None:
+    """Write the names of weft in the message as the calling program does, if weft raised the error."""
+    entry = error.__traceback__
+    if not above or entry is None or not error.args or not isinstance(error.args[0], str):
+        return
+    while entry.tb_next is not None:
+        entry = entry.tb_next
+    if _internal[entry.tb_frame.f_code.co_filename]:
+        error.args = (hooks.user_spelling(error.args[0]), *error.args[1:])
 
 
 def _format_value(error: Exception) -> Exception:

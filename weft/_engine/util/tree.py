@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from weft._engine.util.trees.code import are_plain_names, compile_constructor
+from weft._engine.util.trees.differences import describe_difference, prefix_errors
 from weft._engine.util.trees.keypath import (
     DictKey,
     FlattenedIndexKey,
@@ -39,7 +40,7 @@ from weft._engine.util.trees.treedef import (
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "Partial", "PyTreeDef", "SequenceKey",
-    "all_leaves", "broadcast_prefix", "build_tree", "default_registry", "flatten_one_level",
+    "all_leaves", "broadcast_prefix", "build_tree", "default_registry", "describe_difference", "flatten_one_level",
     "flatten_one_level_with_keys", "is_tree_node", "keystr", "prefix_errors", "register_dataclass",
     "register_pytree_node", "register_pytree_node_class", "register_pytree_with_keys",
     "register_pytree_with_keys_class", "register_static", "static", "tree_all", "tree_broadcast", "tree_flatten",
@@ -182,7 +183,8 @@ def _columns(
             columns.append(treedef.flatten_up_to(other))
         except ValueError as error:
             where = "tree" if len(rest) == 1 else f"tree {position} of {len(rest)} after the first"
-            facts = prefix_errors(tree, other, is_leaf) or f"  {error}"
+            names = {"prefix_name": "tree", "full_name": f"rest[{position - 1}]"}
+            facts = prefix_errors(tree, other, is_leaf, **names) or f"  {error}"
             raise ValueError(
                 f"{api}: pytree structure error: the other {where} does not fit the first.\n{facts}"
             ) from None
@@ -305,6 +307,7 @@ def tree_transpose(
         raise TypeError(
             "tree_transpose: Mismatch: the tree is not an outer tree of inner trees as given.\n"
             f"    tree      {treedef}\n    expected  {expected}"
+            f"{describe_difference(treedef, expected, 'tree', 'expected')}"
         )
     rows = [leaves[i : i + inner_size] for i in range(0, len(leaves), inner_size)]
     return inner_treedef.unflatten(
@@ -358,84 +361,6 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = No
     """
     leaves = broadcast_prefix(prefix_tree, full_tree, is_leaf)
     return tree_structure(full_tree).unflatten(leaves)
-
-
-def prefix_errors(
-    prefix_tree: Any,
-    full_tree: Any,
-    is_leaf: IsLeaf | None = None,
-    *,
-    prefix_name: str = "prefix",
-    full_name: str = "tree",
-) -> str:
-    """Return a text of the positions where `prefix_tree` is not a prefix of `full_tree`, with reasons; '' if it is a prefix.
-
-    >>> print(prefix_errors({'w': (1, 2)}, {'w': (1, 2, 3)}, prefix_name='in_axes', full_name='args'))
-      at in_axes['w']:
-        in_axes  tuple of length 2
-        args     tuple of length 3
-    """
-    width = max(len(prefix_name), len(full_name))
-    return "\n".join(
-        [
-            f"  at {prefix_name}{keystr(path)}:\n    {prefix_name:{width}}  {left}\n    {full_name:{width}}  {right}"
-            for path, left, right in disagreements(prefix_tree, full_tree, is_leaf)
-        ]
-    )
-
-
-def disagreements(
-    prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
-) -> list[tuple[KeyPath, str, str]]:
-    """Return (key path, description in the prefix, description in the full tree) where `prefix_tree` is not a prefix of `full_tree`.
-
-    >>> disagreements({'w': (1, 2)}, {'w': (1, 2, 3)})
-    [((DictKey(key='w'),), 'tuple of length 2', 'tuple of length 3')]
-    """
-
-    def visit(path: KeyPath, prefix: Any, full: Any) -> Iterable[tuple[KeyPath, str, str]]:
-        if (is_leaf is not None and is_leaf(prefix)) or (node := node_type(type(prefix))) is None:
-            return
-        if type(prefix) is not type(full):
-            yield path, _kind(prefix), f"{_kind(full)} (different types)"
-            return
-        keys, children, aux = node.children_with_keys(prefix)
-        _, full_children, full_aux = node.children_with_keys(full)
-        name = type(prefix).__name__
-        if type(prefix) is dict and aux != full_aux:
-            here, there = _key_list(aux, full_aux), _key_list(full_aux, aux)
-            yield path, f"dict with keys {here}", f"dict with keys {there}"
-        elif len(children) != len(full_children):
-            yield (
-                path,
-                f"{name} of length {len(children)}",
-                f"{name} of length {len(full_children)}",
-            )
-        elif aux != full_aux:
-            yield path, f"{name} with static data {aux!r}", f"{name} with static data {full_aux!r}"
-        else:
-            for key, x, y in zip(keys, children, full_children, strict=True):
-                yield from visit((*path, key), x, y)
-
-    return list(visit((), prefix_tree, full_tree))
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "None"
-    node = node_type(type(value))
-    if node is None:
-        return f"a leaf of type {type(value).__name__}"
-    children, _ = node.split(value)
-    return f"{type(value).__name__} of length {len(children)}"
-
-
-def _key_list(keys: Sequence[Any], others: Sequence[Any]) -> str:
-    """Return the text of all keys if there are few, otherwise of the keys that the other side lacks."""
-    if len(keys) <= 8:
-        return ", ".join(repr(key) for key in keys) or "(none)"
-    extra = [repr(key) for key in keys if key not in others]
-    return f"(… {len(keys)} in all) only here: {', '.join(extra[:8]) or 'none'}"
 
 
 # ---- registration

@@ -173,6 +173,7 @@ class VJPHiPrimitive:
         if structure != self.in_tree:
             raise TypeError(
                 f"{type(self).__name__}: the arguments must have the structure of in_avals, {self.in_tree}, got {structure}."
+                f"{tree.describe_difference(self.in_tree, structure, 'in_avals', 'arguments')}"
             )
         for x, expected in zip(leaves, self.in_avals_flat):
             got = typeof(x)
@@ -219,6 +220,7 @@ def _flat_results(prim: VJPHiPrimitive, out: Any, what: str) -> list:
     if structure != prim.out_tree:
         raise TypeError(
             f"{type(prim).__name__}: {what} must have the structure of out_aval, {prim.out_tree}, got {structure}."
+            f"{tree.describe_difference(prim.out_tree, structure, 'out_aval', 'result')}"
         )
     return list(map(instantiate_zeros, leaves))
 

@@ -93,6 +93,7 @@ def _solve(
     if len(leaves) != len(guess) or structure != guess_structure:
         raise ValueError(
             f"{name}: x0 and b must have matching tree structure: {guess_structure} vs {structure}."
+            f"{tree.describe_difference(guess_structure, structure, 'x0', 'b')}"
         )
     if [tuple(v.shape) for v in leaves] != [tuple(v.shape) for v in guess]:
         raise ValueError(

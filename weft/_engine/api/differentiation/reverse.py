@@ -128,6 +128,7 @@ class _PullbackRule:
             raise ValueError(
                 f"vjp: unexpected tree structure of the cotangent: {ct_tree}. It must be that of the output of "
                 f"{function_name(self.fun)}, {self.out_tree}."
+                f"{tree.describe_difference(self.out_tree, ct_tree, 'output', 'cotangent')}"
             )
         for c, aval in zip(cts, self.out_avals):
             check_cotangent(c, aval)

@@ -86,7 +86,7 @@ def _placement_to_make(api: str, given: Any, ndim: int) -> tuple[Sharding, tuple
         )
     if not isinstance(sharding, Sharding):
         raise TypeError(
-            f"{api}: sharding should be an instance of `jax.sharding`. Got {given!r:.80} of type {type(given)}."
+            f"{api}: sharding should be an instance of `weft.sharding`. Got {given!r:.80} of type {type(given)}."
         )
     return sharding, order_of(layout, ndim, api)
 

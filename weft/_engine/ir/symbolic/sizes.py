@@ -36,7 +36,12 @@ from weft._engine.ir.symbolic.polynomials import (
     text,
     variables,
 )
-from weft._engine.util.errors import InconclusiveDimensionOperation, TracerIntegerConversionError
+from weft._engine.util.errors import (
+    InconclusiveDimensionOperation,
+    TracerIntegerConversionError,
+    describe,
+)
+from weft._engine.util.source import user_frame
 from weft._engine.util.trees.narrowing import class_of, is_tuple_or_list
 
 # ---- scopes
@@ -472,7 +477,16 @@ def as_size(n: Any) -> Any:
     try:
         return operator.index(n)
     except TracerIntegerConversionError:
-        raise
+        raise TracerIntegerConversionError(
+            describe(
+                "",
+                f"Shapes must be 1D sequences of concrete values of integer type, got the traced size {n!r} in a shape.",
+                where=user_frame(),
+                rule="A shape is part of the type of a traced value, so its sizes must be known while tracing.",
+                remedy="Make the size a static argument (static_argnums / static_argnames of jit), or compute it from "
+                "the shape of an argument.",
+            )
+        ) from None
     except TypeError:
         raise TypeError(
             f"Shapes must be 1D sequences of concrete values of integer type, got the size {n!r} in a shape."
