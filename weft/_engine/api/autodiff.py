@@ -407,7 +407,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
             f"{signature} for {function_name(fun)}."
         )
 
-    @api_boundary
+    @functools.partial(api_boundary, name="linear_transpose")
     def transposed(*values_and_ct):
         *values, ct = values_and_ct
         cts, structure = flatten_linear(ct)

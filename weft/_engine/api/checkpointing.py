@@ -66,7 +66,7 @@ def checkpoint(
     names = check_argnames(static_argnames, "checkpoint", "static_argnames")
 
     @wraps(fun)
-    @api_boundary
+    @functools.partial(api_boundary, name="checkpoint")
     def checkpointed(*args, **kwargs):
         return call(args, kwargs)
 

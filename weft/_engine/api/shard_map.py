@@ -113,7 +113,7 @@ def shard_map(
     )
 
     @wraps(f)
-    @api_boundary
+    @functools.partial(api_boundary, name="shard_map")
     def mapped(*args, **kwargs):
         return _call(f, options, args, kwargs)
 

@@ -24,6 +24,12 @@ from weft._engine.cpython.code_objects import is_raise_statement
 from weft._engine.util.config import config
 from weft._engine.util.errors import OutOfMemoryError, describe, limit_text
 from weft._engine.util.events import above
+from weft._engine.util.messages.argument_texts import (
+    argument_table,
+    is_wrong_call,
+    names_argument,
+    wrong_argument,
+)
 
 _PACKAGE = os.path.abspath(__file__).rsplit(os.sep, 3)[0] + os.sep
 # Helpers that call weft for the user; their frames are not source lines of the user.
@@ -619,18 +625,20 @@ def _explain(
     if inside and kind is not None:
         rule = f"{type(error).__name__}: {error}"
         wrong = (
-            _wrong_argument(error, fun, args, kwargs) if isinstance(error, AttributeError) else None
+            wrong_argument(error, fun, args, kwargs) if isinstance(error, AttributeError) else None
         )
         if wrong is not None:
             return _format_value(
-                TypeError(describe(called, wrong, _table(fun, args, kwargs), user_frame(), rule))
+                TypeError(
+                    describe(called, wrong, argument_table(fun, args, kwargs), user_frame(), rule)
+                )
             )
         return _format_value(
             kind(
                 describe(
                     called,
                     "failed on these arguments.",
-                    _table(fun, args, kwargs),
+                    argument_table(fun, args, kwargs),
                     user_frame(),
                     rule,
                 )
@@ -643,7 +651,7 @@ def _explain(
         and isinstance(message, str)
         and not isinstance(error, KeyError)
         and not _API_PREFIX.match(message)
-        and not _names(message, name, fun)
+        and not names_argument(message, name, fun)
     ):
         error.__dict__["_said"], error.args = message, (f"{name}: {message}",)
     return _format_value(error)
@@ -671,9 +679,10 @@ def _format_value(error: Exception) -> Exception:
 
 def _is_inside(error: Exception, frames: int) -> bool | None:
     """Return True if Python or a library raised an error inside weft, False if weft itself raised it, None if the user's code did."""
-    codes, entry, at = [], error.__traceback__, 0
+    codes, entry, at, frame = [], error.__traceback__, 0, None
     while entry is not None:
-        code, at = entry.tb_frame.f_code, entry.tb_lasti
+        frame, at = entry.tb_frame, entry.tb_lasti
+        code = frame.f_code
         if (
             not _internal[code.co_filename]
             and not code.co_filename.startswith("<frozen")
@@ -692,8 +701,9 @@ def _is_inside(error: Exception, frames: int) -> bool | None:
         code.co_name in _PROTOCOLS for code in codes[-3:]
     )
     by_weft = _internal[last.co_filename] and is_raise_statement(last, at) and not by_protocol
-    error.__dict__["_inside"] = not by_weft
-    return not by_weft
+    inside = not by_weft and not (frame is not None and is_wrong_call(error, frame))
+    error.__dict__["_inside"] = inside
+    return inside
 
 
 #: methods that Python calls to use an array as another type
@@ -716,76 +726,3 @@ _PROTOCOLS = {
 _LIBRARIES = re.compile(
     r"[/\\](numpy|scipy|ml_dtypes|opt_einsum|python3\.\d+)[/\\](?!site-packages)"
 )
-
-
-def _names(text: str, name: str, fun: Callable) -> bool:
-    names = "|".join(map(re.escape, (name, *inspect.signature(fun).parameters)))
-    return re.search(rf"(?<!\w)({names})(?!\w)", text) is not None
-
-
-def _wrong_argument(
-    error: AttributeError, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]
-) -> str | None:
-    """Return a sentence on the argument, or entry of an argument, that lacks an attribute, and its annotation; None if it is neither."""
-    try:
-        bound = inspect.signature(fun).bind(*args, **kwargs)
-    except (TypeError, ValueError):
-        return None
-    for name, x in bound.arguments.items():
-        entries = (
-            list(x.values()) if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else ()
-        )
-        if any(value is error.obj for value in (x, *entries)):
-            takes = bound.signature.parameters[name].annotation
-            entry = x is not error.obj
-            verb = (
-                (" cannot hold" if entry else " cannot be")
-                if takes is inspect.Parameter.empty
-                else f" takes {getattr(takes, '__name__', takes)}, got{' an entry' if entry else ''}"
-            )
-            return (
-                f"argument `{name}`{verb} {_words(error.obj)} of type {type(error.obj).__name__}."
-            )
-    return None
-
-
-#: maximal number of entries of *args or **kwargs in a message
-_MOST_SHOWN = 12
-
-
-def _table(fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows (name, short text) of the arguments."""
-    try:
-        bound = inspect.signature(fun).bind(*args, **kwargs)
-    except (TypeError, ValueError):
-        return [
-            *[(f"argument {i}", _words(x)) for i, x in enumerate(args)],
-            *[(name, _words(x)) for name, x in kwargs.items()],
-        ]
-    rows = []
-    for name, x in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        several = {
-            inspect.Parameter.VAR_POSITIONAL: enumerate,
-            inspect.Parameter.VAR_KEYWORD: dict.items,
-        }.get(kind)
-        if several is None:
-            rows.append((name, _words(x)))
-            continue
-        rows += [
-            (f"{name}[{k!r}]", _words(part))
-            for k, part in itertools.islice(several(x), _MOST_SHOWN)
-        ]
-        if len(x) > _MOST_SHOWN:
-            rows.append(("...", f"{len(x) - _MOST_SHOWN} more"))
-    return rows
-
-
-def _words(x: Any) -> str:
-    if isinstance(getattr(x, "shape", None), tuple) and hasattr(x, "dtype"):
-        return f"{x.dtype}[{','.join(map(str, x.shape))}]"
-    try:
-        text = repr(x)
-    except Exception:
-        text = f"<{type(x).__name__}>"
-    return text if len(text) <= 80 else text[:77] + "..."
