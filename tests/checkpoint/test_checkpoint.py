@@ -376,7 +376,7 @@ def test_what_does_not_fit_is_told_at_once(tmp_path):
     )
     with pytest.raises(ValueError, match=f"(?s)2 of the leaves.*{first}.*{second}"):
         checkpoint.restore(tmp_path, {"a": wnp.ones(4), "b": wnp.ones((2, 2), int)})
-    with pytest.raises(ValueError, match=r"(?s)1 leaves of `like` are not.*missing +\['d'\]"):
+    with pytest.raises(ValueError, match=r"(?s)does not have 1 leaf of `like`.*missing +\['d'\]"):
         checkpoint.restore(tmp_path, {"d": wnp.ones(3)})
     with pytest.raises(ValueError, match=r"missing +the tree"):
         checkpoint.restore(tmp_path, wnp.ones(3))

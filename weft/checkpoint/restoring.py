@@ -26,6 +26,7 @@ from weft._engine.ir.shardings import Sharding
 from weft._engine.runtime.array import Array, default_sharding
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import CheckpointError, describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary
 from weft.checkpoint import arguments, layout, listing, ranks, store
@@ -221,7 +222,7 @@ def _raise_missing(missing: Sequence[TreeEntry], stored: StoredTree, folder: Pat
     raise ValueError(
         describe(
             "checkpoint.restore",
-            f"{len(missing)} leaves of `like` are not in the checkpoint.",
+            f"the checkpoint does not have {quantity(len(missing), 'leaf')} of `like`.",
             [
                 ("missing", ", ".join(missing_text)),
                 ("stored", stored_text),

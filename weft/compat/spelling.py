@@ -19,10 +19,8 @@ from weft.compat import names
 _OTHER_LIBRARIES = {
     "bmm": "numpy.matmul",
     "cat": "numpy.concatenate",
-    "clamp": "numpy.clip",
     "cross_entropy": "nn.log_softmax",
     "expand": "numpy.broadcast_to",
-    "erfinv": "scipy.special.erfinv",
     "fill": "numpy.full",
     "from_numpy": "numpy.asarray",
     "manual_seed": "random.key",
@@ -35,7 +33,6 @@ _OTHER_LIBRARIES = {
     "randn": "random.normal",
     "randperm": "random.permutation",
     "repeat_interleave": "numpy.repeat",
-    "rsqrt": "lax.rsqrt",
     "seed": "random.key",
     "sub": "numpy.subtract",
     "tensor": "numpy.array",

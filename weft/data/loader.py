@@ -23,6 +23,7 @@ from weft._engine.api.placement.assembly import make_array_from_callback
 from weft._engine.ir.shardings import Sharding
 from weft._engine.util import tree
 from weft._engine.util.errors import describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary
 from weft.data.order import permute_positions
@@ -97,7 +98,7 @@ class Loader:
             )
         if rows_source.size is not None and rows_source.size < (batch_size if drop_last else 1):
             raise ValueError(
-                f"data.Loader: the source has {rows_source.size} rows, and a batch has {batch_size}."
+                f"data.Loader: the source has {quantity(rows_source.size, 'row')}, and a batch has {batch_size}."
             )
         shuffle = not isinstance(rows_source, Stream) if shuffle is None else shuffle
         self._plan = _LoaderPlan(
@@ -316,7 +317,7 @@ def _local_row_ranges(shardings: Any, count: int) -> list[tuple[int, int]]:
             return [(0, count)]
         if count % here.size:
             raise ValueError(
-                f"data.Loader: {here.size} processes cannot share a batch of {count} rows evenly."
+                f"data.Loader: {quantity(here.size, 'process')} cannot share a batch of {quantity(count, 'row')} evenly."
             )
         part = count // here.size
         return [(here.rank * part, (here.rank + 1) * part)]

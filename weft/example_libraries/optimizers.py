@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import weft.numpy as wnp
 from weft import tree_util
 from weft._engine.util import tree
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary
 
 __all__ = [
@@ -334,7 +335,7 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
         )
     if values.size != boundaries.size + 1:
         raise ValueError(
-            f"values must be one more than boundaries; there are {values.size} values and {boundaries.size} boundaries"
+            f"values must be one more than boundaries; there are {quantity(values.size, 'value')} and {quantity(boundaries.size, 'boundary')}"
         )
     return lambda i: values[wnp.sum(i > boundaries)]
 

@@ -42,6 +42,7 @@ from weft._engine.ops import elementwise as ew, functions
 from weft._engine.ops.families import zeros
 from weft._engine.transforms.jvp import instantiate
 from weft._engine.util import dtypes, tree
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary, guard_all
 
 __all__ = [
@@ -477,7 +478,9 @@ def jet(
     """
     primals, series = list(primals), list(series)
     if len(primals) != len(series):
-        raise ValueError(f"jet: there are {len(primals)} primals, but {len(series)} series.")
+        raise ValueError(
+            f"jet: there are {quantity(len(primals), 'primal')}, but {len(series)} series."
+        )
     lengths = {len(terms) for terms in series if terms is not zero_series}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(

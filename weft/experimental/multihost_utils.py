@@ -28,6 +28,7 @@ from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.util import errors, tree
 from weft._engine.util.errors import describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all, user_frame
 
 P = PartitionSpec
@@ -43,7 +44,7 @@ class ProcessFailureError(errors.ProcessFailureError):
 
     def __init__(self, failed_devices: set[Device]) -> None:
         ranks = tuple(sorted({d.process_index for d in failed_devices}))
-        facts = f"processes {list(ranks)} failed inside of the block, with {len(failed_devices)} devices."
+        facts = f"processes {list(ranks)} failed inside of the block, with {quantity(len(failed_devices), 'device')}."
         super().__init__(f"live_devices: {facts}", ranks)
         self.failed_devices = failed_devices
 

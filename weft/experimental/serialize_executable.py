@@ -30,6 +30,7 @@ from weft._engine.runtime.executable import CompileRequest
 from weft._engine.runtime.placement import change_layout
 from weft._engine.transforms.dim_orders import with_dim_orders
 from weft._engine.util import tree
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary
 from weft._engine.util.trees.treedef import PyTreeDef
 from weft.export import format as bytes_format
@@ -184,7 +185,7 @@ def _map_devices(ids: Sequence[int], platform: str, devices: Sequence[Device]) -
     """Return a function that maps the ids of the original devices to the replacement devices."""
     if len(ids) != len(devices):
         raise ValueError(
-            f"deserialize_and_load: the program runs on {len(ids)} devices, execution_devices has {len(devices)}."
+            f"deserialize_and_load: the program runs on {quantity(len(ids), 'device')}, execution_devices has {len(devices)}."
         )
     other = [d for d in devices if d.platform != platform]
     if other:

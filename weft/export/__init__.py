@@ -62,6 +62,7 @@ from weft._engine.runtime.array import Array
 from weft._engine.transforms.expand_library_ops import expand
 from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary, function_name, guard_all
 from weft.export import format as bytes_format
 from weft.export.polymorphic import instantiate, is_polymorphic
@@ -283,7 +284,8 @@ class Exported(metaclass=Sealed):
             ):  # constants of a program move to the devices of the call
                 return None
             raise ValueError(
-                f"Function '{self.fun_name}' was exported for {self.nr_devices} devices and is called in a context with {len(devices)} "
+                f"Function '{self.fun_name}' was exported for {quantity(self.nr_devices, 'device')} and is called in a context with "
+                f"{len(devices)} "
                 f"devices.\n  Its shardings are of a mesh of {self.nr_devices}. Put the arguments there with weft.device_put."
             )
         return devices

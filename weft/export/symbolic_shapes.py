@@ -13,6 +13,7 @@ from weft._engine.ir.symbolic import (
     SymbolicScope,
 )
 from weft._engine.util import tree
+from weft._engine.util.messages.quantities import quantity
 
 
 def symbolic_shape(
@@ -94,7 +95,7 @@ def _dim_words(shape_spec: str, like: Sequence[int | None] | None) -> tuple[list
             f" because we parsed {parsed} already and 'like' shape has only {len(like)} dimensions"
         )
     raise ValueError(
-        f"{error}{longer}: it has {len(words)} dims, and like={tuple(like)} has {len(like)}."
+        f"{error}{longer}: it has {quantity(len(words), 'dim')}, and like={tuple(like)} has {len(like)}."
     )
 
 

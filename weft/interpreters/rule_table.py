@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 
 from weft._engine.core.primitive import Primitive, has_rule
 from weft._engine.ir.registry import registry
+from weft._engine.util.messages.quantities import quantity
 
 #: custom primitives with a registered rule; iterate over a copy, since other threads may add to it
 _given: set[weakref.ref[Primitive]] = set()
@@ -70,4 +71,4 @@ class RuleTable(MutableMapping):
         return sum(1 for _ in self)
 
     def __repr__(self) -> str:
-        return f"<rules of {len(self)} primitives for {self.slot}>"
+        return f"<rules of {quantity(len(self), 'primitive')} for {self.slot}>"

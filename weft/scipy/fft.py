@@ -18,6 +18,7 @@ from weft._engine.ops.elementwise import complex as complex_of
 from weft._engine.ops.families import canonical_dims
 from weft._engine.ops.slicing import concatenate, slice_in_dim
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all
 from weft.numpy import fft
 
@@ -128,14 +129,14 @@ def _several(
     x = array_of(name, x)
     if s is not None and len(s) > x.ndim:
         raise ValueError(
-            f"{name}: s has at most a length for each of the {x.ndim} dims of x, got {len(s)} lengths."
+            f"{name}: s has at most a length for each of the {quantity(x.ndim, 'dim')} of x, got {quantity(len(s), 'length')}."
         )
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     lengths = [None] * len(axes) if s is None else list(s)
     if len(lengths) != len(axes):
         raise ValueError(
-            f"{name}: s has a length for each axis, got {len(lengths)} lengths and {len(axes)} axes."
+            f"{name}: s has a length for each axis, got {quantity(len(lengths), 'length')} and {quantity(len(axes), 'axis')}."
         )
     x, dims = _prepare(name, x, type, norm, lengths, list(axes))
     for d in dims:

@@ -12,6 +12,7 @@ from weft import numpy as wnp
 from weft._engine.core.trace import Tracer
 from weft._engine.numpy.promote import concrete, inexact
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all
 
 __all__ = ["RegularGridInterpolator"]
@@ -54,12 +55,12 @@ class RegularGridInterpolator:
         self.grid = tuple(concrete(inexact(name, p)) for p in points)
         if len(self.grid) > self.values.ndim:
             raise ValueError(
-                f"{name}: there are {len(self.grid)} arrays of points, but values have {self.values.ndim} dims."
+                f"{name}: there are {quantity(len(self.grid), 'array')} of points, but values have {quantity(self.values.ndim, 'dim')}."
             )
         for d, (p, size) in enumerate(zip(self.grid, self.values.shape)):
             if p.ndim != 1 or p.shape[0] != size or size < 1:
                 raise ValueError(
-                    f"{name}: the points of dim {d} must be a vector of {size} numbers, got shape {tuple(p.shape)}."
+                    f"{name}: the points of dim {d} must be a vector of {quantity(size, 'number')}, got shape {tuple(p.shape)}."
                 )
             if not isinstance(p, Tracer) and not np.all(np.diff(np.asarray(p)) > 0):
                 raise ValueError(f"{name}: the points of dim {d} must increase strictly.")
@@ -88,7 +89,7 @@ class RegularGridInterpolator:
             xi = xi[:, None]
         if xi.shape[-1] != dims:
             raise ValueError(
-                f"RegularGridInterpolator: positions of {xi.shape[-1]} numbers on a grid of {dims} dims."
+                f"RegularGridInterpolator: positions of {quantity(xi.shape[-1], 'number')} on a grid of {quantity(dims, 'dim')}."
             )
         lead = tuple(xi.shape[:-1])
         columns = [wnp.reshape(xi[..., d], (-1,)) for d in range(dims)]

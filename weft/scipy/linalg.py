@@ -51,6 +51,7 @@ from weft._engine.scipy.structured import (
     pascal,
     toeplitz,
 )
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all, warn_user
 from weft.numpy import linalg
 
@@ -116,7 +117,7 @@ def _system(api: str, a: Any, b: Any) -> tuple:
     b = b[..., None] if vectors else b
     if b.shape[-2] != n:
         raise ValueError(
-            f"{api}: the matrices have {n} rows and b has {b.shape[-2]}: shapes {tuple(a.shape)} and {tuple(b.shape)}. They "
+            f"{api}: the matrices have {quantity(n, 'row')} and b has {b.shape[-2]}: shapes {tuple(a.shape)} and {tuple(b.shape)}. They "
             "must be equal in number."
         )
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])

@@ -22,6 +22,7 @@ from weft._engine.partition.auto.machine_rates import find_machine
 from weft._engine.runtime.device import devices
 from weft._engine.runtime.topology import make_mesh
 from weft._engine.util.config import MAX_DEVICES
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft.tools.automatic.measurement import measure
 from weft.tools.automatic.search import SearchOptions, plan_function
@@ -147,7 +148,7 @@ def parse_mesh(text: str) -> dict[str, int]:
         )
     if math.prod(axes.values()) > MAX_DEVICES:
         raise ValueError(
-            f"--mesh {text} needs {math.prod(axes.values()):,} devices. A process has at most {MAX_DEVICES} virtual devices; "
+            f"--mesh {text} needs {math.prod(axes.values()):,} devices. A process has at most {quantity(MAX_DEVICES, 'virtual device')}; "
             "weft plan chooses meshes of larger machines."
         )
     return axes
@@ -165,6 +166,6 @@ def mesh_of(axes: dict[str, int]) -> Mesh:
     count = math.prod(axes.values())
     if len(devices()) < count:
         raise ValueError(
-            f"the mesh needs {count} devices, and the program has {len(devices())}. Leave the number of devices to weft auto."
+            f"the mesh needs {quantity(count, 'device')}, and the program has {len(devices())}. Leave the number of devices to weft auto."
         )
     return make_mesh(tuple(axes.values()), tuple(axes), (AxisType.Auto,) * len(axes))

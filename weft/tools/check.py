@@ -19,6 +19,7 @@ from pathlib import Path
 
 from weft._engine.util.config import config
 from weft._engine.util.errors import VerificationError
+from weft._engine.util.messages.quantities import quantity
 from weft.tools.run import run_program
 
 #: time to search for a smaller program
@@ -54,7 +55,7 @@ def check_program(
 
 
 def _summary(wrong: int, compared: int) -> str:
-    calls = "1 call was" if compared == 1 else f"{compared} calls were"
+    calls = f"{quantity(compared, 'call')} {'was' if compared == 1 else 'were'}"
     return (
         f"weft check: {calls} compared, {wrong or 'none'} {'were' if wrong > 1 else 'was'} wrong."
     )
@@ -115,7 +116,7 @@ def search(error: VerificationError, path: Path, note: Path) -> None:
     def found(program, args) -> None:
         try:
             write_reproducer(path, program, args, str(error))
-            note.write_text(f"  reproducer: {path} ({_count(len(program.eqns))})")
+            note.write_text(f"  reproducer: {path} ({quantity(len(program.eqns), 'equation')})")
         except JaxprSyntaxError as problem:
             note.write_text(f"  The program has no reproducer: {problem}")
 
@@ -132,7 +133,3 @@ def search(error: VerificationError, path: Path, note: Path) -> None:
     if at_fault is not None:
         write_reproducer(path, *case, str(at_fault))
         note.write_text(f"  at fault: {at_fault.stage}\n{note.read_text()}")
-
-
-def _count(equations: int) -> str:
-    return "1 equation" if equations == 1 else f"{equations} equations"

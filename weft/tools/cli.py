@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 from weft._engine.processes.wire import host_and_port
 from weft._engine.util.config import MAX_DEVICES
+from weft._engine.util.messages.quantities import quantity
 from weft._version import __version__
 from weft.compat import JAX_VERSION
 from weft.tools.launch.host_list import DEFAULT_SSH, parse_hosts
@@ -481,11 +482,11 @@ def _checked_launch(
     options.processes = options.processes or options.most or slots
     if slots and options.processes > slots:
         parser.error(
-            f"weft launch: {options.processes} processes do not fit on the hosts, which take {slots}"
+            f"weft launch: {quantity(options.processes, 'process')} do not fit on the hosts, which take {slots}"
         )
     if options.least is not None and options.least > options.processes:
         parser.error(
-            f"weft launch: --min {options.least} is more than the {options.processes} processes to begin with"
+            f"weft launch: --min {options.least} is more than the {quantity(options.processes, 'process')} to begin with"
         )
     if options.arguments[:1] == ["--"]:
         options.arguments = options.arguments[1:]

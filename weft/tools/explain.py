@@ -17,6 +17,7 @@ import weft
 import weft._engine.ops.ragged_all_to_all  # noqa: F401  (a collective that programs load only on use)
 from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.util import tree
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import field, record
 from weft.tools.report import (
     Collective,
@@ -76,7 +77,8 @@ class Explanation:
         slowest = sorted(self.seconds.items(), key=lambda entry: -entry[1])
         stages = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in slowest if name != "total")
         return [
-            f"{self.name}: {self.kernel_count} kernels, {self.matmul_count} matmuls, at most {self.peak_bytes:,} B live",
+            f"{self.name}: {quantity(self.kernel_count, 'kernel')}, {quantity(self.matmul_count, 'matmul')}, "
+            f"at most {self.peak_bytes:,} B live",
             f"compiled in {1e3 * self.seconds.get('total', sum(self.seconds.values())):.1f} ms ({stages})",
         ]
 
@@ -123,7 +125,9 @@ class Explanation:
         of each kind."""
         if total is not None:
             self._demand(
-                f"{total} collectives", self.collectives, sum(self.counts.values()) != total
+                quantity(total, "collective"),
+                self.collectives,
+                sum(self.counts.values()) != total,
             )
         for name, count in kinds.items():
             kind = _kind(name)

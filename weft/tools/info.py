@@ -15,6 +15,7 @@ from weft._engine.util import cache
 from weft._engine.util.config import config, known_settings
 from weft._engine.util.errors import align
 from weft._engine.util.machine_model import measured
+from weft._engine.util.messages.quantities import quantity
 from weft.tools import shim
 
 _VARIABLES = ("WEFT_", "XLA_FLAGS", "XLA_PYTHON_CLIENT", "PJRT_", "TPU_", "CUDA_VISIBLE")
@@ -27,7 +28,7 @@ def describe() -> str:
         ("weft", weft.__version__),
         ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
         ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
-        ("processor", f"{_processor()}, {_cores()} cores for this process"),
+        ("processor", f"{_processor()}, {quantity(_cores(), 'core')} for this process"),
         ("machine model", _machine_model()),
         ("memory", _memory()),
         ("devices", _devices()),
@@ -140,6 +141,6 @@ def _cache_rows() -> list[tuple[str, str]]:
     return [
         (
             "cache",
-            f"{folder}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB (choose with WEFT_CACHE_DIR)",
+            f"{folder}: {quantity(len(sizes), 'file')}, {sum(sizes) / 2**20:.1f} MiB (choose with WEFT_CACHE_DIR)",
         )
     ]

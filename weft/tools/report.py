@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from weft._engine.ir.specs import join_axis_parts
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import field, record, replace
 from weft.tools.advice import advise, spell_placement
 
@@ -84,7 +85,7 @@ class Exchange:
         """The kind, operand and bytes."""
         times = f"{self.count} x " if self.count != 1 else ""
         each = " per iteration" if self.open_ended else ""
-        return f"{times}{self.kind} of {self.operand} between {self.processes} processes  {self.bytes:,} B{each}"
+        return f"{times}{self.kind} of {self.operand} between {quantity(self.processes, 'process')}  {self.bytes:,} B{each}"
 
 
 def exchanges_of(executable: Any) -> list[Exchange]:
@@ -183,7 +184,7 @@ def spell_equation(eqn: Any) -> str:
     return (
         f"{eqn.primitive} {ins} -> {outs}"
         if len(ins) + len(outs) <= LINE
-        else f"{eqn.primitive} of {len(eqn.invars)} operands"
+        else f"{eqn.primitive} of {quantity(len(eqn.invars), 'operand')}"
     )
 
 

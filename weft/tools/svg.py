@@ -18,6 +18,7 @@ from typing import Any
 from weft._engine.debug.device_tiles import spell_ids
 from weft._engine.debug.visualize import PALETTE, text_color
 from weft._engine.partition.reshard import Placement
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 
 #: name -> color in light and in dark mode
@@ -68,7 +69,7 @@ class Drawings:
         """Return a value for an HTML page."""
         planes = self.planes(shape, place)
         if not planes:
-            return f'<span class="line">{math.prod(self.counts(place))} tiles</span>'
+            return f'<span class="line">{quantity(math.prod(self.counts(place)), "tile")}</span>'
         dashed = ' class="partial"'
         return "".join(
             f'<svg width="{p.width:.0f}" height="{p.height:.0f}" viewBox="0 0 {p.width:.0f} {p.height:.0f}"'

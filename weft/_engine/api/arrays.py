@@ -38,6 +38,7 @@ from weft._engine.ir.types import ShapedArray, _interned
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes, tree
 from weft._engine.util.dispatch_state import clearers
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import (
     api_boundary,
     check_callable,
@@ -305,7 +306,7 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
         if structure != flat.in_tree:
             raise TypeError(
                 "The inputs to the closure produced by closure_convert must have the structure of its example arguments, "
-                f"{flat.in_tree.children()[0]}, followed by {len(consts)} values, got {structure.children()[0]}."
+                f"{flat.in_tree.children()[0]}, followed by {quantity(len(consts), 'value')}, got {structure.children()[0]}."
                 f"{tree.describe_difference(flat.in_tree.children()[0], structure.children()[0], 'example', 'called')}"
             )
         return flat.unflatten(evaluate(jaxpr, *args[n:], *leaves))

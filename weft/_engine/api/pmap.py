@@ -41,6 +41,7 @@ from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import devices as all_devices, local_devices, process_indices
 from weft._engine.util import tree
 from weft._engine.util.dtypes import float0
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary, check_callable, function_name
 
 #: the axis of the mesh if the user does not name one
@@ -250,7 +251,7 @@ class PmapFunction:
             if len(in_axes) != len(args):
                 raise ValueError(
                     f"{self.name}: in_axes must be an int, None, or a tuple with one entry per positional argument: "
-                    f"got {len(in_axes)} entries for {len(args)} arguments."
+                    f"got {quantity(len(in_axes), 'entry')} for {quantity(len(args), 'argument')}."
                 )
             in_axes = tuple(d for i, d in enumerate(in_axes) if i not in static)
         flat = FlatFunction(self.fun, args, kwargs, static)
@@ -283,7 +284,7 @@ class PmapFunction:
             )
         if size > len(local):
             raise ValueError(
-                f"{self.name}: the mapped axis has size {size}, but there are {len(local)} devices: {list(local)}.\n"
+                f"{self.name}: the mapped axis has size {size}, but there are {quantity(len(local), 'device')}: {list(local)}.\n"
                 "  One device takes one index of the mapped axis. Reshape the dim to (devices, rest) and vmap over "
                 "the rest, use more virtual devices (WEFT_NUM_DEVICES), or jit with a sharded argument."
             )
@@ -448,7 +449,7 @@ class PmapSharding:
         if size > len(chosen):
             raise ValueError(
                 f"PmapSharding.default: dim {sharded_dim} of shape {tuple(shape)} has size {size}, but there are "
-                f"{len(chosen)} devices."
+                f"{quantity(len(chosen), 'device')}."
             )
         return NamedSharding(
             Mesh(np.array(chosen[:size]), (UNNAMED,)),

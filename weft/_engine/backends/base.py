@@ -33,6 +33,7 @@ from weft._engine.ir.specs import Spec
 from weft._engine.util.config import config, frozen, num_virtual_devices
 from weft._engine.util.errors import UnknownBackendError
 from weft._engine.util.jax_versions import jax_behavior
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft._engine.util.threads import hold_during_fork
 from weft._engine.util.user_code_suspension import suspended
@@ -269,7 +270,7 @@ def _device_of_id(id: int, platform: str) -> Device:
     )
     if device is None:
         raise ValueError(
-            f"device {id} does not exist: this process has {len(devices)} devices.\n"
+            f"device {id} does not exist: this process has {quantity(len(devices), 'device')}.\n"
             "  Set WEFT_NUM_DEVICES before the first use of weft."
         )
     return device

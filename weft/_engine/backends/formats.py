@@ -10,6 +10,7 @@ import enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._engine.util.errors import describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 
 
@@ -95,7 +96,7 @@ def order_of(layout: Any, ndim: int, what: str) -> tuple[int, ...] | None:
         raise ValueError(
             describe(
                 what,
-                f"the layout {layout} does not fit an array of {ndim} dims.",
+                f"the layout {layout} does not fit an array of {quantity(ndim, 'dim')}.",
                 (),
                 None,
                 "Length of major_to_minor and the rank of the value should match: it names every dim once.",

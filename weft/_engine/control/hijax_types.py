@@ -34,6 +34,7 @@ from weft._engine.hooks import hi_types
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.util import tree
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft._engine.util.source import function_name
 
@@ -681,7 +682,7 @@ def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
     parts = tracked.references()
     if len(parts) != len(arrays):
         raise ValueError(
-            f"a value of the mutable type {typeof(value)} consists of {len(parts)} arrays, and cannot be changed to one of "
+            f"a value of the mutable type {typeof(value)} consists of {quantity(len(parts), 'array')}, and cannot be changed to one of "
             f"{len(arrays)} in a program that closes over it. Pass it as an argument."
         )
     for r, x in zip(parts, arrays):

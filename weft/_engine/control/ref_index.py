@@ -21,6 +21,7 @@ from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ops.elementwise import convert_element_type
 from weft._engine.ops.layout import reshape
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 
 
@@ -113,7 +114,7 @@ def clamp_index(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
             n, reach, start = shape[dim], _slice_extent(part), _static(part.start)
             if reach > n:
                 raise ValueError(
-                    f"ds: {part.size} elements with stride {part.stride} of a dim of size {n}."
+                    f"ds: {quantity(part.size, 'element')} with stride {part.stride} of a dim of size {n}."
                 )
             if start is None:
                 traced.append((part.start, n, n - reach))
@@ -202,7 +203,9 @@ def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int],
             continue
         if dim == len(shape):
             count = sum(i is not None for i in parts)
-            raise IndexError(f"ref[...]: {count} indices for {len(shape)} dims.")
+            raise IndexError(
+                f"ref[...]: {quantity(count, 'index')} for {quantity(len(shape), 'dim')}."
+            )
         if isinstance(part, Slice):
             start, reach = _static(part.start), _slice_extent(part)
             _check_inside(part, start, shape[dim])
@@ -243,11 +246,11 @@ def _check_inside(part: Slice, start: int | None, n: int) -> None:
     reach = _slice_extent(part)
     if start is None and reach > n:
         raise ValueError(
-            f"Out of bound slice: {part.size} elements with stride {part.stride} of a dim of size {n}."
+            f"Out of bound slice: {quantity(part.size, 'element')} with stride {part.stride} of a dim of size {n}."
         )
     if start is not None and (start < 0 or start + reach > n):
         raise ValueError(
-            f"Out of bound slice: from {start}, {part.size} elements with stride {part.stride}, of a dim of size {n}."
+            f"Out of bound slice: from {start}, {quantity(part.size, 'element')} with stride {part.stride}, of a dim of size {n}."
         )
 
 

@@ -29,6 +29,7 @@ from weft._engine.ir.types import ManualAxisType, ShapedArray, check_number
 from weft._engine.util import dtypes, errors
 from weft._engine.util.config import config
 from weft._engine.util.events import reports_as
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import SourceLine, user_frame
 from weft._engine.util.trees.narrowing import class_of
 from weft._engine.util.user_code_suspension import enclose_handlers, release_handlers
@@ -649,7 +650,7 @@ def check_leaks(trace: Trace) -> None:
         raise errors.UnexpectedTracerError(
             errors.describe(
                 "checking_leaks",
-                f"Leaked trace: {len(leaked)} values of a transformed function are still referenced after it has returned.",
+                f"Leaked trace: {quantity(len(leaked), 'value')} of a transformed function outlived its call.",
                 rows,
                 origin,
                 "A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value.",

@@ -16,6 +16,7 @@ from typing import Any
 
 from weft._engine.debug.device_tiles import Tiling, tile
 from weft._engine.debug.inspect_sharding import inspect_array_sharding
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 
 Color = tuple[int, int, int]
@@ -105,7 +106,11 @@ def draw(
         pictures.append(_draw_plane(tiling, outer, heading, colors, scale, min_width, max_width))
     if len(leading) > MOST_PICTURES:
         pictures.append(
-            Picture("", (), (f"… {len(leading) - MOST_PICTURES} more pictures of this array",))
+            Picture(
+                "",
+                (),
+                (f"… {quantity(len(leading) - MOST_PICTURES, 'more picture')} of this array",),
+            )
         )
     return pictures
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, Union, final
 
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.config import Override, config
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import Metadata, SourceLine
 from weft._engine.util.trees.narrowing import class_of
 
@@ -395,7 +396,7 @@ class OpenJaxpr:
             return original
         if len(consts) != len(self.constvars):
             raise TypeError(
-                f"ClosedJaxpr: the jaxpr has {len(self.constvars)} constants, got {len(consts)} values for them."
+                f"ClosedJaxpr: the jaxpr has {quantity(len(self.constvars), 'constant')}, got {quantity(len(consts), 'value')} for them."
             )
         name = self.debug_info.func_name
         closed_jaxpr = Jaxpr(

@@ -22,6 +22,7 @@ from weft._engine.util.config import config
 from weft._engine.util.dispatch_state import guard, new_epoch
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.jax_versions import jax_behavior
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import field, record
 from weft._engine.util.source import warn_user
 
@@ -55,7 +56,7 @@ def _normalized_types(axis_types: Any, n: int) -> tuple[AxisType, ...]:
         )
     if len(types) != n:
         raise ValueError(
-            f"Mesh: there are {n} axes, and axis_types is {types}.\n"
+            f"Mesh: it has {quantity(n, 'axis')}, and axis_types is {types}.\n"
             "  Number of axis names should match the number of axis_types."
         )
     return types
@@ -353,7 +354,7 @@ class AbstractMesh(_MeshBase):
         names = _normalized_names(axis_names)
         if len(sizes) != len(names):
             raise ShardingError(
-                f"AbstractMesh: {len(sizes)} sizes {sizes} for {len(names)} names {names}."
+                f"AbstractMesh: {quantity(len(sizes), 'size')} {sizes} for {quantity(len(names), 'name')} {names}."
             )
         types = _normalized_types(axis_types, len(names))
         if abstract_device is not None and not isinstance(abstract_device, AbstractDevice):

@@ -30,6 +30,7 @@ from weft._engine.ir.shardings import (
 )
 from weft._engine.ir.specs import PartitionSpec, Spec, grid_of_dims, spec_of_dims
 from weft._engine.util.errors import ShardingError
+from weft._engine.util.messages.quantities import quantity
 
 #: sizes of the digits of a device number in mixed radix, major to minor; each digit is an axis of the program's mesh
 Digits = tuple[int, ...]
@@ -91,7 +92,7 @@ def with_devices(jaxpr: Jaxpr, devices: tuple[Any, ...]) -> Jaxpr:
             if mesh.size != len(devices):
                 raise ShardingError(
                     f"shard_map: {mesh} has no devices, and the computation runs on {len(devices)}.\n"
-                    f"  Pass arrays on a mesh of {mesh.size} devices, or enter a mesh with these axes (`with mesh:`)."
+                    f"  Pass arrays on a mesh of {quantity(mesh.size, 'device')}, or enter a mesh with these axes (`with mesh:`)."
                 )
             params = {
                 **params,
@@ -189,7 +190,7 @@ def express_on_mesh(sharding: NamedSharding, mesh: Mesh | AbstractMesh, ndim: in
         if dims is not None:
             return NamedSharding(mesh, spec_of_dims(dims).without_trailing(), memory_kind=kind)
     raise ShardingError(
-        f"{sharding!r} has no equivalent over {mesh}.\n  Pass a mesh of {sharding.mesh.size} devices whose axes can express the "
+        f"{sharding!r} has no equivalent over {mesh}.\n  Pass a mesh of {quantity(sharding.mesh.size, 'device')} whose axes can express the "
         "sharding."
     )
 

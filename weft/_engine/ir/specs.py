@@ -19,6 +19,7 @@ import numpy as np
 
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft._engine.util.errors import ShardingError
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.trees.narrowing import class_of, is_tuple, is_tuple_or_list
 
 DimSpec = tuple[Any, ...]  # mesh axes that split one dim, major to minor
@@ -309,7 +310,7 @@ class PartitionSpec:
         """
         if len(self._key) > ndim:
             raise ShardingError(
-                f"{self!r} names {len(self._key)} dims, but was applied to a value of rank {ndim}.\n"
+                f"{self!r} names {quantity(len(self._key), 'dim')}, but was applied to a value of rank {ndim}.\n"
                 f"  A spec has at most one entry per dim. Drop the entries beyond {ndim}."
             )
         return tuple(entry_axes(e) for e in self._key) + ((),) * (ndim - len(self._key))

@@ -50,6 +50,7 @@ from weft._engine.util.errors import (
     describe,
 )
 from weft._engine.util.jax_versions import jax_behavior
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import named, user_frame
 
 
@@ -658,7 +659,7 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
         or len({x.shape[0] for x in vectors}) > 1
     ):
         raise ValueError(
-            f"index_take: {len(axes)} axes need as many vectors of indices of equal size, got shapes "
+            f"index_take: {quantity(len(axes), 'axis')} need as many vectors of indices of equal size, got shapes "
             f"{[tuple(x.shape) for x in vectors]}."
         )
     if not axes:

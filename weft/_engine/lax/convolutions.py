@@ -26,6 +26,7 @@ from weft._engine.ops.convolution import (
 from weft._engine.ops.families import shape_error
 from weft._engine.ops.layout import transpose
 from weft._engine.ops.rule_helpers import inverse
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all
 
 __all__ = [
@@ -238,7 +239,7 @@ def _result_shape(
     if batch % batch_groups or features % batch_groups:
         raise shape_error(
             name,
-            f"a batch of {batch} and {features} features do not divide into {batch_groups} batch groups.",
+            f"a batch of {batch} and {quantity(features, 'feature')} do not divide into {batch_groups} batch groups.",
             table,
         )
     sizes = [

@@ -33,6 +33,7 @@ from weft._engine.ops.placement import with_out_sharding
 from weft._engine.transforms.batch import move_dim
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import InconclusiveDimensionOperation
+from weft._engine.util.messages.quantities import quantity
 
 _COMBINE = {
     "add": arithmetic.add,
@@ -275,7 +276,7 @@ def reduce_window(
 def _check_inits(inits: list, count: int) -> None:
     if any(np.ndim(i) for i in inits) or len(inits) != count:
         raise TypeError(
-            f"reduce_window: init_value must be one scalar for each of {count} operands, got shapes "
+            f"reduce_window: init_value must be one scalar for each of {quantity(count, 'operand')}, got shapes "
             f"{[tuple(np.shape(i)) for i in inits]}."
         )
 

@@ -19,6 +19,7 @@ from weft._engine.numpy import (
 )
 from weft._engine.numpy.promote import array_of, canonical_axis, cast
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 
 _U8 = np.dtype(np.uint8)
 
@@ -148,7 +149,7 @@ def piecewise(x, condlist, funclist: Sequence, *args, **kw):
     )
     if len(funclist) not in (len(conditions), len(conditions) + 1):
         raise ValueError(
-            f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions are expected; "
+            f"with {len(conditions)} condition(s), either {len(conditions)} or {quantity(len(conditions) + 1, 'function')} are expected; "
             f"got {len(funclist)}"
         )
     default = funclist[-1] if len(funclist) > len(conditions) else 0

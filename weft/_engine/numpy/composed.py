@@ -27,6 +27,7 @@ from weft._engine.numpy.promote import (
 from weft._engine.numpy.reductions import sum as total
 from weft._engine.ops import elementwise as ew, layout
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 
 
 def round(a, decimals: int = 0, out=None):  # noqa: A001
@@ -182,7 +183,7 @@ def gradient(f, *varargs, axis=None, edge_order=None):
     axes = [canonical_axis(d, f.ndim, "gradient") for d in some]
     if len(varargs) not in (0, 1, len(axes)):
         raise TypeError(
-            f"gradient: {len(varargs)} spacings for {len(axes)} dims; give none, one, or one for each."
+            f"gradient: {quantity(len(varargs), 'spacing')} for {quantity(len(axes), 'dim')}; give none, one, or one for each."
         )
     spacing = [value(h) for h in varargs] * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(
         axes
@@ -204,7 +205,7 @@ def _gradient_along(f, d: int, h):
         return uf.divide(mp.concatenate([step[_first(d)], middle, step[_last(d)]], d), h)
     if np.shape(h) != (f.shape[d],):
         raise ValueError(
-            f"gradient: coordinates along dim {d} must be a vector of {f.shape[d]} values, got shape {np.shape(h)}."
+            f"gradient: coordinates along dim {d} must be a vector of {quantity(f.shape[d], 'value')}, got shape {np.shape(h)}."
         )
     gaps = mp.reshape(diff(cast(concrete(h), f.dtype)), (-1,) + (1,) * (f.ndim - d - 1))
     slope = uf.divide(step, gaps)

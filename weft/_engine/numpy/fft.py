@@ -17,6 +17,7 @@ from weft._engine.ops.families import canonical_dims
 from weft._engine.ops.fft import FftType, fft as fft_op
 from weft._engine.ops.rule_helpers import inverse
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import named
 
 
@@ -85,7 +86,7 @@ def _checked_axes(api: str, ndim: int, s, axes) -> list[int]:
     """
     if s is not None and len(s) > ndim:
         raise ValueError(
-            f"{api}: s has at most a length for each of the {ndim} dims, got {len(s)} lengths."
+            f"{api}: s has at most a length for each of the {quantity(ndim, 'dim')}, got {quantity(len(s), 'length')}."
         )
     if axes is None:
         axes = range(ndim) if s is None else range(ndim - len(s), ndim)

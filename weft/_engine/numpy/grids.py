@@ -18,6 +18,7 @@ from weft._engine.numpy.reductions import cumsum
 from weft._engine.numpy.repetition import resize
 from weft._engine.ops import layout
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.promotion import common_dtype
 
 
@@ -114,7 +115,7 @@ class _Joiner:
         before = place + missing + 1 if place < 0 else place
         if not 0 <= before <= missing:
             raise ValueError(
-                f"{self.name}: a part of shape {tuple(a.shape)} cannot stand at place {place} among {ndim} dims."
+                f"{self.name}: a part of shape {tuple(a.shape)} cannot stand at place {place} among {quantity(ndim, 'dim')}."
             )
         return mp.reshape(a, (*(1,) * before, *a.shape, *(1,) * (missing - before)))
 

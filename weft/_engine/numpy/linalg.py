@@ -26,6 +26,7 @@ from weft._engine.ops import layout, linalg as la, matrix_forms
 from weft._engine.ops.arithmetic import stop_gradient
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError
+from weft._engine.util.messages.quantities import quantity
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",
@@ -637,7 +638,7 @@ def tensorinv(a, ind: int = 2):
     rows, columns = tuple(a.shape[:ind]), tuple(a.shape[ind:])
     if math.prod(rows) != math.prod(columns):
         raise ValueError(
-            f"linalg.tensorinv: the first {ind} dims and the others of {tuple(a.shape)} must have equal products."
+            f"linalg.tensorinv: the first {quantity(ind, 'dim')} and the others of {tuple(a.shape)} must have equal products."
         )
     return mp.reshape(inv(mp.reshape(a, (math.prod(rows), -1))), (*columns, *rows))
 

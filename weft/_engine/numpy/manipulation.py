@@ -22,6 +22,7 @@ from weft._engine.ops import layout, slicing
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.util import dtypes
 from weft._engine.util.errors import OutOfMemoryError, ShapeError
+from weft._engine.util.messages.quantities import quantity
 
 
 @takes_out_sharding
@@ -406,7 +407,7 @@ def split(ary, indices_or_sections, axis: int = 0) -> list:
     if isinstance(sections, int) and a.shape[axis] % sections:
         raise ValueError(
             f"array split does not result in an equal division: dim {axis} of size {a.shape[axis]} in "
-            f"{sections} sections."
+            f"{quantity(sections, 'section')}."
         )
     return array_split(a, sections, axis)
 
@@ -419,7 +420,7 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
     if isinstance(k, int):
         if k > np.iinfo(np.intp).max // 8:
             raise OutOfMemoryError(
-                f"array_split: {k} arrays need more bytes than memory has addresses"
+                f"array_split: {quantity(k, 'array')} need more bytes than memory has addresses"
             )
         bounds = [n // k * i + min_dim(i, n % k) for i in builtins.range(k + 1)]
     else:
@@ -507,7 +508,7 @@ def roll(a, shift, axis=None):
     shifts = [shift] if isinstance(shift, SymbolicDim) or np.ndim(shift) == 0 else list(shift)
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(
-            f"roll: {len(shifts)} shifts for {len(axes)} dims; give one for all, or one for each."
+            f"roll: {quantity(len(shifts), 'shift')} for {quantity(len(axes), 'dim')}; give one for all, or one for each."
         )
     times = builtins.max(len(axes), len(shifts)) if axes and shifts else 0
     for s, d in zip(

@@ -20,6 +20,7 @@ from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.ops.reduce import reduce_or, reduce_sum
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError, describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import user_frame
 
 
@@ -343,7 +344,7 @@ def _check_ranks(terms: list[str], arrays) -> None:
     for term, x in zip(terms, arrays):
         if len(term) != x.ndim:
             raise ValueError(
-                f"einsum: subscript {term!r} has {len(term)} indices, its operand has shape {tuple(x.shape)}."
+                f"einsum: subscript {term!r} has {quantity(len(term), 'index')}, its operand has shape {tuple(x.shape)}."
             )
 
 

@@ -36,6 +36,7 @@ from weft._engine.ops.casting import size_as
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ConcretizationTypeError, describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import user_frame
 
 
@@ -240,7 +241,7 @@ def compress(
     positions = selection.flatnonzero(condition, size=size, fill_value=a.shape[axis])
     if size is None and positions.size and int(positions[-1]) >= a.shape[axis]:
         raise ValueError(
-            f"compress: element {int(positions[-1])} of the condition is true, but the dim has {a.shape[axis]} places."
+            f"compress: element {int(positions[-1])} of the condition is true, but the dim has {quantity(a.shape[axis], 'place')}."
         )
     return selection.take(a, positions, axis, mode="fill", fill_value=fill_value)
 
@@ -344,7 +345,7 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", 
     positions = [array_of("ravel_multi_index", i) for i in multi_index]
     if len(positions) != len(dims):
         raise ValueError(
-            f"ravel_multi_index: {len(positions)} arrays of positions for {len(dims)} dims; there must be one for each."
+            f"ravel_multi_index: {quantity(len(positions), 'array')} of positions for {quantity(len(dims), 'dim')}; there must be one for each."
         )
     if order not in ("C", "F"):
         raise ValueError(f"ravel_multi_index: order must be 'C' or 'F', got {order!r}.")

@@ -28,6 +28,7 @@ from weft._engine.numpy.promote import (
 from weft._engine.numpy.sorting import argsort, searchsorted, sort
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 
 
 def quantile(
@@ -351,7 +352,9 @@ def _grid_edges(sample, bins, ranges) -> tuple[list, list]:
     if ranges is None:
         ranges = [None] * dims
     if len(ranges) != dims:
-        raise ValueError(f"histogramdd: {len(ranges)} ranges for {dims} dims.")
+        raise ValueError(
+            f"histogramdd: {quantity(len(ranges), 'range')} for {quantity(dims, 'dim')}."
+        )
     per_dim = [bins] * dims if isinstance(bins, (int, np.integer)) else list(bins)
     if len(per_dim) != dims:
         raise ValueError("histogramdd: should be a bin for each dimension.")

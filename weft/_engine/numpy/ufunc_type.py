@@ -22,6 +22,7 @@ import numpy as np
 from weft._engine.api.jit import EagerJit
 from weft._engine.numpy import promote
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary
 
 #: the ufuncs of `weft.numpy` and their identities, if any
@@ -359,7 +360,7 @@ class ufunc(EagerJit):
             return self._overrides["at"](a, indices, *(() if b is None else (b,)))
         if (b is None) != (self.nin == 1) or self.nout != 1:
             raise ValueError(
-                f"{self.name}.at: the function takes {self.nin} arguments and gives {self.nout} results; "
+                f"{self.name}.at: the function takes {quantity(self.nin, 'argument')} and gives {quantity(self.nout, 'result')}; "
                 f"{'no' if b is None else 'an'} operand b is given."
             )
         a = self._operand(a, None, "at")
@@ -393,7 +394,7 @@ def _over_elements(func: Callable, nin: int) -> Callable:
     def call(*args):
         if len(args) != nin:
             raise TypeError(
-                f"{getattr(func, '__name__', 'ufunc')} takes {nin} arguments, got {len(args)}."
+                f"{getattr(func, '__name__', 'ufunc')} takes {quantity(nin, 'argument')}, got {len(args)}."
             )
         promote.check_arraylike(getattr(func, "__name__", "ufunc"), *args)
         return mapped(*args)

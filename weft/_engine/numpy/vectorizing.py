@@ -12,6 +12,7 @@ from weft._engine.core.trace import typeof
 from weft._engine.numpy.creation import asarray
 from weft._engine.numpy.promote import broadcast_shapes, check_ranks, value
 from weft._engine.ops.layout import reshape
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary, function_name
 from weft._engine.util.tree import is_tree_node
 
@@ -144,7 +145,7 @@ def _check_results(name: str, out, cores: list[tuple[str, ...]], sizes: dict[str
     """Raise TypeError or ValueError unless the results of one call fit the signature."""
     if len(cores) > 1 and not isinstance(out, tuple):
         raise TypeError(
-            f"{name}: the output must be a tuple of {len(cores)} arrays, got {type(out).__name__}."
+            f"{name}: the output must be a tuple of {quantity(len(cores), 'array')}, got {type(out).__name__}."
         )
     results = out if isinstance(out, tuple) else (out,)
     if len(results) != len(cores):

@@ -34,6 +34,7 @@ from weft._engine.ops.lowering_specs import ExpandSpec
 from weft._engine.ops.placement import OUT_SHARDING, with_out_sharding
 from weft._engine.ops.rule_helpers import inverse, multilinear
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.promotion import sum_dtype
 
 if TYPE_CHECKING:
@@ -447,7 +448,7 @@ def _check_groups(
     out_features, in_features, *_ = _pick(rhs.shape, numbers.rhs_spec)
     if features != in_features * p.feature_group_count:
         raise fail(
-            f"lhs has {features} features; rhs takes {in_features} in each of {p.feature_group_count} groups.",
+            f"lhs has {quantity(features, 'feature')}; rhs takes {in_features} in each of {quantity(p.feature_group_count, 'group')}.",
             "The features of lhs must be the input features of rhs times feature_group_count.",
         )
     if p.feature_group_count > 1 and p.batch_group_count > 1:

@@ -46,6 +46,7 @@ from weft._engine.ops.slicing import (
 )
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.promotion import common_dtype
 from weft._engine.util.trees.narrowing import is_integer
 
@@ -219,7 +220,7 @@ def _start_scalars(
     if len(indices) != len(shape):
         raise ShapeError(
             f"{api}: needs one start index per dim.\n"
-            f"    operand has {len(shape)} dims, start_indices has length {len(indices)}"
+            f"    operand has {quantity(len(shape), 'dim')}, start_indices has length {len(indices)}"
         )
     names = sorted(
         {i.dtype.name for i in indices if hasattr(i, "dtype") and not isinstance(i, type)}
@@ -231,7 +232,7 @@ def _start_scalars(
     wraps = [wraps] * len(shape) if isinstance(wraps, bool) else list(wraps)
     if len(wraps) != len(shape):
         raise ShapeError(
-            f"{api}: allow_negative_indices must be one bool or one for each of {len(shape)} dims, got {len(wraps)}."
+            f"{api}: allow_negative_indices must be one bool or one for each of {quantity(len(shape), 'dim')}, got {len(wraps)}."
         )
     return [_start(i, size, wrap) for i, size, wrap in zip(indices, shape, wraps)]
 

@@ -28,6 +28,7 @@ from weft._engine.ops.layout import broadcast_in_dim, reshape, rev, transpose
 from weft._engine.ops.lowering_specs import ReduceSpec, ScanSpec
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import named
 from weft._engine.util.trees.narrowing import is_integer
 
@@ -369,7 +370,9 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: dtypes.DTypeLike) -> Arra
 def _arg_reduce(p: Primitive, operand: Value, axis: int, index_dtype: dtypes.DTypeLike):
     ndim = typeof(operand).ndim
     if is_integer(axis) and not 0 <= axis < ndim:
-        raise ValueError(f"Invalid axis {axis} for operand of {p.name}, which has {ndim} dims.")
+        raise ValueError(
+            f"Invalid axis {axis} for operand of {p.name}, which has {quantity(ndim, 'dim')}."
+        )
     axes = families.canonical_dims(p.name, (axis,), ndim)
     return p.bind(operand, axes=axes, index_dtype=dtypes.check_dtype(index_dtype, p.name))
 

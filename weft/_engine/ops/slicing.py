@@ -33,6 +33,7 @@ from weft._engine.ops.rule_helpers import (
     shaped_like,
 )
 from weft._engine.util.errors import ShapeError, describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import user_frame
 from weft._engine.util.trees.narrowing import class_of
 
@@ -160,7 +161,7 @@ def pad(
     if len(config) != aval.ndim:
         raise shape_error(
             "pad",
-            f"padding_config must have one entry for each of the {aval.ndim} dims of the operand.",
+            f"padding_config must have one entry for each of the {quantity(aval.ndim, 'dim')} of the operand.",
             table,
         )
     if any(inner < 0 for _, _, inner in config):
@@ -219,7 +220,7 @@ def canonical_dim(dim: int, ndim: int, api: str) -> int:
     """
     if not -ndim <= dim < ndim:
         raise np.exceptions.AxisError(
-            f"{api}: dim {dim} is out of range for an array with {ndim} dims."
+            f"{api}: dim {dim} is out of range for an array with {quantity(ndim, 'dim')}."
         )
     return int(dim) % ndim
 

@@ -17,6 +17,7 @@ import numpy as np
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ops.families import shape_error
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 
 if TYPE_CHECKING:
     from weft._engine.ir.build import LoopsBuilder
@@ -297,7 +298,7 @@ def check_dims(
             )
     if indices.ndim == 0 or indices.shape[-1] != len(numbers.start_index_map):
         raise fail(
-            f"{indexed} has {len(numbers.start_index_map)} entries; the last dim of the indices must have as many."
+            f"{indexed} has {quantity(len(numbers.start_index_map), 'entry')}; the last dim of the indices must have as many."
         )
     if len(shared) != len(numbers.start_indices_batching_dims):
         raise fail(f"{batching} and {indices_batching} in {op} op must be equal in number.")

@@ -33,6 +33,7 @@ from weft._engine.pallas.specs import (
     block_size,
 )
 from weft._engine.util.errors import describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft._engine.util.source import function_name, user_frame
 
@@ -181,8 +182,8 @@ def _stage_index_map(
             raise ValueError(
                 describe(
                     "pallas_call",
-                    f"{where} must return {len(dims)} values to match block_shape={dims}. Currently "
-                    f"returning {len(flat_indices)} values.",
+                    f"{where} must return {quantity(len(dims), 'value')} to match block_shape={dims}. Currently "
+                    f"returning {quantity(len(flat_indices), 'value')}.",
                     (),
                     user_frame(),
                 )

@@ -33,6 +33,7 @@ from weft._engine.pallas.specs import BlockSpec, GridSpec, no_block_spec, scratc
 from weft._engine.transforms.batch import to_dim
 from weft._engine.util import tree
 from weft._engine.util.errors import describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
 #: params: jaxpr (the whole program), kernel (the `BlockKernel`, or None for derived programs), name
@@ -175,7 +176,7 @@ def _specs(specs: Any, given: Any, names: tuple[str, str]) -> list:
     raise ValueError(
         describe(
             "pallas_call",
-            f"Pytree for `{names[0]}` and `{names[1]}` do not match. There are {len(rows)} mismatches, including:",
+            f"Pytree for `{names[0]}` and `{names[1]}` do not match. There are {quantity(len(rows), 'mismatch')}, including:",
             rows,
             user_frame(),
             f"`{names[0]}` has a BlockSpec for each array, or one for a part of the tree.",
@@ -385,7 +386,7 @@ class PallasCall:
         spec, count = self.spec, self.spec.num_scalar_prefetch
         if len(args) < count:
             raise ValueError(
-                f"pallas_call: the grid spec has {count} prefetched scalars, and the call {len(args)} arguments."
+                f"pallas_call: the grid spec has {count} prefetched scalars, and the call {quantity(len(args), 'argument')}."
             )
         given = [ShapedArray(a.shape, a.dtype) for a in given]
         n = len(tree.tree_leaves(args[:count]))

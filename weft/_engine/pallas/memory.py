@@ -21,6 +21,7 @@ from weft._engine.control.ref import Ref, TransformedRef
 from weft._engine.control.ref_index import Slice
 from weft._engine.core.trace import typeof
 from weft._engine.pallas.inside import blank_value
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary
 
 
@@ -219,7 +220,7 @@ def swap(ref: Any, *args: Any, mask: Any = None, eviction_policy: str | None = N
 def _value_of(api: str, args: Sequence) -> Any:
     if len(args) not in (1, 2):
         raise TypeError(
-            f"{api}: takes a reference, perhaps an index, and a value; got {1 + len(args)} arguments."
+            f"{api}: takes a reference, perhaps an index, and a value; got {quantity(1 + len(args), 'argument')}."
         )
     return (None, args[0]) if len(args) == 1 else args
 

@@ -19,6 +19,7 @@ from weft._engine.planner.step_time import stage_layers, step_time
 from weft._engine.planner.training_plan import RejectedClass, SearchSummary, TrainingPlan
 from weft._engine.planner.transformer import TransformerModel
 from weft._engine.planner.units import spell_bytes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record, replace
 
 #: share of a device's memory that a plan may use; the rest is for the runtime, libraries and fragmentation
@@ -119,7 +120,7 @@ def mesh_shapes(request: SearchRequest, rejections: _Rejections) -> Iterator[Mes
             continue
         if model.heads % tensor or model.feed_forward % tensor:
             rejections.reject_shape(
-                f"tensor {tensor}", f"does not divide {model.heads} heads and the MLP"
+                f"tensor {tensor}", f"does not divide {quantity(model.heads, 'head')} and the MLP"
             )
             continue
         for context in _powers_of_two(cluster.devices // tensor, most_context):
@@ -134,7 +135,7 @@ def _data_shapes(
     data = request.cluster.devices // tensor // context // pipeline
     if pipeline > model.layers:
         rejections.reject_shape(
-            f"pipeline above {model.layers}", f"there are {model.layers} layers"
+            f"pipeline above {model.layers}", f"there are {quantity(model.layers, 'layer')}"
         )
     elif request.batch % data:
         rejections.reject_shape(
@@ -143,7 +144,7 @@ def _data_shapes(
     elif _unevenness(model, pipeline, 1) > _MOST_UNEVEN:
         rejections.reject_shape(
             "uneven pipelines",
-            f"{model.layers} layers leave stages idle for over {_MOST_UNEVEN:.0%}",
+            f"{quantity(model.layers, 'layer')} leave stages idle for over {_MOST_UNEVEN:.0%}",
         )
     elif not model.experts:
         yield MeshShape(data, tensor, pipeline, context, 1)
@@ -272,7 +273,7 @@ def _no_plan_text(
     if layout is None:
         reasons = "; ".join(map(str, rejections.classes()))
         return (
-            f"{where}trains {request.batch} sequences a step ({reasons}). Choose a batch that is a multiple of the "
+            f"{where}trains {quantity(request.batch, 'sequence')} a step ({reasons}). Choose a batch that is a multiple of the "
             "number of devices, or of a large divisor of it."
         )
     axes = {"data": layout.data, "tensor": layout.tensor, "pipeline": layout.pipeline}

@@ -23,6 +23,7 @@ from typing import Any
 from weft._engine.processes import failures, liveness, wire
 from weft._engine.processes.liveness import ProbeResponder
 from weft._engine.util.errors import ProcessFailureError, describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.threads import DaemonThread
 
 #: seconds after a request's own deadline during which its answer may still arrive
@@ -250,7 +251,12 @@ class Client:
         try:
             remaining = max(1.0, timeout - (time.monotonic() - began))
             table, data = self._request(request, remaining)
-            self._check(table, f"initialize of {size} processes", timeout, "initialization_timeout")
+            self._check(
+                table,
+                f"initialize of {quantity(size, 'process')}",
+                timeout,
+                "initialization_timeout",
+            )
         except BaseException:
             self.close()
             raise

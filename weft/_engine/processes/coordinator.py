@@ -32,6 +32,7 @@ from weft._engine.processes.connections import (
     raise_file_limit,
 )
 from weft._engine.processes.wire import dump_table
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import field, record
 
 #: the final barrier, at which ranks wait that have nothing more to do
@@ -121,7 +122,7 @@ class Coordinator:
         proof_s: float = 0.0,
         former_facts: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        raise_file_limit(2 * size + 64, f"the connections of {size} processes")
+        raise_file_limit(2 * size + 64, f"the connections of {quantity(size, 'process')}")
         self.heartbeat_timeout = heartbeat_timeout
         self._notify, self._machine = notify, machine
         self._confirm_end, self._proof_s = confirm_end, max(PROOF_S, proof_s)
@@ -442,7 +443,7 @@ class Coordinator:
         facts = waiting.peer.facts
         why = (
             f"process {waiting.peer.rank} of {size} ({facts['host']}, process {facts['pid']}) does "
-            f"not fit: the coordinator serves {self.size} processes, whose numbers begin at 0"
+            f"not fit: the coordinator serves {quantity(self.size, 'process')}, whose numbers begin at 0"
         )
         self._refuse(waiting, why)
         if self._has_begun:

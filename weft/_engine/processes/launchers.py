@@ -17,6 +17,7 @@ import socket
 import warnings
 from collections.abc import Callable, Iterator
 
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft._version import DISTRIBUTION_NAME
 
@@ -160,7 +161,7 @@ def _warn_of_batch_step() -> None:
     is_batch_step = _has("SLURM_JOB_ID", "SLURM_PROCID") and not _has("SLURM_STEP_NODELIST")
     if is_batch_step and tasks.isdecimal() and int(tasks) > 1 and not _has("WEFT_PROCESS_ID"):
         warnings.warn(
-            f"This process was started inside a Slurm job of {tasks} tasks without srun: it runs alone, on "
+            f"This process was started inside a Slurm job of {quantity(tasks, 'task')} without srun: it runs alone, on "
             f"{os.environ.get('SLURMD_NODENAME', 'the first node')}. Start it as: srun python -m weft run PROGRAM",
             stacklevel=3,
         )

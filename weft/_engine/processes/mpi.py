@@ -27,6 +27,7 @@ from weft._engine.processes.collective_plan import CollectiveKind, CollectivePla
 from weft._engine.processes.shared_memory import NativeFunctions
 from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
 from weft._engine.util.errors import ProcessFailureError, describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft._engine.util.threads import DaemonThread
 from weft._version import DISTRIBUTION_NAME
@@ -280,7 +281,7 @@ def join(processes: Any) -> tuple[MpiJob, tuple[int, ...]]:
         raise RuntimeError(
             describe(
                 "distributed.initialize",
-                f"MPI has {min(sizes)} processes, and weft {processes.size}.",
+                f"MPI has {quantity(min(sizes), 'process')}, and weft {processes.size}.",
                 [],
                 None,
                 "All processes of a program are one MPI job.",
@@ -343,7 +344,7 @@ def _is_launched(kind: str, size: int) -> bool:
 def _check_libraries(libraries: list[list[Any]], is_own: bool, hosts: tuple[str, ...]) -> None:
     names = [name or "none" for name, *_ in libraries]
     rows = [(f"process {names.index(name)}", name) for name in dict.fromkeys(names)]
-    where = f"{len(set(hosts))} hosts" if len(set(hosts)) > 1 else "one host, by MPI,"
+    where = f"{quantity(len(set(hosts)), 'host')}" if len(set(hosts)) > 1 else "one host, by MPI,"
     fact = f"processes on {where} exchange data by MPI, and"
     if "none" in names:
         raise RuntimeError(

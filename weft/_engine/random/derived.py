@@ -10,6 +10,7 @@ from weft import numpy as wnp
 from weft._engine.numpy.promote import broadcast_shapes, cast, concrete
 from weft._engine.random import draws
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 
 
 @draws._sampler()
@@ -72,7 +73,7 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
     shape = both if shape is None else draws._shape(shape)
     if cov.shape[-2:] != (n, n) or broadcast_shapes(shape, both) != shape:
         raise ValueError(
-            f"multivariate_normal: means of {n} numbers need covariances of shape ({n}, {n}), and both the shape of the "
+            f"multivariate_normal: means of {quantity(n, 'number')} need covariances of shape ({n}, {n}), and both the shape of the "
             f"samples; got shapes {tuple(mean.shape)} and {tuple(cov.shape)} for samples of shape {tuple(shape)}."
         )
     raw, drawn = (

@@ -20,6 +20,7 @@ from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.array import Array
 from weft._engine.util.errors import describe
+from weft._engine.util.messages.quantities import quantity
 
 Position = tuple[int, ...]
 
@@ -107,7 +108,7 @@ def global_shape_of(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int
     for dim, (size, k) in enumerate(zip(local_shape, mine)):
         if size % k:
             raise ValueError(
-                f"the sharding splits dim {dim} into {splits[dim]} blocks, {k} of them on this process, and {size} is not "
+                f"the sharding splits dim {dim} into {quantity(splits[dim], 'block')}, {k} of them on this process, and {size} is not "
                 f"divisible by {k} (local shape {tuple(local_shape)}, {sharding!r})."
             )
     return tuple([size // k * n for size, k, n in zip(local_shape, mine, splits)])

@@ -12,6 +12,7 @@ from typing import Any
 from weft._engine import backends
 from weft._engine.backends.base import Device
 from weft._engine.util.config import config
+from weft._engine.util.messages.quantities import quantity
 
 
 def devices(backend: Any = None) -> list[Device]:
@@ -39,7 +40,7 @@ def local_devices(
     rank = client.process_index() if rank is None else rank
     if rank not in process_indices(backend):
         raise ValueError(
-            f"Unknown process_index {rank}: there are {process_count(backend)} processes."
+            f"Unknown process_index {rank}: this job has {quantity(process_count(backend), 'process')}."
         )
     return [d for d in client.devices() if d.process_index == rank]
 

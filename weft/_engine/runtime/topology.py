@@ -14,6 +14,7 @@ from weft._engine.runtime import torus_topology
 from weft._engine.runtime.device import Device, devices
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.jax_versions import jax_behavior
+from weft._engine.util.messages.quantities import quantity
 
 #: device kind -> `fn(mesh_shape, devices, contiguous_submeshes=...)`, which arranges devices of this kind or returns None;
 #: `create_device_mesh` uses it before its own rules
@@ -158,7 +159,7 @@ def make_mesh(
     if need > len(chosen):
         raise ShardingError(
             f"make_mesh: Number of devices {len(chosen)} must be >= the product of mesh_shape {shape}.\n"
-            f"  A mesh of {need} places needs {need} devices. Use smaller sizes, or more virtual devices "
+            f"  A mesh of {quantity(need, 'place')} needs {quantity(need, 'device')}. Use smaller sizes, or more virtual devices "
             f"(WEFT_NUM_DEVICES={need})."
         )
     if axis_types is None and jax_behavior().explicit_make_mesh:

@@ -16,6 +16,7 @@ from weft._engine.core.trace import eval_trace, set_trace, typeof
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.util import tree
 from weft._engine.util.dtypes import float0
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft._engine.util.trees.narrowing import is_tuple, is_tuple_or_list
 
@@ -62,7 +63,7 @@ class Pullback:
         if len(cts) != 1:
             name = self.static[0].__name__
             raise TypeError(
-                f"vjp: the pullback of vjp applied to {name} was called with {len(cts)} arguments. It takes one: a "
+                f"vjp: the pullback of vjp applied to {name} was called with {quantity(len(cts), 'argument')}. It takes one: a "
                 "cotangent with "
                 f"the structure of the result of {name}."
             )
@@ -175,7 +176,7 @@ class Pullback:
         children = tree.treedef_children(in_tree)
         if len(self._args_res) != len(children):
             raise ValueError(
-                f"vjp: args_res has {len(self._args_res)} entries, but the function has {len(children)} arguments."
+                f"vjp: args_res has {quantity(len(self._args_res), 'entry')}, but the function has {quantity(len(children), 'argument')}."
             )
         leaves = [
             x for child, value in zip(children, self._args_res) for x in _leaves_of(child, value)

@@ -20,6 +20,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft._engine.core.trace import Tracer
+from weft._engine.util.messages.quantities import quantity
 from weft.experimental.sparse.base import JAXSparse, axes_of, dims_of, mapped_shape
 from weft.experimental.sparse.util import SparseEfficiencyError, SparseEfficiencyWarning
 
@@ -330,7 +331,7 @@ def bcoo_fromdense(
     n_batch, n_dense = operator.index(n_batch), operator.index(n_dense)
     if n_batch < 0 or n_dense < 0 or n_batch + n_dense > mat.ndim:
         raise ValueError(
-            f"bcoo_fromdense: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {mat.ndim} dims."
+            f"bcoo_fromdense: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {quantity(mat.ndim, 'dim')}."
         )
     _, sparse, dense = split_shape(mat.shape, n_batch, n_dense)
     is_nonzero = mat != 0
@@ -551,7 +552,7 @@ def bcoo_update_layout(
     n_dense = operator.index(mat.n_dense if n_dense is None else n_dense)
     if n_batch < 0 or n_dense < 0 or n_batch + n_dense > mat.ndim:
         raise ValueError(
-            f"bcoo_update_layout: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {mat.ndim} dims."
+            f"bcoo_update_layout: n_batch={n_batch} and n_dense={n_dense} do not fit an array with {quantity(mat.ndim, 'dim')}."
         )
     if on_inefficient not in ("error", "warn", None):
         raise ValueError(

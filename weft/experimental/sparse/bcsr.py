@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
+from weft._engine.util.messages.quantities import quantity
 from weft.experimental.sparse import bcoo as coordinates, products, shapes
 from weft.experimental.sparse.base import JAXSparse, axes_of, dims_of, mapped_shape
 from weft.experimental.sparse.bcoo import BCOO, map_batch_dims
@@ -195,7 +196,7 @@ def bcsr_fromdense(
     mat = wnp.asarray(mat)
     if mat.ndim != n_batch + n_dense + 2:
         raise ValueError(
-            f"bcsr_fromdense: an array with {mat.ndim} dims, n_batch={n_batch} and n_dense={n_dense} leave"
+            f"bcsr_fromdense: an array with {quantity(mat.ndim, 'dim')}, n_batch={n_batch} and n_dense={n_dense} leave"
             f" {mat.ndim - n_batch - n_dense} sparse dims; there must be two."
         )
     return BCSR.from_bcoo(

@@ -14,6 +14,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all
 from weft.experimental.sparse.bcsr import row_numbers
 
@@ -102,10 +103,12 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         raise ValueError(f"lobpcg_standard: needs search dim > 0, and X has no columns: {X.shape}.")
     if k * 5 >= n:
         raise ValueError(
-            f"lobpcg_standard: needs search dim * 5 < matrix dim, and X has {k} columns and {n} rows."
+            f"lobpcg_standard: needs search dim * 5 < matrix dim, and X has {quantity(k, 'column')} and {quantity(n, 'row')}."
         )
     if not callable(A) and np.shape(A) != (n, n):
-        raise ValueError(f"lobpcg_standard: A must be {n, n} as X has {n} rows, got {np.shape(A)}.")
+        raise ValueError(
+            f"lobpcg_standard: A must be {n, n} as X has {quantity(n, 'row')}, got {np.shape(A)}."
+        )
     apply = A if callable(A) else lambda X: A @ X
     image = weft.eval_shape(apply, X)
     if image.dtype != X.dtype:

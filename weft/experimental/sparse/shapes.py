@@ -18,6 +18,7 @@ import weft.numpy as wnp
 from weft import lax
 from weft._engine.numpy.reductions import sum_dtype
 from weft._engine.ops.families import canonical_dims
+from weft._engine.util.messages.quantities import quantity
 from weft.experimental.sparse.bcoo import (
     BCOO,
     batch_to_sparse,
@@ -41,7 +42,9 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     """
     permutation = tuple(operator.index(d) for d in permutation)
     if sorted(permutation) != list(range(mat.ndim)):
-        raise ValueError(f"bcoo_transpose: {permutation} is not a permutation of {mat.ndim} dims.")
+        raise ValueError(
+            f"bcoo_transpose: {permutation} is not a permutation of {quantity(mat.ndim, 'dim')}."
+        )
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     batch, sparse, dense = permutation[:b], permutation[b:end], permutation[end:]
     if any(d >= b for d in batch) or any(not b <= d < end for d in sparse):
@@ -275,7 +278,7 @@ def bcoo_slice(
     steps = (1,) * mat.ndim if strides is None else tuple(strides)
     if not len(starts) == len(limits) == len(steps) == mat.ndim:
         raise ValueError(
-            f"bcoo_slice: an array with {mat.ndim} dims needs as many starts, limits and strides;"
+            f"bcoo_slice: an array with {quantity(mat.ndim, 'dim')} needs as many starts, limits and strides;"
             f" got {starts}, {limits}, {strides}."
         )
     if any(
@@ -370,7 +373,7 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     sizes, starts = tuple(slice_sizes), list(start_indices)
     if not len(sizes) == len(starts) == mat.ndim:
         raise ValueError(
-            f"bcoo_dynamic_slice: {mat.ndim} dims need as many starts and sizes; got {len(starts)} and {sizes}."
+            f"bcoo_dynamic_slice: {quantity(mat.ndim, 'dim')} need as many starts and sizes; got {len(starts)} and {sizes}."
         )
     if any(not 0 <= size <= whole for size, whole in zip(sizes, mat.shape)):
         raise ValueError(f"bcoo_dynamic_slice: sizes {sizes} do not fit shape {mat.shape}.")

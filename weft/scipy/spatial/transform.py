@@ -18,6 +18,7 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all
 from weft.random import normal
 
@@ -170,7 +171,7 @@ class Rotation(NamedTuple):
             angles = angles[..., None]
         if angles.ndim not in (1, 2) or angles.shape[-1] != len(axes):
             raise ValueError(
-                f"Rotation.from_euler: angles of {len(axes)} axes must have shape ({len(axes)},) or (N, {len(axes)}), "
+                f"Rotation.from_euler: angles of {quantity(len(axes), 'axis')} must have shape ({len(axes)},) or (N, {len(axes)}), "
                 f"got {shape}."
             )
         quat = None
@@ -254,7 +255,7 @@ class Rotation(NamedTuple):
         )
         if tuple(weights.shape) != (quat.shape[0],):
             raise ValueError(
-                f"Rotation.mean: expected {quat.shape[0]} weights, got shape {tuple(weights.shape)}."
+                f"Rotation.mean: expected {quantity(quat.shape[0], 'weight')}, got shape {tuple(weights.shape)}."
             )
         return Rotation(wnp.linalg.eigh(wnp.matmul((quat * weights[:, None]).T, quat))[1][:, -1])
 

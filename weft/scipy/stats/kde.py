@@ -12,6 +12,7 @@ from weft import numpy as wnp, random
 from weft._engine.numpy.promote import all_inexact, concrete
 from weft._engine.numpy.reductions import logsumexp
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all
 from weft._engine.util.tree import register_pytree_node_class
 from weft.scipy.linalg import cho_factor, cho_solve, solve_triangular
@@ -53,7 +54,9 @@ class gaussian_kde:  # noqa: N801
         else:
             weights = concrete(all_inexact(name, weights)[0]).astype(dataset.dtype)
             if tuple(weights.shape) != (n,):
-                raise ValueError(f"{name}: expected {n} weights, got shape {tuple(weights.shape)}.")
+                raise ValueError(
+                    f"{name}: expected {quantity(n, 'weight')}, got shape {tuple(weights.shape)}."
+                )
             weights = weights / wnp.sum(weights)
         self.dataset, self.weights = dataset, weights
         self.neff = 1 / wnp.sum(weights * weights)
@@ -103,7 +106,9 @@ class gaussian_kde:  # noqa: N801
             return points
         if d == 1 and m == self.d:
             return points.reshape(self.d, 1)
-        raise ValueError(f"gaussian_kde: points of {d} dims, but the samples have {self.d}.")
+        raise ValueError(
+            f"gaussian_kde: points of {quantity(d, 'dim')}, but the samples have {self.d}."
+        )
 
     def logpdf(self, x: Any):
         """Return the logarithm of the density at points [M] or [dims, M]."""
@@ -131,7 +136,7 @@ class gaussian_kde:  # noqa: N801
         cov = wnp.atleast_2d(wnp.asarray(cov, self.dataset.dtype))
         if tuple(mean.shape) != (self.d,) or tuple(cov.shape) != (self.d, self.d):
             raise ValueError(
-                f"gaussian_kde.integrate_gaussian: expected a mean of {self.d} numbers and a covariance [{self.d}, {self.d}], "
+                f"gaussian_kde.integrate_gaussian: expected a mean of {quantity(self.d, 'number')} and a covariance [{self.d}, {self.d}], "
                 f"got {tuple(mean.shape)} and {tuple(cov.shape)}."
             )
         return wnp.sum(
@@ -157,7 +162,7 @@ class gaussian_kde:  # noqa: N801
         """Return the integral of the product of two estimates."""
         if other.d != self.d:
             raise ValueError(
-                f"gaussian_kde.integrate_kde: the estimates have {self.d} and {other.d} dims."
+                f"gaussian_kde.integrate_kde: the estimates have {self.d} and {quantity(other.d, 'dim')}."
             )
         apart = self.dataset[:, :, None] - other.dataset[:, None, :]
         at = _normal_at(self.covariance + other.covariance, apart.reshape(self.d, -1)).reshape(

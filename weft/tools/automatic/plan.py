@@ -31,6 +31,7 @@ from weft._engine.partition.partition import PartitionRequest
 from weft._engine.runtime.topology import make_mesh
 from weft._engine.util import tree
 from weft._engine.util.errors import ShardingError
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import field, record, replace
 from weft.tools.automatic.annotations import WITHIN, Annotation, fewest_annotations
 from weft.tools.automatic.device_memory import measured_peak
@@ -413,7 +414,7 @@ def _first_difference(paths: Sequence[str], inputs: Sequence[PlannedValue]) -> s
     for path, value in zip(paths, inputs):
         if path != value.path:
             return f"there is {path} where the plan has {value.path}"
-    return f"there are {len(paths)} leaves, the plan has {len(inputs)}"
+    return f"there are {quantity(len(paths), 'leaf')}, the plan has {len(inputs)}"
 
 
 def _plain(spec: Spec | None) -> list[Any] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._engine.partition.reshard import Placement
+from weft._engine.util.messages.quantities import quantity
 from weft.tools.automatic.plan_report import PlanReport, ValueGroup
 from weft.tools.page import spell_axes
 from weft.tools.svg import GAP, ROW, Drawings, picture, text
@@ -43,9 +44,11 @@ def plan_picture(report: PlanReport) -> str:
         for g in members[:MOST_GROUPS]:
             rows.value(g.name + g.others, g.type, g.shape, g.placement, g.layout)
         if num_hidden := len(members[MOST_GROUPS:]):
-            rows.heading(f"and {num_hidden} more groups", "soft")
+            rows.heading(f"and {quantity(num_hidden, 'more group')}", "soft")
     if same := sum(g.count for g in report.results) - sum(g.count for g in others):
-        rows.heading(f"{same} results are sharded as the arguments of their types", "soft")
+        rows.heading(
+            f"{quantity(same, 'result')} are sharded as the arguments of their types", "soft"
+        )
     return picture(title, (rows.width, rows.y + MARGIN - SPACE / 2), rows.elements)
 
 

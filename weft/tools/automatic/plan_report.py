@@ -15,6 +15,7 @@ from weft._engine.ir.jaxpr import Eqn, Var
 from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.partitioning import Decision
 from weft._engine.partition.reshard import Placement
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft.tools.automatic.annotations import (
     WITHIN,
@@ -168,7 +169,7 @@ class PlanReport:
             return (
                 f"The shardings of arguments and results alone reproduce the plan within {percent}."
             )
-        constraints = "1 constraint" if count == 1 else f"{count} constraints"
+        constraints = quantity(count, "constraint")
         condition = f"With the shardings of arguments and results and {constraints}"
         if ratio <= WITHIN:
             return f"{condition}, the ordinary partitioner reproduces the plan within {percent}:"

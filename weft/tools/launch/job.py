@@ -30,6 +30,7 @@ from weft._engine.processes.host_identity import machine
 from weft._engine.processes.job_secret import VARIABLE, find_secret, make_secret
 from weft._engine.processes.launchers import PREEMPTED
 from weft._engine.util.config import config
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import field, record
 from weft.tools.launch.agent import CANNOT_START
 from weft.tools.launch.local_host import LOST, Host, LocalHost, RankError, StartRequest, run_command
@@ -110,7 +111,7 @@ def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
     try:
         make_log_dir(options)
         needed = _SPARE_FILES + _FILES_PER_RANK * options.size
-        raise_file_limit(needed, f"{options.size} processes")
+        raise_file_limit(needed, f"{quantity(options.size, 'process')}")
         with Signals() as signals:
             pool = (make_pool or LocalPool)(options, output, signals)
             status = _run_jobs(options, pool, output, signals)
@@ -156,11 +157,11 @@ def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signal
             return status
         size = pool.next_size(job)
         if options.least is not None and size < options.least:
-            output.say(f"{_count(size, 'process')} left, fewer than --min {options.least}")
+            output.say(f"{quantity(size, 'process')} left, fewer than --min {options.least}")
             return status
         restarts -= 1
-        restarts_left = _count(restarts, "more restart")
-        output.say(f"starting again with {_count(size, 'process')}; {restarts_left}")
+        restarts_left = quantity(restarts, "more restart")
+        output.say(f"starting again with {quantity(size, 'process')}; {restarts_left}")
 
 
 class LocalPool:
@@ -366,7 +367,7 @@ class LaunchedJob:
             reason = f"process {first} {self._describe(self._first)}; "
         names = ", ".join(map(str, lost)) or "others"
         verb = "go" if len(ranks) > 1 else "goes"
-        self._output.say(f"{reason}{_count(len(ranks), 'process')} {verb} on without {names}")
+        self._output.say(f"{reason}{quantity(len(ranks), 'process')} {verb} on without {names}")
         self._abandoned |= set(lost)
         self._present, self._first, self._bad_since = ranks, None, math.inf
         self._grace = self._options.grace
@@ -519,15 +520,6 @@ class LaunchedJob:
             self._output.say(f"{_name_ranks(followers)} ended because of it")
             if first not in errors:
                 self._output.show_text(followers[0], errors[followers[0]].text)
-
-
-def _count(number: int, noun: str) -> str:
-    """Return a number of things.
-
-    >>> _count(1, "process"), _count(2, "process"), _count(0, "more restart")
-    ('1 process', '2 processes', '0 more restarts')
-    """
-    return f"{number} {noun}" + ("" if number == 1 else "es" if noun.endswith("s") else "s")
 
 
 def _name_ranks(ranks: Sequence[int]) -> str:

@@ -22,6 +22,7 @@ from weft._engine.processes.connections import Connection, ConnectionServer
 from weft._engine.processes.job_secret import find_secret, is_insecure_allowed
 from weft._engine.processes.launchers import PREEMPTED
 from weft._engine.processes.wire import ForeignDataError, host_and_port
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft.tools.launch.agent import CANNOT_START, Agent
 from weft.tools.launch.job import HostRanks, LaunchOptions, Signals, StartError, make_log_dir
@@ -184,9 +185,7 @@ class NodePool(RemotePool):
         except ForeignDataError as error:
             return str(error)
         if not 0 < number < self._node.count:
-            return (
-                f"node {number} is none of the {self._node.count} nodes, whose numbers begin at 0"
-            )
+            return f"node {number} is none of the {quantity(self._node.count, 'node')}, whose numbers begin at 0"
         if number in self._nodes and not self._nodes[number].lost:
             return f"there is a node {number} already, {self._nodes[number].name}"
         return ""

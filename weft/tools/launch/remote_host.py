@@ -16,6 +16,7 @@ from typing import Any
 
 from weft._engine.processes.addresses import is_loopback, is_of_this_machine, join_address
 from weft._engine.util.config import config
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.threads import DaemonThread
 from weft.tools.launch.agent import HEARTBEAT_S
 from weft.tools.launch.job import HostRanks, LaunchedJob, LaunchOptions, Signals, StartError
@@ -276,7 +277,9 @@ class RemotePool:
         """Return why there are too few hosts."""
         reasons = "; ".join(host.lost for host in self.hosts() if host.lost)
         reasons = reasons or "others are absent"
-        return f"the hosts that answer run {self.slots()} of {needed} processes: {reasons}"
+        return (
+            f"the hosts that answer run {self.slots()} of {quantity(needed, 'process')}: {reasons}"
+        )
 
     def _check_hosts(self) -> None:
         while not self._is_closed:

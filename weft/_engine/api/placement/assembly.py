@@ -24,6 +24,7 @@ from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import UnexpectedTracerError, describe
+from weft._engine.util.messages.quantities import quantity
 
 
 def make_array_from_callback(
@@ -139,7 +140,7 @@ def _check_one_each(
             api,
             f"no array is on {missing}."
             if missing
-            else f"{len(arrays)} arrays were given for {len(local_devices)} devices.",
+            else f"{quantity(len(arrays), 'array')} for {quantity(len(local_devices), 'device')}.",
             [
                 ("devices of this process", str([d.id for d in local_devices])),
                 ("arrays are on devices", str([a.device.id for a in arrays])),

@@ -33,6 +33,7 @@ from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import ShardingError, describe
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import api_boundary, user_frame
 
 
@@ -300,7 +301,7 @@ def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
     """
     if len(shards) != len(devices):
         raise ValueError(
-            f"device_put_sharded: {len(shards)} shards for {len(devices)} devices; there must be one each."
+            f"device_put_sharded: {len(shards)} shards for {quantity(len(devices), 'device')}; there must be one each."
         )
     _check_devices("device_put_sharded", devices)
     mesh = Mesh(np.array(devices), ("devices",))

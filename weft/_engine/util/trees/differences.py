@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.trees.keypath import KeyPath, keystr
 from weft._engine.util.trees.treedef import IsLeaf, PyTreeDef, node_type
 
@@ -118,7 +119,7 @@ def _describe_keys(prefix: dict[Any, Any], full: dict[Any, Any]) -> tuple[str, s
             [key for key in some if key not in others]
             for some, others in ((one, other), (other, one))
         )
-        keys = f"{len(one)} keys, among them {_key_list(extra)}"
+        keys = f"{quantity(len(one), 'key')}, among them {_key_list(extra)}"
         if len(one) <= _MOST_KEYS or not extra:
             keys = f"keys {_key_list([*one])}"
         texts.append(

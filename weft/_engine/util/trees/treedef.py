@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from weft._engine.util.dispatch_state import on_clear_caches
+from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.trees.code import compile_builder, compile_matcher
 from weft._engine.util.trees.node_types import (
     IsLeaf,
@@ -223,7 +224,7 @@ class PyTreeDef:
         if type(leaves) is not list and type(leaves) is not tuple:
             leaves = list(leaves)
         if len(leaves) != self.num_leaves:
-            raise ValueError(f"{self} takes {self.num_leaves} leaves, got {len(leaves)}")
+            raise ValueError(f"{self} takes {quantity(self.num_leaves, 'leaf')}, got {len(leaves)}")
         if self.spec is None:
             return leaves[0]
         code = self._code or _code_of(self)

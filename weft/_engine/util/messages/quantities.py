@@ -15,10 +15,10 @@ _IRREGULAR = {
 }
 
 
-def count(number: Any, noun: str) -> str:
+def quantity(number: Any, noun: str) -> str:
     """Return a number and its noun, in the plural unless the number is 1.
 
-    >>> count(1, "leaf"), count(2, "leaf"), count(0, "virtual device")
+    >>> quantity(1, "leaf"), quantity(2, "leaf"), quantity(0, "virtual device")
     ('1 leaf', '2 leaves', '0 virtual devices')
     """
     if number == 1:
