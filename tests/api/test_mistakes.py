@@ -36,7 +36,7 @@ MISTAKES: dict[str, tuple[str, type[Exception], list[str]]] = {
     "key-number": ("J.random.normal(0, (3,))", TypeError, ["random.normal: the key is a number", "NAME.random.key(number)"]),
     "split-number": ("J.random.split(0)", TypeError, ["random.split: the key is a number", "NAME.random.key(number)"]),
     "key-batch": ("J.random.normal(J.random.split(J.random.key(0), 3))", ValueError, ["a single key", "NAME.vmap"]),
-    "tree-keys": ("J.tree.map(max, {'a': 1, 'b': 2}, {'a': 1, 'c': 2})", ValueError, ["tree     dict with keys 'a', 'b' (without 'c')", "rest[0]  dict"]),
+    "tree-keys": ("J.tree.map(max, {'a': 1, 'b': 2}, {'a': 1, 'c': 2})", ValueError, ["'a', 'b' (without 'c')", "rest[0]  dict"]),
     "tree-lengths": ("J.tree.map(max, {'a': [1, 2]}, {'a': [1]})", ValueError, ["at tree['a']", "list of length 2", "list of length 1"]),
     "leaf-count": ("J.tree.unflatten(J.tree.structure(0), [1, 2])", ValueError, ["takes 1 leaf, got 2"]),
     "cond-trees": ("J.lax.cond(True, lambda x: (x, x), lambda x: x, 1.0)", TypeError, ["tuple of length 2", "an array (different types)"]),
@@ -114,7 +114,7 @@ def test_files_that_import_weft_get_its_names_under_the_shim():
     install_as_jax()
     try:
         namespace = {"wnp": importlib.import_module("weft.numpy")}
-        with pytest.raises(TypeError, match="weft.numpy.asarray"):
+        with pytest.raises(TypeError, match=r"weft\.numpy\.asarray"):
             exec("wnp.sum([1.0])", namespace)
     finally:
         uninstall()

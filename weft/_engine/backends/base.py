@@ -375,7 +375,7 @@ class Backend:
         return 0 if shared is None else list(dict.fromkeys(shared.hosts)).index(shared.hosts[rank])
 
     def memory_stats(self, device: Device) -> dict[str, int] | None:
-        """Return None: virtual devices share the memory of their process."""
+        """Return statistics of the device's memory by JAX's keys, or None if the backend has none."""
         return None
 
     def serialize_topology(self) -> bytes:

@@ -278,12 +278,20 @@ _REFUSALS = (
 )
 
 
+def address_limit() -> list[int]:
+    """Return the limit of the address space in bytes, in a list; [] if there is none."""
+    if resource is None:
+        return []
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return [] if limit == resource.RLIM_INFINITY else [limit]
+
+
 def limit_text() -> str:
     """Return a sentence about the limit of the address space; empty if there is none."""
-    limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
-    if resource is None or limit == resource.RLIM_INFINITY:
+    limits = address_limit()
+    if not limits:
         return ""
-    return f" The process may have {limit} bytes of addresses (ulimit -v); raise that limit."
+    return f" The process may have {limits[0]} bytes of addresses (ulimit -v); raise that limit."
 
 
 def refuse(nbytes: int, purpose: str) -> OutOfMemoryError:

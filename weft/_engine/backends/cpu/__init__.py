@@ -20,8 +20,14 @@ import numpy as np
 
 from weft._engine import processes
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
-from weft._engine.backends.base import Backend, LocalProgram, Stage
-from weft._engine.backends.cpu.buffer import HostBuffer, address, block_address, fill
+from weft._engine.backends.base import Backend, Device, LocalProgram, Stage
+from weft._engine.backends.cpu.buffer import (
+    HostBuffer,
+    address,
+    block_address,
+    fill,
+    memory_stats,
+)
 from weft._engine.backends.cpu.loaded_program import CpuProgram, Write, load
 from weft._engine.codegen.runtime import pool, queue
 from weft._engine.codegen.toolchain import loader, target
@@ -66,6 +72,10 @@ class CpuBackend(Backend):
         from weft._engine.backends.string_arrays import string_backend_for
 
         return string_backend_for(self)
+
+    def memory_stats(self, device: Device) -> dict[str, int] | None:
+        """Return the statistics of the process: its devices share one memory. None for devices of other processes."""
+        return memory_stats() if device.is_addressable else None
 
     def allocate(self, spec: ArraySpec) -> HostBuffer:
         return HostBuffer(spec.storage_bytes)

@@ -25,7 +25,7 @@ import numpy as np
 
 from weft._engine.cpython.references import is_held_at_most
 from weft._engine.util.dispatch_state import on_clear_caches
-from weft._engine.util.errors import OutOfMemoryError, limit_text
+from weft._engine.util.errors import OutOfMemoryError, address_limit, limit_text
 from weft._engine.util.threads import hold_during_fork
 
 # The native heap (codegen/runtime/heap.ll) has the same values: blocks of both heaps are used alike.
@@ -36,8 +36,12 @@ _PAGE = mmap.PAGESIZE
 
 
 class Heap(Protocol):
-    """An allocator of blocks: `take(nbytes)` returns the owner of a new block, which is freed with it, or None if there is no memory;
-    `trim()` returns all cached blocks to the system. `live`, `peak` and `cached` are numbers of bytes."""
+    """An allocator of blocks: `take(nbytes)` returns the owner of a new block, which is freed with it, or None if there
+    is no memory; `trim()` returns all cached blocks to the system.
+
+    `live`, `peak` and `cached` are numbers of bytes, `largest` is the size of the largest block, and `allocations` the
+    number of blocks since the start.
+    """
 
     def take(self, nbytes: int, /) -> object: ...
 
@@ -50,6 +54,23 @@ class Heap(Protocol):
 
     @property
     def cached(self) -> int: ...
+
+    @property
+    def allocations(self) -> int: ...
+
+    @property
+    def largest(self) -> int: ...
+
+
+def memory_limit() -> int:
+    """Return the bytes of memory that this process may use: of the machine, its control group, or `ulimit -v`."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:
+            limits.append(int(file.read()))
+    except (OSError, ValueError):
+        pass  # no control groups, or "max"
+    return min([*limits, *address_limit()])
 
 
 def cache_limit() -> int:
@@ -96,7 +117,7 @@ class PythonHeap:
     def __init__(self) -> None:
         self._used: dict[int, _HeapBlock] = {}
         self._free: dict[int, list[_HeapBlock]] = {}
-        self.live = self.peak = self.cached = 0
+        self.live = self.peak = self.cached = self.allocations = self.largest = 0
         self._limit: int | None = None  # bytes of the cache; read at the first `free`
         # reentrant: a garbage collection inside `alloc` may call `free` on the same thread
         self._lock = hold_during_fork(threading.RLock())
@@ -121,6 +142,8 @@ class PythonHeap:
             self._used[block.ptr] = block
             self.live += nbytes
             self.peak = max(self.peak, self.live)
+            self.allocations += 1
+            self.largest = max(self.largest, nbytes)
             return block.ptr
 
     def _make(self, capacity: int) -> _HeapBlock | None:
@@ -183,11 +206,12 @@ class NativeHeap:
         self.trim = ctypes.PYFUNCTYPE(None)(addresses["weft_heap_trim"])
         self._counters = {
             name: ctypes.c_int64.from_address(addresses[f"weft_heap_{name}"])
-            for name in ("live", "peak", "cached", "limit")
+            for name in ("live", "peak", "allocations", "largest", "cached", "limit")
         }
         self._counters["limit"].value = cache_limit()
 
     live, peak, cached = map(_counter, ("live", "peak", "cached"))
+    allocations, largest = map(_counter, ("allocations", "largest"))
 
 
 #: the last one allocates new buffers; earlier ones take their blocks back
@@ -229,6 +253,23 @@ def reset_peak() -> None:
 def cached_bytes() -> int:
     """Return the bytes of freed blocks that are cached for reuse."""
     return sum(heap.cached for heap in _heaps)
+
+
+def memory_stats() -> dict[str, int]:
+    """Return the statistics of the memory of buffers, by JAX's keys; a block counts with its requested size.
+
+    >>> before, b = memory_stats(), HostBuffer(1000)
+    >>> memory_stats()["num_allocs"] - before["num_allocs"]
+    1
+    """
+    return {
+        "num_allocs": sum(heap.allocations for heap in _heaps),
+        "bytes_in_use": allocated_bytes(),
+        "peak_bytes_in_use": peak_bytes(),
+        "largest_alloc_size": max(heap.largest for heap in _heaps),
+        "pool_bytes": allocated_bytes() + cached_bytes(),
+        "bytes_limit": memory_limit(),
+    }
 
 
 @on_clear_caches

@@ -18,6 +18,8 @@
 
 @weft_heap_live = external global i64
 @weft_heap_peak = external global i64
+@weft_heap_allocations = external global i64
+@weft_heap_largest = external global i64
 @weft_heap_cached = external global i64
 @weft_heap_limit = external global i64             ; maximum bytes to cache
 @weft_heap_free_lists = external global [97 x ptr]
@@ -78,6 +80,12 @@ pop:
   store i64 %fewer, ptr @weft_heap_cached
   %bytes_at = getelementptr i8, ptr %head, i64 -32
   store i64 %n, ptr %bytes_at
+  %a0 = load i64, ptr @weft_heap_allocations
+  %a1 = add i64 %a0, 1
+  store i64 %a1, ptr @weft_heap_allocations
+  %g0 = load i64, ptr @weft_heap_largest
+  %g1 = call i64 @llvm.umax.i64(i64 %g0, i64 %n)
+  store i64 %g1, ptr @weft_heap_largest
   %l0 = load i64, ptr @weft_heap_live
   %l1 = add i64 %l0, %n
   store i64 %l1, ptr @weft_heap_live

@@ -3,7 +3,8 @@
 In:   nothing; compiled from `heap.ll` and `heap_memory.ll` on first use.
 Out:  `block_types()`, the types of the objects that own blocks; `symbols()`: `weft_alloc(i64) ->
       ptr`, `weft_free(ptr)`, `weft_new_block(i64) -> object or None`, `weft_heap_trim()` and the
-      i64 counters `weft_heap_live`, `weft_heap_peak`, `weft_heap_cached`, `weft_heap_limit`;
+      i64 counters `weft_heap_live`, `weft_heap_peak`, `weft_heap_allocations`, `weft_heap_largest`,
+      `weft_heap_cached`, `weft_heap_limit`;
       `backends.cpu.buffer.use_native` takes them.
 Laws: callers hold the GIL; alignment, caching and counters are the same as in
       `weft._engine.backends.cpu.buffer`. Nothing is cached until `weft_heap_limit` is set.
@@ -28,6 +29,8 @@ _MEMORY = (
     "weft_heap_trim",
     "weft_heap_live",
     "weft_heap_peak",
+    "weft_heap_allocations",
+    "weft_heap_largest",
     "weft_heap_cached",
     "weft_heap_limit",
     "weft_heap_map_flags",

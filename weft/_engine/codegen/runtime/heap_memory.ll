@@ -9,6 +9,8 @@
 
 @weft_heap_live = global i64 0
 @weft_heap_peak = global i64 0
+@weft_heap_allocations = global i64 0              ; number of blocks since the start
+@weft_heap_largest = global i64 0                  ; requested bytes of the largest block
 @weft_heap_cached = global i64 0
 @weft_heap_limit = global i64 0                    ; maximum bytes to cache
 @weft_heap_map_flags = global i32 34               ; MAP_PRIVATE | MAP_ANONYMOUS
@@ -32,6 +34,12 @@ define internal void @count(ptr %p, i64 %n) {
   %k0 = load i64, ptr @weft_heap_peak
   %k1 = call i64 @llvm.umax.i64(i64 %l1, i64 %k0)
   store i64 %k1, ptr @weft_heap_peak
+  %a0 = load i64, ptr @weft_heap_allocations
+  %a1 = add i64 %a0, 1
+  store i64 %a1, ptr @weft_heap_allocations
+  %g0 = load i64, ptr @weft_heap_largest
+  %g1 = call i64 @llvm.umax.i64(i64 %g0, i64 %n)
+  store i64 %g1, ptr @weft_heap_largest
   ret void
 }
 
