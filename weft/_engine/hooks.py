@@ -67,6 +67,8 @@ sparsify = Hook("weft.experimental.sparse.transform", "sparsify")
 
 #: return a message with the public names that the calling program uses: names of JAX under the shim
 user_spelling = Hook("weft.compat.spelling", "user_spelling")
+#: return an object as HTML for notebooks, or None
+notebook_html = Hook("weft._engine.debug.notebook", "notebook_html")
 #: return a question with the place of a name that a module does not have, or "": (module, name) -> text
 suggest_name = Hook("weft.compat.spelling", "suggest_name")
 

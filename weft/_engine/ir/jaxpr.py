@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, Union, final
 
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.config import Override, config
+from weft._engine.util.messages.notebook import NotebookDisplay
 from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import Metadata, SourceLine
 from weft._engine.util.trees.narrowing import class_of
@@ -184,7 +185,7 @@ class DebugInfo(NamedTuple):
         return self._replace(arg_names=None, result_paths=None)
 
 
-class Jaxpr:
+class Jaxpr(NotebookDisplay):
     """A closed program. It is not modified after its creation; transformations create new programs.
 
     It contains the values of its constants. `.jaxpr` is the program without them, which `weft.eval_jaxpr` and others take together

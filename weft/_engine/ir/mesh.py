@@ -22,6 +22,7 @@ from weft._engine.util.config import config
 from weft._engine.util.dispatch_state import guard, new_epoch
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.jax_versions import jax_behavior
+from weft._engine.util.messages.notebook import NotebookDisplay
 from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import field, record
 from weft._engine.util.source import warn_user
@@ -76,7 +77,7 @@ def _normalized_names(axis_names: Any) -> tuple[Any, ...]:
     return names
 
 
-class _MeshBase:
+class _MeshBase(NotebookDisplay):
     """The base class of `Mesh` and `AbstractMesh`: sizes, names and types of axes."""
 
     __slots__ = ()

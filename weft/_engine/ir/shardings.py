@@ -19,7 +19,7 @@ import numpy as np
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft._engine.ir.specs import PartitionSpec, Spec, check_spec, entry_axes, grid_of_dims
 from weft._engine.util.errors import ShardingError
-from weft._engine.util.messages.quantities import quantity
+from weft._engine.util.messages.notebook import NotebookDisplay
 from weft._engine.util.record import record
 from weft._engine.util.source import user_frame
 
@@ -77,7 +77,7 @@ def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:
     return tuple([grid[i] for i in shard_ids])
 
 
-class Sharding:
+class Sharding(NotebookDisplay):
     """The placement of the shards of an array on devices. Subclasses define `device_assignment` and `grid`."""
 
     __module__ = "weft.sharding"
@@ -761,9 +761,8 @@ class PositionalSharding(Sharding):
         else:
             raise ShardingError(
                 f"{self!r} is only valid for values of rank {self.ndim}, but was applied to a value of rank {ndim}.\n"
-                f"    sharding  shape {self.shape}\n"
-                f"  A PositionalSharding must be congruent with the value: one dim of the sharding per dim of the "
-                f"value. Use sharding.reshape(...) with {quantity(ndim, 'size')}, or sharding.replicate()."
+                f"    sharding  shape {self.shape}\n  A PositionalSharding must be congruent with the value: one dim of the sharding per dim "
+                f"of the value. Use sharding.reshape(...) with {ndim} sizes, or sharding.replicate()."
             )
         shard_ids = [0] * len(self._devices)
         for number, group in enumerate(self._ids.flat):

@@ -33,6 +33,7 @@ from weft._engine.runtime.transfer_guards import NO_TRANSFER, AllowTransfers, ha
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShardingError, describe
 from weft._engine.util.events import reports_as
+from weft._engine.util.messages.notebook import NotebookDisplay
 from weft._engine.util.source import user_frame
 
 _default_shardings: dict = {}
@@ -73,7 +74,7 @@ class ArrayMeta(type):
 
 
 @reports_as("jax")
-class Array(ArrayMethods, metaclass=ArrayMeta):
+class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
     """An immutable n-dimensional array, possibly sharded over many devices.
 
     Methods that NumPy arrays also have are the functions of that name in `weft.numpy`. Shapes are global.

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from weft._engine.util.dispatch_state import on_clear_caches
+from weft._engine.util.messages.notebook import NotebookDisplay
 from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.trees.code import compile_builder, compile_matcher
 from weft._engine.util.trees.node_types import (
@@ -148,7 +149,7 @@ def _text(spec: Spec) -> str:
     return f"CustomNode({type_.__name__}[{aux}], [{', '.join(texts)}])"
 
 
-class PyTreeDef:
+class PyTreeDef(NotebookDisplay):
     """The structure of a pytree: its nodes, their types and static data, without the leaves.
 
     Two structures are equal when types, static data and positions of leaves are; equal ones hash equal.
