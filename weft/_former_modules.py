@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -57,7 +58,8 @@ def find_spec(name: str) -> ModuleSpec | None:
     current = _ENGINE + _RENAMED.get(inner, inner)
     if current == name or not _exists(current):
         module, _, misplaced = name.rpartition(".")
-        question = "" if name.startswith(_ENGINE) else hooks.suggest_name(module, misplaced)
+        is_name = name.startswith(_ENGINE) or hasattr(sys.modules.get(module), misplaced)
+        question = "" if is_name else hooks.suggest_name(module, misplaced)
         if question:  # without a `name`, `from weft.x import y` passes the error on
             raise ModuleNotFoundError(
                 f"cannot import name {misplaced!r} from {module!r}. {question}"

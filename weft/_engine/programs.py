@@ -37,6 +37,7 @@ from weft._engine.util import cache, events
 from weft._engine.util.config import config
 from weft._engine.util.errors import ProcessFailureError
 from weft._engine.util.events import report
+from weft._engine.util.messages.progress import show_progress
 from weft._engine.util.user_code_suspension import paused, suspended
 
 if TYPE_CHECKING:
@@ -107,7 +108,11 @@ def _check_request(request: CompileRequest) -> None:
 
 
 def _compile(request: CompileRequest, key: str | None) -> Executable:
-    with request.backend.enter_compilation(), derived_trace(eval_trace):
+    with (
+        show_progress(f"compiling {request.name}"),
+        request.backend.enter_compilation(),
+        derived_trace(eval_trace),
+    ):
         executable = _pipeline().compile_request(request)
     if key is not None:
         _write(key, executable)

@@ -26,6 +26,7 @@ from weft._engine.ir.shardings import Sharding
 from weft._engine.runtime.array import Array, default_sharding
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import CheckpointError, describe
+from weft._engine.util.messages.progress import show_progress
 from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary
@@ -70,6 +71,13 @@ def restore(
     ...     weft.checkpoint.restore(folder, {"w": wnp.zeros(3)})
     {'w': Array([0., 1., 2.], dtype=float32)}
     """
+    with show_progress(f"restoring {os.fspath(path)}"):
+        return _restore(path, like, step, shardings, item)
+
+
+def _restore(
+    path: str | os.PathLike, like: Any, step: int | None, shardings: Any, item: str | None
+) -> Any:
     stored, texts, folder = _open(path, step, item, "checkpoint.restore(path, like, step=...)")
     by_names = {entry.names: entry for entry in stored.entries}
     if like is None:

@@ -36,6 +36,7 @@ from weft._engine.util.errors import (
     TracerError,
     describe,
 )
+from weft._engine.util.messages.progress import show_progress
 from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary, user_frame
 from weft.checkpoint import arguments, layout, listing, ranks, store
@@ -84,7 +85,9 @@ class Save:
     def wait(self, timeout: float | None = None) -> Save:
         """Block until the step is on disk; raise the error of the save, or TimeoutError after `timeout` seconds."""
         if self._thread is not None:
-            self._thread.join(timeout)
+            finished = lambda: self.written / max(self.total, 1)
+            with show_progress(f"saving step {self.step}", finished):
+                self._thread.join(timeout)
             if self._thread.is_alive():
                 raise TimeoutError(
                     f"checkpoint.save: step {self.step} is not written after {timeout:g} s: {self!r}"

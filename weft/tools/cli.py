@@ -13,6 +13,7 @@ run on a cluster, install weft as jax, describe this machine.
     weft plan --model NAME --cluster MACHINE:DEVICES [--batch N] [--seq N] [--memory GB] [--top N] [--verify]
     weft shim install [--version VERSION]
     weft shim uninstall
+    weft cache [size | list [--top N] | clear [--older DAYS] | limit [SIZE]]
     weft info [--settings]
     weft --version
 
@@ -127,6 +128,10 @@ def _run(argv: Sequence[str] | None) -> int:
         from weft.tools.shim import run
 
         return run(options)
+    if options.command == "cache":
+        from weft.tools.cache_command import run_cache_command
+
+        return run_cache_command(options)
     from weft.tools.info import describe, settings
 
     print(settings() if options.settings else describe())
@@ -202,6 +207,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         command.add_argument("program", metavar="PROGRAM", help="a Python file")
     _add_launch(commands)
     _add_plan(commands)
+    _add_cache(commands)
     info = commands.add_parser(
         "info", help="describe this machine: devices, processor, caches and settings"
     )
@@ -223,7 +229,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     actions.add_parser("uninstall", help="remove them")
 
-    if not argv or argv[0] not in _RUNNERS:
+    if not argv:
+        parser.print_help()
+        parser.exit()
+    if argv[0] not in _RUNNERS:
         options = parser.parse_args(argv)
         return _checked_launch(parser, options) if options.command == "launch" else options
     own, after, verbatim = _split(argv[1:])
@@ -368,6 +377,32 @@ def _add_plan(commands: Any) -> None:
         "--verify",
         action="store_true",
         help="compile the first plan for the devices, without them, and compare its memory",
+    )
+
+
+def _add_cache(commands: Any) -> None:
+    command = commands.add_parser(
+        "cache",
+        help="show, limit or clear the compiled programs on disk",
+        description="Show, limit or clear the compiled programs on disk (folder: WEFT_CACHE_DIR).",
+    )
+    actions = command.add_subparsers(dest="action", metavar="ACTION")
+    actions.add_parser("size", help="print the folder, its size and its limit (default)")
+    listed = actions.add_parser("list", help="print the newest files with times and sizes")
+    listed.add_argument(
+        "--top", type=_positive, default=20, metavar="N", help="number of files (default: 20)"
+    )
+    clear = actions.add_parser("clear", help="delete all files")
+    clear.add_argument(
+        "--older", type=_natural, metavar="DAYS", help="only files that are older than DAYS days"
+    )
+    limit = actions.add_parser("limit", help="print or set the maximal size")
+    limit.add_argument(
+        "size",
+        nargs="?",
+        type=_byte_size,
+        metavar="SIZE",
+        help="bytes, or a number with K, M or G; stored in the folder",
     )
 
 
@@ -649,6 +684,24 @@ def _gigabytes(text: str) -> float:
     if not 0 < size < float("inf"):
         raise argparse.ArgumentTypeError(f"expected gigabytes above 0, got {text!r}")
     return size
+
+
+def _byte_size(text: str) -> int:
+    """Return a number of bytes.
+
+    >>> _byte_size("500M"), _byte_size("1.5g"), _byte_size("0")
+    (524288000, 1610612736, 0)
+    """
+    exponent = "kmg".find(text[-1:].lower()) + 1
+    try:
+        size = float(text[:-1] if exponent else text) * 1024**exponent
+    except ValueError:
+        size = -1.0
+    if not 0 <= size < float("inf"):
+        raise argparse.ArgumentTypeError(
+            f"expected a number of bytes such as 500M or 2G, got {text!r}"
+        )
+    return int(size)
 
 
 def _positive(text: str) -> int:

@@ -1,7 +1,6 @@
 """`weft info`: a description of this machine and weft's configuration: versions, processor,
 devices, caches and settings."""
 
-import contextlib
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -134,10 +133,7 @@ def _cache_rows() -> list[tuple[str, str]]:
     folder = cache.directory()
     if folder is None:
         return [("cache", "off")]
-    sizes = []
-    for file in Path(folder).glob("*/*"):
-        with contextlib.suppress(FileNotFoundError):  # another process deleted it meanwhile
-            sizes.append(file.stat().st_blocks * 512)
+    sizes = [size for _, size, _ in cache.stored_files()]
     return [
         (
             "cache",

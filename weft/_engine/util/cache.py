@@ -267,7 +267,7 @@ def _put(place: str, data: bytes, move: Callable[[str, str], None] = os.replace)
         with contextlib.suppress(OSError):  # missing if it was renamed
             os.unlink(temporary)
     if name[2:4] == "00":  # one in 256 files of this folder, which also suffices in short processes
-        _prune(folder, _limit() // _FOLDERS)
+        _prune(folder, size_limit() // _FOLDERS)
 
 
 _NO_SPACE = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -353,44 +353,71 @@ if hasattr(os, "register_at_fork"):
 def prune(limit: int | None = None) -> int:
     """Delete the oldest objects if they take more than `limit` bytes on disk, until at most three quarters of it are used.
 
-    The default limit is `config.compilation_cache_max_size`, or 1 GiB if that is negative. Return the number of deleted bytes.
+    The default limit is `size_limit()`. Return the number of deleted bytes.
     """
+    part = (size_limit() if limit is None else limit) // _FOLDERS
+    return sum([_prune(folder, part) for folder in _folders()])
+
+
+def _folders() -> list[str]:
     root = directory()
     if root is None or not os.path.isdir(root):
-        return 0
-    part = (_limit() if limit is None else limit) // _FOLDERS
-    with os.scandir(root) as folders:
-        return sum([_prune(folder.path, part) for folder in folders])
+        return []
+    with os.scandir(root) as entries:
+        return [entry.path for entry in entries if entry.is_dir()]
 
 
-def _limit() -> int:
+def size_limit() -> int:
+    """Return the maximal size of the cache in bytes: `config.compilation_cache_max_size`, else the limit stored in its folder, else
+    1 GiB."""
+    configured: int = config.compilation_cache_max_size
+    if configured >= 0:
+        return configured
+    root = directory()
+    stored = b"" if root is None else _bytes_of(os.path.join(root, _LIMIT_FILE))
+    return int(stored) if stored.isdigit() else _DEFAULT_LIMIT
 
-    max_size: int = config.compilation_cache_max_size
-    return max_size if max_size >= 0 else _DEFAULT_LIMIT
+
+def store_size_limit(limit: int) -> None:
+    """Store the limit of the cache in its folder, for all processes that use the folder and do not configure another limit."""
+    root = directory()
+    if root is None:
+        raise ValueError("the cache is disabled")
+    os.makedirs(root, 0o700, exist_ok=True)
+    with open(os.path.join(root, _LIMIT_FILE), "w", opener=_private) as file:
+        file.write(str(limit))
+
+
+def stored_files(folder: str | None = None) -> list[tuple[float, int, str]]:
+    """Return (time of change, bytes on disk, path) of all files of objects, or of the files in one folder."""
+    files = []
+    for place in _folders() if folder is None else [folder]:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # another process deleted it meanwhile
+                    facts = entry.stat()
+                    files.append((facts.st_mtime, facts.st_blocks * 512, entry.path))
+    return files
 
 
 def _prune(folder: str, limit: int) -> int:
-    entries, total, deleted = [], 0, 0
-    with os.scandir(folder) as files:
-        for file in files:
-            try:
-                facts = file.stat()
-            except OSError:
-                continue  # another process was faster
-            entries.append((facts.st_mtime, facts.st_blocks * 512, file.path))
-            total += facts.st_blocks * 512
-    if total <= limit:
-        return 0
-    for _, size, place in sorted(entries):
-        if total - deleted <= limit * 3 // 4:
+    files = stored_files(folder)
+    total = sum([size for _, size, _ in files])
+    return 0 if total <= limit else delete_oldest(files, total - limit * 3 // 4)
+
+
+def delete_oldest(files: list[tuple[float, int, str]], nbytes: int) -> int:
+    """Delete the oldest of `files` until at least `nbytes` bytes are free; return the number of deleted bytes."""
+    deleted = 0
+    for _, size, place in sorted(files):
+        if deleted >= nbytes:
             break
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(place)
-        except OSError:
-            continue
-        deleted += size
+            deleted += size
     return deleted
 
 
 _FOLDERS = 256
 _DEFAULT_LIMIT = 1 << 30
+_LIMIT_FILE = "limit"

@@ -30,6 +30,7 @@ from weft._engine.processes.host_identity import machine
 from weft._engine.processes.job_secret import VARIABLE, find_secret, make_secret
 from weft._engine.processes.launchers import PREEMPTED
 from weft._engine.util.config import config
+from weft._engine.util.messages.progress import show_progress
 from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.record import field, record
 from weft.tools.launch.agent import CANNOT_START
@@ -113,7 +114,8 @@ def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
         needed = _SPARE_FILES + _FILES_PER_RANK * options.size
         raise_file_limit(needed, f"{quantity(options.size, 'process')}")
         with Signals() as signals:
-            pool = (make_pool or LocalPool)(options, output, signals)
+            with show_progress("connecting to the hosts"):
+                pool = (make_pool or LocalPool)(options, output, signals)
             status = _run_jobs(options, pool, output, signals)
     except (StartError, OSError) as error:
         output.say(str(error))
@@ -270,8 +272,9 @@ class LaunchedJob:
         self._coordinator.start()
         self._output.on_closed = self._close_stream
         try:
-            for group in self._groups:
-                group.host.start(self._request(group))
+            with show_progress(f"starting {quantity(self.size, 'process')}"):
+                for group in self._groups:
+                    group.host.start(self._request(group))
             self._watch()
         finally:
             self._end()

@@ -308,7 +308,7 @@ define_context(
 define_context(
     "compilation_cache_max_size",
     -1,
-    "The maximal size of compiled programs on disk in bytes; -1: 1 GiB.",
+    "The maximal size of compiled programs on disk in bytes; -1: the limit of `weft cache limit`, or 1 GiB.",
 )
 define_context(
     "persistent_cache_min_compile_time_secs", 1.0, "Accepted without effect: all programs are kept."
@@ -356,6 +356,12 @@ define_context(
     "log_checkpoint_residuals",
     False,
     "Log the residuals of functions under checkpoint as warnings.",
+)
+config.define(
+    "progress",
+    None,
+    kind=bool,
+    doc="Show a line on standard error while the program waits for more than 2 seconds; by default, if that is a terminal.",
 )
 log_compiles = define_context(
     "log_compiles",
