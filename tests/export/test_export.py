@@ -309,7 +309,7 @@ def test_comparisons_follow_from_bounds_and_constraints():
         ("_, b", {}, "need like="),
         ("..., b", {"like": (1, 2)}, "comes last"),
         ("b, 3", {"like": (1, 2)}, "different size 2"),
-        ("b", {"like": (1, 2)}, "has 1 dims"),
+        ("b", {"like": (1, 2)}, "has 1 dim,"),
         (3, {}, "is a string"),
     ],
 )
@@ -407,7 +407,7 @@ def test_programs_with_shardings_are_called_on_as_many_devices():
         assert weft.jit(program.call)(x).tolist() == [0, 2, 4, 6]
         with pytest.raises(
             ValueError,
-            match=r"was exported for 2 devices and is called in a context with 1 devices",
+            match=r"was exported for 2 devices and is called in a context with 1 device\.",
         ):
             program.call(x)
 

@@ -223,6 +223,6 @@ def test_a_neutral_initial_value_of_another_dtype():
 def test_the_initial_value_of_windows_is_a_scalar():
     with pytest.raises(
         TypeError,
-        match=r"init_value must be one scalar for each of 1 operands, got shapes \[\(1,\)\]",
+        match=r"init_value must be one scalar for each of 1 operand, got shapes \[\(1,\)\]",
     ):
         lax.reduce_window(np.ones((4, 5), np.int32), np.ones((1,), np.int32), lax.max, (2, 2))

@@ -213,7 +213,7 @@ def test_negative_starts_that_do_not_count_from_the_end():
     two = dynamic_slice(x.reshape(2, 3), (-1, -1), (1, 1), allow_negative_indices=[True, False])
     assert np.asarray(two).tolist() == [[3]]
     assert float(dynamic_index_in_dim(x, -1, keepdims=False, allow_negative_indices=False)) == 0
-    with pytest.raises(ValueError, match="one for each of 1 dims"):
+    with pytest.raises(ValueError, match="one for each of 1 dim"):
         dynamic_slice(x, (0,), (2,), allow_negative_indices=[True, False])
 
 

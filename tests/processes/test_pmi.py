@@ -226,7 +226,7 @@ weft.distributed.initialize()
 def test_mpi_that_was_started_before_is_an_error():
     outcomes = run_ranks(2, STARTED_BEFORE, environment=MPI, initialize=False, check=False)
     assert all(
-        rank.exit_code == 1 and "MPI has 1 processes, and weft 2" in rank.err for rank in outcomes
+        rank.exit_code == 1 and "MPI has 1 process, and weft 2" in rank.err for rank in outcomes
     ), outcomes
 
 

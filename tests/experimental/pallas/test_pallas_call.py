@@ -387,7 +387,7 @@ def my_map(i):
         ),
         (
             ValueError,
-            r"my_map at .*test_pallas_call.py:\d+ for args\[0\] must return 1 values",
+            r"my_map at .*test_pallas_call.py:\d+ for args\[0\] must return 1 value",
             lambda: pl.pallas_call(NOTHING, X, grid=2, in_specs=[pl.BlockSpec((2,), my_map)])(X),
         ),
         (
