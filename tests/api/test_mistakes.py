@@ -67,9 +67,9 @@ MISTAKES: dict[str, tuple[str, type[Exception], list[str]]] = {
 
 HELPERS = """
 def leak(J):
-    kept = []
-    J.jit(lambda x: kept.append(x))(1.0)
-    return kept[0]
+    values = []
+    J.jit(lambda x: values.append(x))(1.0)
+    return values[0]
 
 def custom(J, rule=None):
     @J.custom_jvp

@@ -10,9 +10,9 @@ MIB = 1 << 20
 
 
 def stats() -> dict[str, int]:
-    found = weft.devices()[0].memory_stats()
-    assert found is not None
-    return found
+    statistics = weft.devices()[0].memory_stats()
+    assert statistics is not None
+    return statistics
 
 
 def test_live_arrays_count_with_their_bytes():

@@ -14,7 +14,7 @@ KIB = 1024
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Use an own folder with three objects of 8 KiB, of which one is 10 days old."""
+    """Use an own folder with three objects of 8 KiB; one is 10 days old."""
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     for i in range(3):
         cache.write(cache.digest(b"%d" % i), os.urandom(8 * KIB - 100))

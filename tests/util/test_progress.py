@@ -75,11 +75,11 @@ def test_a_terminal_shows_the_line(setting, is_shown):
 def test_only_the_main_thread_shows_progress():
     weft.config.update("progress", True)
     try:
-        found = []
-        thread = threading.Thread(target=lambda: found.append(progress.is_shown()))
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(progress.is_shown()))
         thread.start()
         thread.join()
-        assert (progress.is_shown(), found) == (True, [False])
+        assert (progress.is_shown(), answers) == (True, [False])
     finally:
         weft.config.update("progress", None)
 

@@ -38,7 +38,7 @@ _OTHER_LIBRARIES = {
     "tensor": "numpy.array",
     "unsqueeze": "numpy.expand_dims",
 }
-#: modules by the order in which a misplaced name is looked up
+#: modules that are searched for a misplaced name, in this order
 _PLACES = (
     "numpy nn random scipy.special lax numpy.linalg sharding tree scipy.linalg numpy.fft tree_util nn.initializers"
     " debug image ops scipy.stats scipy.signal experimental.multihost_utils experimental.checkify"
@@ -80,7 +80,7 @@ def user_spelling(text: str) -> str:
     """
     if not _PATH.search(text) or not _imports_jax():
         return text
-    return _PATH.sub(lambda found: _jax_path(found[1]) if found[1] else "jnp", text)
+    return _PATH.sub(lambda match: _jax_path(match[1]) if match[1] else "jnp", text)
 
 
 def _jax_path(path: str) -> str:

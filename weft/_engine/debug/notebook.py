@@ -151,7 +151,7 @@ def _indent(line: str) -> int:
 
 
 def _fold(lines: Sequence[str], level: int = 0) -> Iterator[str]:
-    """Yield HTML of a text in which a line can be folded with the lines after it that are indented more.
+    """Yield HTML of a text; a line and the deeper indented lines after it are folded together.
 
     >>> print("".join(_fold(["a", "  b", "c"])).replace("><", ">|<").count("<details"))
     1

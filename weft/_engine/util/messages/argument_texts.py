@@ -96,13 +96,13 @@ _WRONG_CALL = re.compile(r"([\w.<>]+)\(\) (takes|missing|got) ")
 
 def is_wrong_call(error: Exception, frame: FrameType) -> bool:
     """Return whether `frame` called a function of the user with a wrong number of arguments or a wrong name."""
-    found = _WRONG_CALL.match(str(error)) if type(error) is TypeError else None
-    if found is None:
+    match = _WRONG_CALL.match(str(error)) if type(error) is TypeError else None
+    if match is None:
         return False
     values = list(frame.f_locals.values())
     functions = [*values, *[getattr(value, "fun", None) for value in values]]
     return any(
-        getattr(function, "__qualname__", None) == found[1]
+        getattr(function, "__qualname__", None) == match[1]
         and not (getattr(function, "__module__", None) or "").startswith("weft.")
         for function in functions
     )

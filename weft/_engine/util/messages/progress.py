@@ -126,7 +126,7 @@ class _NoLine:
 def _start_line(activity: _Activity) -> _Line | _NoLine:
     try:
         return _Line(activity)
-    except Exception:  # standard error is closed, or rich is damaged: the work goes on
+    except Exception:  # standard error is closed, or rich is damaged; the work continues
         return _NoLine()
 
 
