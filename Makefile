@@ -9,7 +9,7 @@ WORKERS ?= 2
 # which third of the tests `make check` runs once more on AVX2 and on a plugin: the last digits of the commit decide
 PART = $$((0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % 3))/3
 
-.PHONY: help setup structure demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem plans fuzz stubs replay planted accelerators cluster
+.PHONY: help setup structure demo test restricted arm check lint types imports docs notebooks dist mpi smoke bench clean ecosystem plans fuzz stubs replay planted accelerators cluster
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -19,7 +19,8 @@ help:
 	@echo "make arm    run tests of generated code on aarch64, emulated by QEMU (Debian's qemu-user-static), in 15 minutes at most"
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
 	@echo "make structure  count complex functions, long signatures and comparisons with names, and check their bounds"
-	@echo "make docs   build the site in docs/_build/html"
+	@echo "make docs   build the site in docs/_build/html, and check its links, sizes and code"
+	@echo "make notebooks  execute all notebooks of the gallery, and compare their output with the record"
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
 	@echo "make fuzz   call every public function with arguments that do not fit, 2000 calls more (ARGS='--calls 20000');"
 	@echo "            ARGS='--what programs --calls 500': random programs on sharded arrays, each run in several ways"
@@ -118,11 +119,15 @@ imports: $(READY)
 
 docs: $(READY) $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -E -q -j 2 -b html -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 $(VENV)/.docs: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[docs]'
 	@touch $@
+
+notebooks: $(READY)
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or not slow" tests/examples/test_gallery.py
 
 dist: $(READY)
 	rm -rf dist build
@@ -159,4 +164,4 @@ bench: $(READY)
 	$(BIN)/python benchmarks/run.py --write $(ARGS)
 
 clean:
-	rm -rf $(VENV) .accelerators .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/api docs/examples *.egg-info
+	rm -rf $(VENV) .accelerators .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/api docs/gallery *.egg-info

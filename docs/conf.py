@@ -8,7 +8,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(HERE)]
 
+import gallery  # noqa: E402
 import reference  # noqa: E402
+from sphinx.builders.html import StandaloneHTMLBuilder  # noqa: E402
 
 import weft  # noqa: E402
 
@@ -16,7 +18,7 @@ project = "weft"
 author = "the weft developers"
 copyright = author
 version = release = weft.__version__
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton", "sphinx_design"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]
 default_role = "code"
@@ -28,19 +30,41 @@ nitpicky = False
 
 html_theme = "furo"
 html_title = f"weft {release}"
+html_static_path = ["static"]
+html_css_files = ["weft.css"]
+html_use_index = False  # one page of all names; the search finds names
+html_copy_source = False
 html_theme_options = {
     "source_repository": "https://github.com/weft-dev/weft/",
     "source_branch": "main",
     "source_directory": "docs/",
 }
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 #: a link to a file, by a path that leaves the page's folder
 UPWARD = re.compile(r"\]\((\.\./[^)#]*)")
 WEB = "https://github.com/weft-dev/weft/blob/main/"
+#: the first page for contributors; the pages below it are for contributors too
+CONTRIBUTORS = "contributing"
 
-
-#: what lists the notes for the sidebar, where a page links to them already
+#: lists the notes for the sidebar, where a page links to them already
 NOTES = "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+
+
+class SiteBuilder(StandaloneHTMLBuilder):
+    """Builds HTML with a search of the users' pages."""
+
+    def index_page(self, pagename: str, doctree, title: str) -> None:
+        """Add a page to the search index unless it is for contributors."""
+        if pagename not in pages_below(self.env.toctree_includes, CONTRIBUTORS):
+            super().index_page(pagename, doctree, title)
+
+
+def pages_below(contents: dict[str, list[str]], page: str) -> set[str]:
+    """Return a page and the pages that its tables of contents reach."""
+    inner = (pages_below(contents, below) for below in contents.get(page, ()))
+    return {page}.union(*inner)
 
 
 def _adapt(app, name: str, source: list[str]) -> None:
@@ -53,7 +77,22 @@ def _adapt(app, name: str, source: list[str]) -> None:
     source[0] = UPWARD.sub(to_the_web, source[0]) + (NOTES if name == "design/README" else "")
 
 
+def _write_pages(app) -> None:
+    """Write the pages that are made from the package and its examples."""
+    reference.write(HERE)
+    gallery.write(ROOT, HERE)
+
+
+def _collapse_sidebar(app, pagename, templatename, context, doctree) -> None:
+    """Show the pages of the current group only, so that pages stay small."""
+    toctree = context.get("toctree")
+    if toctree is not None:
+        context["toctree"] = lambda **options: toctree(**(options | {"collapse": True}))
+
+
 def setup(app) -> None:
-    """Write the pages that are made from the package, then let Sphinx read all of them."""
-    app.connect("builder-inited", lambda app: reference.write(ROOT, HERE))
+    """Register the pages that are written before Sphinx reads, and the builder."""
+    app.add_builder(SiteBuilder, override=True)
+    app.connect("builder-inited", _write_pages)
     app.connect("source-read", _adapt)
+    app.connect("html-page-context", _collapse_sidebar, priority=400)

@@ -1,11 +1,16 @@
-"""Write the pictures of the tutorial on automatic sharding from the values of its examples: `python docs/make_pictures.py`."""
+"""Write the pictures of the first page and of the tutorial on automatic sharding from the values of their examples.
+
+python docs/make_pictures.py
+"""
 
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+from svg_plots import array_tiles  # noqa: E402
 
 from weft.tools.automatic.training_picture import training_picture  # noqa: E402
 
@@ -22,9 +27,17 @@ def draw(session: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def draw_landing(session: dict[str, Any]) -> dict[str, str]:
+    """Return the picture of the first page by file name; `session` has its variables."""
+    arrays = {name: session[name] for name in ("x", "w", "y")}
+    return {"landing-arrays.svg": array_tiles(arrays)}
+
+
 if __name__ == "__main__":
+    from tests.document.test_site import run_landing
     from tests.document.test_tutorial_pages import run_page
 
     PICTURES.mkdir(exist_ok=True)
-    for name, picture in draw(run_page(PAGE)).items():
+    drawn = draw(run_page(PAGE)) | draw_landing(run_landing()[0])
+    for name, picture in drawn.items():
         (PICTURES / name).write_text(picture)

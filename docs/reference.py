@@ -1,111 +1,28 @@
-"""The pages of the site that are made from the package: the API reference, and one page for each example.
+"""The pages of the API reference, made from the public modules and their docstrings.
 
-In:  the public modules and what their docstrings say; the programs under `examples`.
-Out: `docs/api/*.rst` and `docs/examples/*.rst`, which git ignores.
-Law: every public name has an entry with its signature. Docstrings are plain text with backticks, paragraphs, lists, doctests and
-     indented blocks; whatever else is in them means itself, so no docstring can break the site.
+In:  the public modules and their docstrings; the groups in `api_groups`.
+Out: `docs/api/*.rst`, which git ignores.
+Law: every public name has an entry with its signature. An object with several public names is documented under one of them; the
+     other names refer to it.
+Next: `docstrings`, `parameters`.
 """
 
+import ast
 import functools
 import importlib
 import inspect
 import re
-import textwrap
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
-#: heading -> public modules
-MODULES = {
-    "Programs": [
-        "weft",
-        "weft.stages",
-        "weft.sharding",
-        "weft.debug",
-        "weft.profiler",
-        "weft.auto",
-        "weft.tools.explain",
-    ],
-    "Arrays": [
-        "weft.numpy",
-        "weft.numpy.fft",
-        "weft.numpy.linalg",
-        "weft.lax",
-        "weft.lax.linalg",
-        "weft.random",
-        "weft.segment_ops",
-        "weft.ops",
-        "weft.image",
-    ],
-    "Rules of your own": ["weft.custom_derivatives", "weft.custom_batching"],
-    "Mutable arrays": ["weft.ref", "weft.ad"],
-    "For libraries": [
-        "weft.core",
-        "weft.extend.core",
-        "weft.interpreters.ad",
-        "weft.interpreters.batching",
-        "weft.interpreters.mlir",
-        "weft.interpreters.partial_eval",
-        "weft.extend.linear_util",
-        "weft.api_util",
-        "weft.extend.backend",
-        "weft.extend.random",
-        "weft.extend.source_info_util",
-        "weft.experimental.custom_partitioning",
-    ],
-    "Models": [
-        "weft.nn",
-        "weft.nn.initializers",
-        "weft.example_libraries.optimizers",
-        "weft.example_libraries.stax",
-    ],
-    "SciPy": [
-        "weft.scipy.cluster.vq",
-        "weft.scipy.fft",
-        "weft.scipy.integrate",
-        "weft.scipy.interpolate",
-        "weft.scipy.linalg",
-        "weft.scipy.ndimage",
-        "weft.scipy.optimize",
-        "weft.scipy.signal",
-        "weft.scipy.sparse.linalg",
-        "weft.scipy.spatial.transform",
-        "weft.scipy.special",
-        "weft.scipy.stats",
-    ],
-    "More than one process": ["weft.distributed"],
-    "Checkpoints and data": ["weft.checkpoint", "weft.data"],
-    "Trees and types": [
-        "weft.tree",
-        "weft.tree_util",
-        "weft.flatten_util",
-        "weft.dtypes",
-        "weft.typing",
-        "weft.errors",
-    ],
-    "Around it": [
-        "weft.compat",
-        "weft.export",
-        "weft.ffi",
-        "weft.monitoring",
-        "weft.experimental",
-        "weft.experimental.checkify",
-        "weft.experimental.colocated_python",
-        "weft.experimental.hijax",
-        "weft.experimental.key_reuse",
-        "weft.experimental.mesh_utils",
-        "weft.experimental.multihost_utils",
-        "weft.experimental.ode",
-        "weft.experimental.pallas",
-        "weft.experimental.roofline",
-        "weft.experimental.shard_alike",
-        "weft.experimental.pallas.tpu",
-        "weft.experimental.pallas.triton",
-        "weft.test_util",
-    ],
-}
+from api_groups import FIRST, GROUPS, MODULES, TOGETHER
+from docstrings import paragraphs, sentence
+from parameters import parameter_items, parameter_names, split_sentences
 
-
-TOGETHER = {"weft.scipy.stats"}
 MANY = 9  # names that get a table before their entries
 
 
@@ -127,91 +44,6 @@ def public_names(module: ModuleType) -> list[str]:
     )
 
 
-# docstrings as reStructuredText
-
-CODE = re.compile(r"(``[^`]+``|`[^`]+`)")
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\*|_`<])", r"\\\1", text)
-
-
-def inline(text: str, known: dict[str, str]) -> str:
-    """One paragraph: code in backticks, linked where it is a public name, and nothing else that means anything."""
-    parts = CODE.split(text)
-    out = []
-    for i, part in enumerate(parts):
-        if i % 2 == 0:
-            out.append(_escaped(part))
-            continue
-        code = part.strip("`").strip()
-        before, after = parts[i - 1][-1:], parts[i + 1][:1]
-        target = known.get(code.removesuffix("()"))
-        marked = f":py:obj:`{code} <{target}>`" if target else f"``{code}``"
-        out.append(
-            ("\\ " if before and not before.isspace() else "")
-            + marked
-            + ("\\ " if after and not after.isspace() else "")
-        )
-    done = "".join(out).replace("\\ \\ ", "\\ ").strip()
-    if done.endswith("::"):
-        done = done[:-1]
-    plain = re.match(r"[^\W\d_]|[`\\]", done) and not re.match(r"\w{1,5}[.)] ", done)
-    return done if plain or not done else "\\ " + done
-
-
-def paragraphs(doc: str, known: dict[str, str]) -> list[str]:
-    """A docstring as lines of reStructuredText."""
-    lines, out, i = doc.expandtabs().splitlines(), [], 0
-    while i < len(lines):
-        line = lines[i]
-        if not line.strip():
-            i += 1
-        elif line.lstrip().startswith(">>>") or line.startswith("  "):
-            block = _taken(lines, i, lambda text: bool(text.strip()))
-            if not line.lstrip().startswith(">>>"):
-                block = _taken(
-                    lines,
-                    i,
-                    lambda text: text.startswith("  ") and not text.lstrip().startswith(">>>"),
-                )
-            language = "pycon" if line.lstrip().startswith(">>>") else "text"
-            out += [
-                f".. code-block:: {language}",
-                "",
-                *textwrap.indent(textwrap.dedent("\n".join(block)), "   ").splitlines(),
-                "",
-            ]
-            i += len(block)
-        elif re.match(r"- ", line):
-            block = _taken(
-                lines,
-                i,
-                lambda text: text.startswith(("- ", "  ")) and not text.lstrip().startswith(">>>"),
-            )
-            for item in re.split(r"\n(?=- )", "\n".join(block)):
-                out += ["- " + inline(" ".join(item[2:].split()), known), ""]
-            i += len(block)
-        else:
-            block = _taken(
-                lines, i, lambda text: bool(text.strip()) and not re.match(r"- |\s*>>>|  ", text)
-            )
-            labelled = [re.match(r"\w[\w ,`]{0,40}: ", text) for text in block]
-            if len(block) > 1 and all(labelled):
-                out += [line for text in block for line in ("- " + inline(text, known), "")]
-            else:
-                out += [inline(" ".join(text.strip() for text in block), known), ""]
-            i += len(block)
-    return out
-
-
-def _taken(lines: list[str], start: int, fits) -> list[str]:
-    end = start
-    while end < len(lines) and (end == start or fits(lines[end])):
-        end += 1
-    return lines[start:end]
-
-
 # entries
 
 
@@ -225,7 +57,7 @@ def signature(value) -> str:
     shown = [
         p.replace(annotation=empty, default=_default(p.default))
         for p in parameters
-        if p.kind is not keyword or p.name[0] != "_"
+        if p.name[0] != "_" or (p.default is empty and p.kind is not keyword)
     ]
     return str(inspect.Signature(shown))
 
@@ -247,17 +79,11 @@ class _Named:
         return self.name if self.name.isidentifier() else "..."
 
 
-def sentence(doc: str, known: dict[str, str]) -> str:
-    """The first sentence of a docstring."""
-    first = " ".join(doc.strip().partition("\n\n")[0].split())
-    return inline(re.split(r"(?<=[.!?])\s+(?=[A-Z`])", first)[0], known)
-
-
 def documentation(value) -> str:
     """What a value's own docstring says, or what can be said of it."""
     kind = type(value)
-    if kind.__name__ == "Primitive":
-        return f"The primitive `{value.name}`, of kind {value.kind}."
+    if is_primitive(value):
+        return f"The primitive `{value.name}`."
     if (isinstance(value, type) and value.__module__ == "numpy") or (
         kind.__module__.startswith("numpy.") and "0x" in repr(value)
     ):
@@ -278,31 +104,52 @@ def _short(value) -> str:
     return re.sub(r"\b(?:weft|numpy)\.(?:\w+\.)*(?=\w)", "", repr(value)).replace("`", "'")
 
 
-def entry(module: str, name: str, value, known: dict[str, str]) -> list[str]:
-    """The directive of one public name."""
+def directive_of(value) -> str:
+    """Return the kind of a name's entry."""
     if inspect.isclass(value):
-        directive = "py:exception" if issubclass(value, BaseException) else "py:class"
+        return "py:exception" if issubclass(value, BaseException) else "py:class"
+    is_function = callable(value) and type(value).__name__ != "GenericAlias"
+    return "py:function" if is_function else "py:data"
+
+
+def heading(module: str, name: str, value) -> list[str]:
+    """Return the first lines of a name's entry."""
+    directive = directive_of(value)
+    plain = directive in ("py:data", "py:exception") or type(value).__name__ == "UnionType"
+    shown = "" if plain else signature(value)
+    return [f".. {directive}:: {name}{shown}", f"   :module: {module}", ""]
+
+
+def entry(module: str, name: str, value, known: dict[str, str]) -> list[str]:
+    """Return the entry of one public name."""
+    directive, doc = directive_of(value), documentation(value)
+    if directive == "py:data":
+        known = {}
+    text, prompt, examples = doc.partition(">>>")
+    text = public_text(text)
+    if directive == "py:function":
+        names = parameter_names(value)
+        known = {key: target for key, target in known.items() if key not in names}
+        text, meanings = split_sentences(text, names)
+        body = paragraphs(text, known) + parameter_items(value, meanings, known)
     else:
-        directive = (
-            "py:function"
-            if callable(value) and type(value).__name__ != "GenericAlias"
-            else "py:data"
-        )
-    shown = (
-        "" if directive == "py:data" or type(value).__name__ == "UnionType" else signature(value)
-    )
-    if directive == "py:exception":
-        shown = ""
-    lines = [f".. {directive}:: {name}{shown}", f"   :module: {module}", ""]
-    body = paragraphs(documentation(value), known if directive != "py:data" else {})
-    if (
-        inspect.isclass(value)
-        and directive == "py:class"
-        and not issubclass(value, (int, float, str, tuple))
-    ):
+        body = paragraphs(text, known)
+    body += paragraphs(prompt + examples, known)
+    if directive == "py:class" and not issubclass(value, (int, float, str, tuple)):
         for attribute in sorted(_members(value)):
             body += _member(value, attribute, known)
-    return lines + [f"   {line}" if line else "" for line in body] + [""]
+    return [*heading(module, name, value), *indented(body), ""]
+
+
+def indented(lines: list[str]) -> list[str]:
+    """Return the lines as the content of a directive."""
+    return [f"   {line}" if line else "" for line in lines]
+
+
+def public_text(doc: str) -> str:
+    """Return a docstring without the paragraphs that name private parts of the package."""
+    private = re.compile(r"`_[a-z]|_engine|`\w+/\w|^(?:In|Out|Law|Next): ", re.MULTILINE)
+    return "\n\n".join(text for text in doc.split("\n\n") if not private.search(text))
 
 
 def _members(owner: type) -> list[str]:
@@ -311,7 +158,8 @@ def _members(owner: type) -> list[str]:
 
 
 def _member(owner: type, name: str, known: dict[str, str]) -> list[str]:
-    getattr(owner, name)  # methods of arrays are made when they are first asked for
+    """Return the entry of a method or attribute; nothing for one without documentation."""
+    getattr(owner, name)  # methods of arrays are made on first access
     value = inspect.getattr_static(owner, name)
     inner = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
     head, text = f".. py:attribute:: {name}", ""
@@ -326,7 +174,8 @@ def _member(owner: type, name: str, known: dict[str, str]) -> list[str]:
         and text in ("", inspect.getdoc(getattr(importlib.import_module("weft.numpy"), name)))
     ):
         text = f"See `weft.numpy.{name}`."
-    return [head, "", *(f"   {line}" if line else "" for line in paragraphs(text, known)), ""]
+    shown = paragraphs(public_text(text), known)
+    return [head, "", *indented(shown), ""] if shown else []
 
 
 def _bound(value, inner) -> str:
@@ -338,53 +187,18 @@ def _bound(value, inner) -> str:
     )
 
 
-def page(name: str, places: dict[str, str]) -> str:
-    """The page of one module; the distributions of `scipy.stats`, a module each, are on one."""
-    lines = section(name, places, "=", "-")
-    for inner in (
-        getattr(importlib.import_module(name), "_SUBMODULES", ()) if name in TOGETHER else ()
-    ):
-        lines += section(f"{name}.{inner}", places, "-", "~")
-    return "\n".join(lines) + "\n"
+#: titles of the groups of names that no function group lists, in their order on a page
+KINDS = ("Functions", "Classes", "Dtypes", "Exceptions", "Values", "Primitives")
 
 
-def section(name: str, places: dict[str, str], over: str, under: str) -> list[str]:
-    """A module: what it says of itself, a table of its names, and their entries."""
-    module = importlib.import_module(name)
-    names = public_names(module)
-    known = places | {n: f"{name}.{n}" for n in names}
-    lines = [
-        name,
-        over * len(name),
-        "",
-        f".. py:module:: {name}",
-        "",
-        *paragraphs(inspect.cleandoc(module.__doc__ or ""), known),
-    ]
-    groups: dict[str, list[str]] = {}
-    for n in names:
-        groups.setdefault(_group(getattr(module, n)), []).append(n)
-    for title in sorted(groups, key=GROUPS.index):
-        if len(groups) > 1:
-            lines += [title, under * len(title), ""]
-        if len(groups[title]) > MANY:
-            lines += [".. list-table::", "   :widths: 30 70", ""]
-            for n in groups[title]:
-                summary = sentence(
-                    documentation(getattr(module, n)), known if title != "Values" else {}
-                )
-                lines += [f"   * - :py:obj:`{n} <{name}.{n}>`", f"     - {summary}"]
-            lines += [""]
-        for n in groups[title]:
-            lines += entry(name, n, getattr(module, n), known)
-    return lines
+def is_primitive(value) -> bool:
+    """Return whether a value is a primitive."""
+    return isinstance(value, importlib.import_module("weft.extend.core").Primitive)
 
 
-GROUPS = ["Functions", "Classes", "Dtypes", "Exceptions", "Values", "Primitives"]
-
-
-def _group(value) -> str:
-    if type(value).__name__ == "Primitive":
+def kind_of(value) -> str:
+    """Return the group of a name that no function group lists."""
+    if is_primitive(value):
         return "Primitives"
     if inspect.isclass(value):
         dtype = isinstance(value, type(importlib.import_module("weft.numpy").float32))
@@ -398,71 +212,190 @@ def _group(value) -> str:
     )
 
 
-def example(path: Path, root: Path, known: dict[str, str]) -> str:
-    """The page of one example: what its docstring says, how to run it, and the program."""
-    place = path.relative_to(root)
-    doc = inspect.cleandoc(re.search(r'\A(?:#.*\n)*"""(.*?)"""', path.read_text(), re.DOTALL)[1])
-    title = path.stem.replace("_", " ").capitalize()
-    return "\n".join(
-        [
-            title,
-            "=" * len(title),
-            "",
-            *paragraphs(doc, known),
-            ".. code-block:: console",
-            "",
-            f"   $ weft run {place} --devices 8",
-            "",
-            f".. literalinclude:: /../{place}",
-            "   :language: python",
-            "",
-        ]
-    )
+def groups_of(module: ModuleType) -> dict[str, list[str]]:
+    """Return the names of a module by the title of their group."""
+    listed = {t: names.split() for t, names in GROUPS.get(module.__name__, {}).items()}
+    placed = {name for names in listed.values() for name in names}
+    others: dict[str, list[str]] = {}
+    for name in public_names(module):
+        if name not in placed:
+            others.setdefault(kind_of(getattr(module, name)), []).append(name)
+    unlisted = [*others.get("Functions", ()), *others.get("Classes", ())]
+    if listed and unlisted:
+        raise ValueError(
+            f"docs/api_groups.py: these names of {module.__name__} are in no group: {unlisted}"
+        )
+    return listed | {title: others[title] for title in KINDS if title in others}
 
 
-def write(root: Path, folder: Path) -> None:
-    """Write all pages below `folder`; a page that is as it was is left alone, so that it is not read again."""
-    places = {name: name for names in MODULES.values() for name in names}
-    for name in places.copy():
+def homes(modules: list[str]) -> dict[int, str]:
+    """Return, for each function and class with several public names, the name that documents it."""
+    places: dict[int, str] = {}
+    repeated = set()
+    for name in sorted(modules, key=lambda name: name not in FIRST):
         module = importlib.import_module(name)
-        places |= {f"{name}.{n}": f"{name}.{n}" for n in public_names(module)}
-    pages = {f"api/{name}.rst": page(name, places) for names in MODULES.values() for name in names}
-    index = [
-        "API reference",
-        "=" * 13,
-        "",
-        "Every public name of the package, from its docstrings.",
-        "",
-    ]
-    for title, names in MODULES.items():
-        index += [
-            ".. toctree::",
-            "   :maxdepth: 1",
-            f"   :caption: {title}",
-            "",
-            *(f"   {name}" for name in names),
-            "",
-        ]
-    pages["api/index.rst"] = "\n".join(index)
-    programs = sorted((root / "examples").rglob("*.py"))
-    pages |= {f"examples/{path.stem}.rst": example(path, root, places) for path in programs}
-    pages["examples/index.rst"] = "\n".join(
-        [
-            "Examples",
-            "=" * 8,
-            "",
-            "Whole programs, as they are in the folder ``examples``.",
-            "",
-            ".. toctree::",
-            "   :maxdepth: 1",
-            "",
-            *(f"   {path.stem}" for path in programs),
-            "",
-        ]
-    )
-    for old in {*folder.glob("api/*.rst"), *folder.glob("examples/*.rst")} - {
-        folder / name for name in pages
-    }:
+        own = lambda n: getattr(getattr(module, n), "__name__", "") != n  # noqa: B023
+        for public in sorted(public_names(module), key=own):
+            value = getattr(module, public)
+            if directive_of(value) == "py:data":
+                continue
+            if id(value) in places:
+                repeated.add(id(value))
+            places.setdefault(id(value), f"{name}.{public}")
+    return {key: places[key] for key in repeated}
+
+
+class ApiReference:
+    """The API reference of a list of modules: `pages` has the text of each page by file name."""
+
+    def __init__(self, modules: Mapping[str, list[str]] = MODULES):
+        self.modules = modules
+        names = [name for listed in modules.values() for name in listed]
+        self.homes = homes(names)
+        self.known = {name: name for name in names}
+        for name in names:
+            module = importlib.import_module(name)
+            self.known |= {f"{name}.{n}": f"{name}.{n}" for n in public_names(module)}
+        self.pages: dict[str, str] = {}
+        for name in names:
+            self._add_module(name)
+        libraries = "For libraries"
+        users = {title: listed for title, listed in modules.items() if title != libraries}
+        self._add_index("index", "API reference", "Every public name, by subject.", users)
+        if libraries in modules:
+            self._add_index(
+                "libraries",
+                "API for libraries",
+                "Names for libraries with transformations, primitives or interpreters of their own.",
+                {"Modules": modules[libraries]},
+            )
+
+    def _add_module(self, name: str) -> None:
+        """Add the page of a module, and a page for each of its function groups."""
+        module = importlib.import_module(name)
+        doc = paragraphs(public_text(inspect.cleandoc(module.__doc__ or "")), self._links(module))
+        lines = [*title_lines(name, "="), f".. py:module:: {name}", "", *doc]
+        if name not in GROUPS:
+            lines += self._sections(module, "-")
+            for inner in getattr(module, "_SUBMODULES", ()) if name in TOGETHER else ():
+                part = importlib.import_module(f"{name}.{inner}")
+                lines += [*title_lines(part.__name__, "-"), f".. py:module:: {part.__name__}", ""]
+                lines += self._sections(part, "~")
+        else:
+            groups = groups_of(module)
+            stems = {title: f"{name}-{slug(title)}" for title in groups}
+            for title, stem in stems.items():
+                links = ", ".join(f":py:obj:`{n} <{name}.{n}>`" for n in groups[title])
+                lines += [*title_lines(title, "-"), f":doc:`{title} </api/{stem}>`: {links}.", ""]
+                page = [*title_lines(f"{name}: {title}", "="), f".. py:currentmodule:: {name}", ""]
+                page += self._names(module, groups[title])
+                self.pages[f"api/{stem}.rst"] = "\n".join(page) + "\n"
+            lines += [".. toctree::", "   :hidden:", ""]
+            lines += [f"   {title} <{stem}>" for title, stem in stems.items()]
+        self.pages[f"api/{name}.rst"] = "\n".join(lines) + "\n"
+
+    def _links(self, module: ModuleType) -> dict[str, str]:
+        return self.known | {n: f"{module.__name__}.{n}" for n in public_names(module)}
+
+    def _sections(self, module: ModuleType, underline: str) -> Iterator[str]:
+        """Yield the names of a small module, by kind."""
+        groups = groups_of(module)
+        for title, names in groups.items():
+            if len(groups) > 1:
+                yield from title_lines(title, underline)
+            yield from self._names(module, names)
+
+    def _names(self, module: ModuleType, names: list[str]) -> Iterator[str]:
+        """Yield a table of names if there are many, and their entries; primitives have entries only."""
+        known = self._links(module)
+        values = {name: getattr(module, name) for name in names}
+        if len(names) > MANY and not all(map(is_primitive, values.values())):
+            yield from (".. list-table::", "   :widths: 30 70", "")
+            for name, value in values.items():
+                is_data = directive_of(value) == "py:data"
+                summary = sentence(documentation(value), {} if is_data else known)
+                yield f"   * - :py:obj:`{name} <{module.__name__}.{name}>`"
+                yield f"     - {summary}"
+            yield ""
+        for name, value in values.items():
+            place = f"{module.__name__}.{name}"
+            home = self.homes.get(id(value), place)
+            if home != place:
+                yield from heading(module.__name__, name, value)
+                yield from (f"   The same object as :py:obj:`{home}`.", "")
+            else:
+                yield from entry(module.__name__, name, value, known)
+
+    def _add_index(self, stem: str, title: str, text: str, modules: Mapping[str, list[str]]):
+        lines = [*title_lines(title, "="), text, ""]
+        for caption, names in modules.items():
+            lines += [".. toctree::", "   :maxdepth: 1", f"   :caption: {caption}", ""]
+            lines += [*(f"   {name}" for name in names), ""]
+        self.pages[f"api/{stem}.rst"] = "\n".join(lines)
+
+
+def title_lines(title: str, underline: str) -> list[str]:
+    """Return a heading."""
+    return [title, underline * len(title), ""]
+
+
+def slug(title: str) -> str:
+    """Return a title as a part of a file name."""
+    return re.sub(r"\W+", "-", title.lower())
+
+
+# examples of limited width
+
+WIDTH = 88
+EXAMPLE = re.compile(r"^( *)>>> .*(?:\n\1\.\.\. ?.*)*", re.MULTILINE)
+
+
+def narrow_examples(pages: dict[str, str]) -> dict[str, str]:
+    """Return the pages with the statements of examples split to `WIDTH` columns."""
+    wide: dict[str, str] = {}
+    for text in pages.values():
+        for match in EXAMPLE.finditer(text):
+            source = statement(match[0])
+            if max(map(len, source.splitlines())) + 4 > WIDTH:
+                wide[source] = source
+    if wide:
+        with tempfile.TemporaryDirectory() as folder:
+            files = {source: Path(folder) / f"{i}.py" for i, source in enumerate(wide)}
+            for source, file in files.items():
+                file.write_text(source)
+            command = [sys.executable, "-m", "ruff", "format", "--isolated", "--quiet"]
+            subprocess.run([*command, "--line-length", str(WIDTH - 4), folder], check=True)
+            wide = {source: file.read_text() for source, file in files.items()}
+
+    def replace(match: re.Match) -> str:
+        formatted = wide.get(statement(match[0]))
+        if formatted is None:
+            return match[0]
+        return "\n".join(match[1] + line.rstrip() for line in prompts(formatted))
+
+    return {name: EXAMPLE.sub(replace, text) for name, text in pages.items()}
+
+
+def statement(example: str) -> str:
+    """Return the source of an example with prompts."""
+    lines = [line.strip(" ") for line in example.splitlines()]
+    return "\n".join(line[4:] for line in lines) + "\n"
+
+
+def prompts(source: str) -> list[str]:
+    """Return the lines of statements, with prompts."""
+    starts = set()
+    for node in ast.parse(source).body:
+        decorators = getattr(node, "decorator_list", ())
+        starts.add(min(part.lineno for part in (node, *decorators)))
+    lines = enumerate(source.splitlines(), 1)
+    return [(">>> " if i in starts else "... ") + line for i, line in lines]
+
+
+def write(folder: Path) -> None:
+    """Write all pages below `folder`; an unchanged page is left alone, so that it is not read again."""
+    pages = narrow_examples(ApiReference().pages)
+    for old in {*folder.glob("api/*.rst")} - {folder / name for name in pages}:
         old.unlink()
     for name, text in pages.items():
         path = folder / name

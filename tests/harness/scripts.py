@@ -10,8 +10,8 @@ from tests.harness.processes import ROOT
 
 
 def load_script(path: str) -> ModuleType:
-    """Import the script at `path` in the checkout; skip the test where weft is installed without
-    it."""
+    """Import the script at `path` in the checkout, which may import modules of its folder; skip the
+    test where weft is installed without it."""
     script = ROOT / path
     if not script.exists():
         pytest.skip(f"{path} is not part of this distribution", allow_module_level=True)
@@ -19,5 +19,7 @@ def load_script(path: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(script.parent)
+        spec.loader.exec_module(module)
     return module

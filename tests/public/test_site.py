@@ -9,8 +9,11 @@ import pytest
 import weft
 from tests.harness.scripts import load_script
 
+groups = load_script("docs/api_groups.py")
 reference = load_script("docs/reference.py")
-LISTED = [name for names in reference.MODULES.values() for name in names]
+docstrings = load_script("docs/docstrings.py")
+parameters = load_script("docs/parameters.py")
+LISTED = [name for names in groups.MODULES.values() for name in names]
 #: importable parts of the package without public names of their own
 INSIDE = {
     "weft._engine.api",
@@ -34,9 +37,16 @@ def test_every_public_module_is_listed():
     } == set()
 
 
+@pytest.fixture(scope="module")
+def pages():
+    return reference.ApiReference().pages
+
+
 @pytest.mark.parametrize("name", LISTED)
-def test_every_public_name_has_an_entry_and_a_sentence(name):
-    module, text = importlib.import_module(name), reference.page(name, {})
+def test_every_public_name_has_an_entry_and_a_sentence(name, pages):
+    module = importlib.import_module(name)
+    stems = re.compile(rf"api/{re.escape(name)}(-.*)?\.rst")
+    text = "".join(text for page, text in pages.items() if stems.fullmatch(page))
     for public in reference.public_names(module):
         assert re.search(rf"^\.\. py:\w+:: {public}(\(|$)", text, re.MULTILINE), public
         assert reference.documentation(getattr(module, public)).strip(), (
@@ -56,12 +66,12 @@ def test_every_public_name_has_an_entry_and_a_sentence(name):
     ],
 )
 def test_text_means_itself_but_for_backticks(text, shown):
-    assert reference.inline(text, {"jit": "weft.jit"}) == shown
+    assert docstrings.inline(text, {"jit": "weft.jit"}) == shown
 
 
 def test_a_docstring_becomes_paragraphs_lists_and_code():
     doc = "Adds.\n\nTwo lines\nof text:\n- one\n  item\n- two\n\n    verbatim *x*\n\n>>> 1 + 1\n2"
-    assert reference.paragraphs(doc, {}) == [
+    assert docstrings.paragraphs(doc, {}) == [
         "Adds.",
         "",
         "Two lines of text:",
@@ -89,3 +99,32 @@ def test_a_signature_shows_names_and_plain_defaults():
         """Nothing."""
 
     assert reference.signature(f) == "(x, /, *, out=None, how='a', fun=len, kind=...)"
+
+
+def test_examples_are_split_to_the_width_of_pages():
+    call = "f(" + ", ".join(f"argument_{i}" for i in range(9)) + ")"
+    page = f"   >>> @f\n   ... def g(x): return {call}\n   1\n   >>> g(1)\n"
+    (text,) = reference.narrow_examples({"page": page}).values()
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 3 + reference.WIDTH
+    assert [line for line in lines if ">>>" in line] == ["   >>> @f", "   >>> g(1)"]
+    assert lines[1] == "   ... def g(x):" and "   1" in lines
+
+
+def test_sentences_about_parameters_move_to_their_list():
+    def f(x, scale: float = 1, _hidden=0):
+        """Nothing."""
+
+    doc = "Scale `x`.\n\nThe dtype stays. `scale` is a factor, e.g. `2`. With `x` it is lazy."
+    text, meanings = parameters.split_sentences(doc, parameters.parameter_names(f))
+    assert text == "Scale `x`.\n\nThe dtype stays."
+    assert meanings == {"scale": "`scale` is a factor, e.g. `2`.", "x": "With `x` it is lazy."}
+    assert [line for line in parameters.parameter_items(f, meanings, {}) if line][1:] == [
+        "- ``x``: With ``x`` it is lazy.",
+        "- ``scale`` (``float``): ``scale`` is a factor, e.g. ``2``\\ .",
+    ]
+
+
+def test_private_parts_are_left_out_of_public_pages():
+    doc = "Public.\n\nUses `_private` names.\n\nNext: `codegen`."
+    assert reference.public_text(doc) == "Public."

@@ -3,7 +3,7 @@
 In:  `CASES`: each function with the kinds of its arguments, the exact function, and the arguments to differentiate by.
 Out: errors as shares of what is allowed: 8 ulp of the result times 1 + its condition number, the sum over the arguments of
      |x df/dx / f|. Infinite where a finite result is not finite. Slopes are judged by the same rule.
-Use: `python -m tests.scipy.exact [NAME...]` measures on a dense grid and writes the rows of the functions into docs/accuracy.md.
+Use: `python -m tests.scipy.exact [NAME...]` measures on a dense grid and writes the rows of the functions into docs/accuracy-scipy.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mpmath import mp, mpf
 from tests.scipy.exact_distributions import CASES
 from tests.scipy.exact_special import Case
 
-PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "accuracy-scipy.md"
 TYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 ULPS = 8
 STEP = mpf(10) ** -20  # relative

@@ -163,12 +163,12 @@ class HiType(_UserType):
     method raises NotImplementedError when it is needed.
 
     >>> import dataclasses
-    >>> from weft.experimental.hijax import HiType, register_hitype
+    >>> from weft.experimental.hijax import HiType, ShapedArray, register_hitype
     >>> @dataclasses.dataclass
     ... class Scaled: values: weft.Array; scale: weft.Array
     >>> @dataclasses.dataclass(frozen=True)
     ... class ScaledType(HiType):
-    ...     of: weft._engine.core.ShapedArray
+    ...     of: ShapedArray
     ...     def lo_ty(self): return [self.of, self.of.update(shape=())]
     ...     def lower_val(self, x): return [x.values, x.scale]
     ...     def raise_val(self, values, scale): return Scaled(values, scale)

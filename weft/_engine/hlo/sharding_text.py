@@ -141,8 +141,7 @@ def tiles_text(sharding: Sharding, ndim: int) -> str:
     """Return a sharding as the device of each tile, in XLA's form.
 
     >>> from weft._engine.ir.shardings import PositionalSharding
-    >>> from weft._engine.runtime.device import devices
-    >>> tiles_text(PositionalSharding(devices()[:4]).reshape(2, 2), 2)
+    >>> tiles_text(PositionalSharding(weft.devices()[:4]).reshape(2, 2), 2)
     '{devices=[2,2]0,1,2,3}'
     """
     splits, shard_ids = sharding.grid(ndim)

@@ -157,8 +157,7 @@ class Mesh(_MeshBase):
     a DeprecationWarning if `config.jax_api` is "0.10.1" or newer.
     `devices` is an array with one dim per axis name. Raise ShardingError for another number of names, or if a device occurs twice.
 
-    >>> from weft._engine.runtime.device import devices
-    >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('row', 'col'))
+    >>> mesh = Mesh(np.array(weft.devices()[:4]).reshape(2, 2), ('row', 'col'))
     >>> mesh
     Mesh(axis_sizes=(2, 2), axis_names=('row', 'col'), axis_types=(Auto, Auto))
     >>> print(mesh)

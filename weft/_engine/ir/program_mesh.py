@@ -155,8 +155,7 @@ def _place_params(
 def without_devices(sharding: Sharding, ndim: int) -> NamedSharding:
     """Return a sharding of values of rank `ndim` as a NamedSharding over an abstract mesh, without axes for a single device.
 
-    >>> from weft._engine.runtime.device import devices
-    >>> without_devices(PositionalSharding(devices()[:2]).reshape(1, 2), 2).spec
+    >>> without_devices(PositionalSharding(weft.devices()[:2]).reshape(1, 2), 2).spec
     P(None, 'd0')
     """
     kind = sharding.memory_kind
@@ -209,8 +208,7 @@ def has_shard_map(jaxpr: Jaxpr) -> bool:
 def common_mesh(shardings: Sequence[Sharding]) -> Mesh:
     """Return the mesh whose axes express all `shardings` of one program, as far as possible.
 
-    >>> from weft._engine.runtime.device import devices
-    >>> four = PositionalSharding(devices()[:4])
+    >>> four = PositionalSharding(weft.devices()[:4])
     >>> common_mesh([four.reshape(2, 2), four.reshape(4, 1)])
     Mesh(axis_sizes=(2, 2), axis_names=('d0', 'd1'), axis_types=(Auto, Auto))
     """
@@ -275,8 +273,7 @@ def _natural_rank(sharding: Sharding) -> int:
 def to_spec(sharding: Sharding, mesh: Mesh, ndim: int) -> Spec | None:
     """Return the axes of `mesh` per dim that express `sharding` for values of rank `ndim`, or None if that is impossible.
 
-    >>> from weft._engine.runtime.device import devices
-    >>> four = PositionalSharding(devices()[:4])
+    >>> four = PositionalSharding(weft.devices()[:4])
     >>> mesh = common_mesh([four.reshape(2, 2), four.reshape(4, 1)])
     >>> to_spec(four.reshape(4, 1), mesh, 2)
     (('d0', 'd1'), ())

@@ -260,8 +260,7 @@ def block_index(position: Shape, local: Shape, splits: Shape) -> Index:
 def layout_of(sharding: Sharding, ndim: int) -> ShardLayout:
     """Return the layout of values of rank `ndim` with `sharding`.
 
-    >>> from weft._engine.runtime.device import devices
-    >>> layout_of(SingleDeviceSharding(devices()[0]), 2).splits
+    >>> layout_of(SingleDeviceSharding(weft.devices()[0]), 2).splits
     (1, 1)
     """
     splits, shard_ids = sharding.grid(ndim)
@@ -311,12 +310,11 @@ class NamedSharding(Sharding):
     Raise TypeError if an argument is not a mesh or a spec. Raise ShardingError for axes that the mesh does not have or that occur twice.
     Along unreduced axes of the spec each device holds a term of the value; `storage_sharding` is the sharding of the array of terms.
 
-    >>> from weft._engine.runtime.device import devices
-    >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('x', 'y'))
+    >>> mesh = Mesh(np.array(weft.devices()[:4]).reshape(2, 2), ('x', 'y'))
     >>> rows = NamedSharding(mesh, PartitionSpec('x'))
     >>> rows.spec, rows.mesh is mesh, rows.memory_kind, len(rows.device_set)
     (P('x',), True, 'device', 4)
-    >>> rows.shard_shape((8, 6)), rows.devices_indices_map((4,))[devices()[0]]
+    >>> rows.shard_shape((8, 6)), rows.devices_indices_map((4,))[weft.devices()[0]]
     ((4, 6), (slice(0, 2, None),))
     >>> rows.is_equivalent_to(rows.update(('x', None)), 2), rows == rows.update(('x', None)), rows.with_memory_kind('device') == rows
     (True, False, True)
@@ -434,8 +432,7 @@ class NamedSharding(Sharding):
     def transpose_dims(self, order: Sequence[int]) -> NamedSharding:
         """Return the sharding of transposed values: dim i of the result is dim `order[i]` of this sharding.
 
-        >>> from weft._engine.runtime.device import devices
-        >>> NamedSharding(Mesh(np.array(devices()[:2]), ('x',)), PartitionSpec('x')).transpose_dims((1, 0)).spec
+        >>> NamedSharding(Mesh(np.array(weft.devices()[:2]), ('x',)), PartitionSpec('x')).transpose_dims((1, 0)).spec
         P(None, 'x')
         """
         entries = [*self.spec.partitions, *[None] * (len(order) - len(self.spec.partitions))]
@@ -450,8 +447,7 @@ class NamedSharding(Sharding):
     def storage_sharding(self) -> NamedSharding:
         """The sharding of the stored array. If there are unreduced axes, it has an extra first dim of terms, sharded over these axes.
 
-        >>> from weft._engine.runtime.device import devices
-        >>> mesh = Mesh(np.array(devices()[:2]), ('x',), axis_types=(AxisType.Explicit,))
+        >>> mesh = Mesh(np.array(weft.devices()[:2]), ('x',), axis_types=(AxisType.Explicit,))
         >>> NamedSharding(mesh, PartitionSpec(None, unreduced={'x'})).storage_sharding.spec
         P('x', None)
         """
@@ -554,8 +550,7 @@ def _axes_text(axes: Sequence[Any]) -> str:
 class SingleDeviceSharding(Sharding):
     """A sharding with the whole array on one device.
 
-    >>> from weft._engine.runtime.device import devices
-    >>> SingleDeviceSharding(devices()[0]).is_fully_replicated
+    >>> SingleDeviceSharding(weft.devices()[0]).is_fully_replicated
     True
     """
 
@@ -619,8 +614,7 @@ def make_single_device_sharding(
 ) -> SingleDeviceSharding:
     """Return the sharding of a whole array on one device. Raises ShardingError for an unknown `memory_kind`.
 
-    >>> from weft._engine.runtime.device import devices
-    >>> make_single_device_sharding(devices()[0]).is_fully_replicated
+    >>> make_single_device_sharding(weft.devices()[0]).is_fully_replicated
     True
     """
     return SingleDeviceSharding(device, memory_kind=memory_kind)
@@ -649,8 +643,7 @@ class PositionalSharding(Sharding):
     `reshape` and `transpose` rearrange the elements, `replicate` merges the sets along a dim. These methods do not change the order of
     devices. Leading dims of size 1 are removed for values of lower rank.
 
-    >>> from weft._engine.runtime.device import devices
-    >>> PositionalSharding(devices()[:4]).reshape(2, 2).replicate(0)
+    >>> PositionalSharding(weft.devices()[:4]).reshape(2, 2).replicate(0)
     PositionalSharding([[{CPU 0, 2} {CPU 1, 3}]])
     """
 
