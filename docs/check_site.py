@@ -39,9 +39,9 @@ class PageParser(HTMLParser):
         values = {name: value or "" for name, value in attrs}
         self.anchors |= {values[name] for name in ("id", "name") if name in values}
         self.links += [values[name] for name in ("href", "src") if name in values]
-        found = re.search(r"highlight-([\w.+-]+)", values.get("class", ""))
-        if found:
-            self.language = found[1]
+        language = re.search(r"highlight-([\w.+-]+)", values.get("class", ""))
+        if language:
+            self.language = language[1]
         if tag == "pre":
             self.in_code = True
             self.code.append((self.language, ""))
@@ -104,11 +104,11 @@ def problems(folder: Path) -> list[str]:
     folder = folder.resolve()
     texts = {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*.html"))}
     pages = {name: PageParser(text) for name, text in texts.items()}
-    found = []
+    lines = []
     for name, text in texts.items():
-        found += page_problems(name, text, pages[name])
-        found += link_problems(folder, name, pages)
-    return found
+        lines += page_problems(name, text, pages[name])
+        lines += link_problems(folder, name, pages)
+    return lines
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def gaussian_process(v: Variables) -> str:
 
 def hmc(v: Variables) -> str:
     """Return some of the samples."""
-    first, second = host(v["kept"])[::32].T
+    first, second = host(v["later"])[::32].T
     return plot(points={"samples": (first, second)})
 
 

@@ -89,7 +89,7 @@ COMMON = {
     "padding": "`SAME`, `VALID`, or a pair of sizes per spatial dim.",
     "path": "The folder or file.",
     "precision": "The precision of products, or the number of digits of printed values.",
-    "preferred_element_type": "The dtype in which to accumulate, and of the result.",
+    "preferred_element_type": "The accumulation dtype, also the dtype of the result.",
     "primals": "The point of evaluation.",
     "reduce_axes": "Accepted for compatibility; must be empty.",
     "ref": "The mutable array.",
@@ -129,10 +129,10 @@ def split_sentences(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
     The first paragraph, lists and indented blocks stay whole.
     """
     first, *others = text.split("\n\n")
-    kept, meanings = [first], {}
+    shown, meanings = [first], {}
     for paragraph in others:
         if re.search(r"^(?:- | )", paragraph, re.MULTILINE):
-            kept.append(paragraph)
+            shown.append(paragraph)
             continue
         remaining = []
         for sentence in SENTENCE.split(" ".join(paragraph.split())):
@@ -141,8 +141,8 @@ def split_sentences(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
                 meanings[subject[1]] = sentence
             else:
                 remaining.append(sentence)
-        kept.append(" ".join(remaining))
-    return "\n\n".join(paragraph for paragraph in kept if paragraph.strip()), meanings
+        shown.append(" ".join(remaining))
+    return "\n\n".join(paragraph for paragraph in shown if paragraph.strip()), meanings
 
 
 def type_text(annotation) -> str:

@@ -65,13 +65,12 @@ def plot(
 ) -> str:
     """Return a plot of lines and points by name; `band` has xs, lower and upper bounds."""
     series = [np.asarray(s, float) for s in [*lines.values(), *points.values()]]
-    if band is not None:
-        xs, lower, upper = (np.asarray(part, float) for part in band)
-        series += [np.stack([xs, lower]), np.stack([xs, upper])]
-    axes = Axes(*np.concatenate(series, axis=1))
+    bounds = [] if band is None else [np.asarray([band[0], side], float) for side in band[1:]]
+    axes = Axes(*np.concatenate(series + bounds, axis=1))
     parts = list(axes.parts)
-    if band is not None:
-        around = np.concatenate([axes.pixels(xs, lower), axes.pixels(xs, upper)[::-1]])
+    if bounds:
+        lower, upper = (axes.pixels(*bound) for bound in bounds)
+        around = np.concatenate([lower, upper[::-1]])
         parts.append(f'<path d="{path(around)}Z" fill="{COLORS[0]}" fill-opacity="0.2"/>')
     colors = dict(zip([*lines, *points], COLORS))
     for name, (xs, ys) in lines.items():

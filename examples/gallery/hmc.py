@@ -62,9 +62,9 @@ print("collectives", weft.explain(sample, keys).counts)
 
 # %%
 # The first 100 steps of each chain are left out. The true moments are 0, 2 and 4.
-kept = samples[:, 100:].reshape(-1, 2)
+later = samples[:, 100:].reshape(-1, 2)
 print(f"accepted {accepted.mean():.0%}")
 print(
-    f"mean of the first {kept[:, 0].mean():.1f}, of the second {kept[:, 1].mean():.1f}"
+    f"mean of the first {later[:, 0].mean():.1f}, of the second {later[:, 1].mean():.1f}"
 )
-print(f"variance of the first {kept[:, 0].var():.1f}")
+print(f"variance of the first {later[:, 0].var():.1f}")

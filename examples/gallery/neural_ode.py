@@ -75,7 +75,7 @@ for number in range(151):
         print(f"step {number:3}  loss {value:.3f}")
 
 # %%
-# The fitted paths beside the data.
+# The fitted paths, compared with the data.
 params = state[0]
 fitted = predict(params, starts)
 print(f"mean error {abs(fitted - paths).mean():.2f}")
