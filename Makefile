@@ -118,6 +118,7 @@ imports: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 docs: $(READY) $(VENV)/.docs
+	rm -rf docs/_build
 	$(BIN)/sphinx-build -W --keep-going -E -q -j 2 -b html -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python docs/check_site.py docs/_build/html
 	@echo "docs/_build/html/index.html"

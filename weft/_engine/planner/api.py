@@ -48,8 +48,10 @@ def plan(
     >>> best = weft.auto.plan("llama3-70b", cluster="h100:64", batch=512)[0]
     >>> best.mesh_shape
     {'pipeline': 8, 'data': 2, 'context': 2, 'tensor': 2}
-    >>> f"{best.seconds:.0f} s, {best.mfu:.0%} MFU, {best.memory.total / 1e9:.0f} GB, {best.bottleneck}"
-    '63 s, 51% MFU, 77 GB, matmuls with weights'
+    >>> f"{best.seconds:.0f} s, {best.mfu:.0%} MFU, {best.memory.total / 1e9:.0f} GB"
+    '63 s, 51% MFU, 77 GB'
+    >>> best.bottleneck
+    'matmuls with weights'
     """
     where = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
     if batch < 1 or top < 1:
