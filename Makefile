@@ -9,7 +9,7 @@ WORKERS ?= 2
 # which third of the tests `make check` runs once more on AVX2 and on a plugin: the last digits of the commit decide
 PART = $$((0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % 3))/3
 
-.PHONY: help setup structure demo test restricted arm check lint types imports docs notebooks dist mpi smoke bench clean ecosystem plans fuzz stubs replay planted accelerators cluster
+.PHONY: help setup structure demo test restricted arm check lint types imports docs docs-look notebooks dist mpi smoke bench clean ecosystem plans fuzz stubs replay planted accelerators cluster
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -20,6 +20,7 @@ help:
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
 	@echo "make structure  count complex functions, long signatures and comparisons with names, and check their bounds"
 	@echo "make docs   build the site in docs/_build/html, and check its links, sizes and code"
+	@echo "make docs-look  take screenshots of the built site in headless Chromium (Debian's chromium), and check widths and errors"
 	@echo "make notebooks  execute all notebooks of the gallery, and compare their output with the record"
 	@echo "make dist   build wheel and sdist in dist/, install each in a fresh environment and run the demo there"
 	@echo "make fuzz   call every public function with arguments that do not fit, 2000 calls more (ARGS='--calls 20000');"
@@ -126,6 +127,9 @@ docs: $(READY) $(VENV)/.docs
 $(VENV)/.docs: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[docs]'
 	@touch $@
+
+docs-look: docs
+	$(BIN)/python docs/look.py docs/_build/html
 
 notebooks: $(READY)
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow or not slow" tests/examples/test_gallery.py
