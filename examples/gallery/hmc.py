@@ -64,7 +64,5 @@ print("collectives", weft.explain(sample, keys).counts)
 # The first 100 steps of each chain are left out. The true moments are 0, 2 and 4.
 later = samples[:, 100:].reshape(-1, 2)
 print(f"accepted {accepted.mean():.0%}")
-print(
-    f"mean of the first {later[:, 0].mean():.1f}, of the second {later[:, 1].mean():.1f}"
-)
-print(f"variance of the first {later[:, 0].var():.1f}")
+print(f"means {later[:, 0].mean():.1f} and {later[:, 1].mean():.1f}")
+print(f"variance of the first coordinate {later[:, 0].var():.1f}")
