@@ -100,7 +100,7 @@ def test_help_says_which_options_may_follow_the_program(command, capsys):
     assert (
         "may also follow PROGRAM" in told
         and "--devices N" in told
-        and ("--html FILE" in told) == (command == "explain")
+        and ("--html FILE" in told) == (command in ("explain", "profile"))
     )
 
 

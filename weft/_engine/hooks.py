@@ -64,6 +64,8 @@ load_plugins = Hook("weft._engine.backends", "load_plugins")
 describe_memory = Hook("weft._engine.runtime.live_arrays", "describe_largest")
 #: convert a function of arrays to a function of sparse arrays
 sparsify = Hook("weft.experimental.sparse.transform", "sparsify")
+#: return the HTML page of a profile
+profile_page = Hook("weft.tools.profile.page", "profile_page")
 
 #: return a message with the public names that the calling program uses: names of JAX under the shim
 user_spelling = Hook("weft.compat.spelling", "user_spelling")

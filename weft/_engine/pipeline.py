@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -39,6 +40,7 @@ from weft._engine.util.record import field, record, replace
 from weft._engine.util.user_code_suspension import paused
 
 if TYPE_CHECKING:
+    from weft._engine.partition.auto.partitioning import Decision
     from weft._engine.partition.partition import Partitioning, PartitionResult
 
 T = TypeVar("T")
@@ -56,6 +58,7 @@ class Stages:
     partition: PartitionResult | None = None
     program: LocalProgram | None = None
     lowered: Any = None
+    decision: Decision | None = None  # of the search for automatic shardings
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -307,7 +310,9 @@ def _choose_partitioning(lowering: LoweringState) -> Partitioning:
         return request.automatic.method.with_ties(_state_ties(lowering))
     from weft._engine.partition.auto.partitioning import LayoutSearch  # few programs use it
 
-    return LayoutSearch(request.automatic.mesh, ties=_state_ties(lowering), cost=cost)
+    keep = partial(setattr, lowering.stages, "decision")
+    mesh, ties = request.automatic.mesh, _state_ties(lowering)
+    return LayoutSearch(mesh, ties=ties, cost=cost, report=keep)
 
 
 def _state_ties(lowering: LoweringState) -> tuple[tuple[int, int], ...]:

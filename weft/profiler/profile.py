@@ -4,7 +4,7 @@ In:   the facts about programs, and the records of calls.
 Out:  a `Profile`: totals by step and by source line, events, and a file that Perfetto opens and `Profile.load` reads.
 Laws: totals by step are complete even if some events did not fit into the memory for records; the number of the missing ones is
       in `dropped`.
-Next: `trace_events` has the format of the file.
+Next: `profiler.trace_events` has the format of the file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine import hooks
 from weft._engine.codegen.program.profiled_entry import StepRecords
 from weft._engine.util.errors import align
 from weft._engine.util.record import record, values_of
@@ -74,7 +75,7 @@ class Profile(ProfileData):
     """What programs did while the profile was recorded by `weft.profiler.record`.
 
     It prints as a table of the steps that took longest. `steps()` has the totals by step, `lines()` by source line, `events()` each
-    run; `save("trace.json.gz")` writes a file for ui.perfetto.dev and `Profile.load`.
+    run; `save("trace.json.gz")` writes a file for ui.perfetto.dev and `Profile.load`, `save("page.html")` a page.
     """
 
     @property
@@ -157,11 +158,19 @@ class Profile(ProfileData):
     # --- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the profile as JSON that Perfetto and `Profile.load` read, compressed if the name ends with .gz."""
+        """Write the profile: a page if the name ends with .html, otherwise JSON that Perfetto and `Profile.load` read, compressed if
+        the name ends with .gz."""
         path = os.fspath(path)
-        data = json.dumps(self.to_json(), default=str).encode()
+        if path.endswith(".html"):
+            data = self.to_html().encode()
+        else:
+            data = json.dumps(self.to_json(), default=str).encode()
         with gzip.open(path, "wb") if path.endswith(".gz") else open(path, "wb") as file:
             file.write(data)
+
+    def to_html(self) -> str:
+        """Return the page of the profile, which needs no network."""
+        return hooks.profile_page(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the profile as Chrome's trace format, with the profile itself under the key "weft"."""

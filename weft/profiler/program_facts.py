@@ -83,6 +83,12 @@ class ProgramFacts:
         return self.argument_bytes + self.result_bytes + live
 
 
+def schedule_of(executable: Any) -> Scheduled | None:
+    """Return the schedule of an executable, whose steps have their equations; None if its backend has none."""
+    stages = executable.stages
+    return executable.request.backend.schedule(stages.program, stages.lowered)
+
+
 def program_facts(executable: Any, scheduled: Scheduled | None) -> ProgramFacts:
     """Return the facts about a program; without a schedule there are no steps."""
     stages = executable.stages

@@ -5,7 +5,7 @@ Out:  a `Profile`.
 How:  while a recorder is active, calls take the Python path and do not return before the program has finished. At its first call,
       each program gets a second entry that records its steps; kernels and results are the same.
 Laws: programs that are not recorded do not change. A backend without records of steps has calls only.
-Next: `profile` is the result, `trace_events` and `tools.profile` show it.
+Next: `profiler.profile` is the result, `profiler.trace_events` and `tools.profile.page` show it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft._engine.util import events
 from weft._engine.util.dispatch_state import guard
 from weft.profiler.profile import Profile
 from weft.profiler.profile_data import CallRecord, HostEvent
-from weft.profiler.program_facts import program_facts
+from weft.profiler.program_facts import program_facts, schedule_of
 
 
 class _RecordedProgram:
@@ -30,9 +30,11 @@ class _RecordedProgram:
     def __init__(self, executable: Any, recorder: Recorder):
         self.executable, self.number = executable, len(recorder.programs)
         receive = functools.partial(recorder.receive, self.number)
-        stages = executable.stages
-        pair = executable.loaded.with_records(stages.program, stages.lowered, receive)
-        self.loaded, self.scheduled = pair or (executable.loaded, None)
+        self.scheduled = schedule_of(executable)
+        self.loaded = executable.loaded
+        if self.scheduled is not None:
+            backend = executable.request.backend
+            self.loaded = backend.with_records(executable.loaded, self.scheduled, receive)
 
 
 class Recorder:

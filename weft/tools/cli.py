@@ -6,7 +6,7 @@ run on a cluster, install weft as jax, describe this machine.
     weft run [--devices N] -m MODULE [ARGUMENTS]
     weft launch -n N [--devices-per-process N] [--min N] [--max N] [--restarts N] [--grace S] [--log-dir DIR] SCRIPT [ARGUMENTS]
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
-    weft profile [--devices N] [--save FILE] [--compare FILE] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
+    weft profile [--devices N] [--html FILE] [--save FILE] [--compare FILE] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft check [--devices N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft compile --target NAME [--json FILE] SCRIPT [ARGUMENTS] [--json FILE] [-- ARGUMENTS]
     weft auto --mesh SIZES [--machine NAME] [--memory GB] [--html FILE] [--save FILE] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
@@ -260,7 +260,7 @@ _RUNNERS = {
 _OPTIONS = {
     "run": {"--devices": "N"},
     "explain": {"--devices": "N", "--html": "FILE"},
-    "profile": {"--devices": "N", "--save": "FILE", "--compare": "FILE"},
+    "profile": {"--devices": "N", "--html": "FILE", "--save": "FILE", "--compare": "FILE"},
     "check": {"--devices": "N"},
     "compile": {"--target": "NAME", "--json": "FILE"},
     "auto": {
@@ -287,7 +287,7 @@ _EXAMPLES = {
         ("--target h100:8 train.py -- --json 3", "--json 3 goes to train.py"),
     ),
     "profile": (
-        ("train.py --save trace.json.gz", "a file for ui.perfetto.dev"),
+        ("train.py --html page.html", "a page with the timeline"),
         ("--compare before.json train.py", "the steps of two runs"),
         ("train.py -- --save 3", "--save 3 goes to train.py"),
     ),
@@ -594,6 +594,9 @@ def _long_options(name: str) -> argparse.ArgumentParser:
 
 
 def _add_profile_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--html", metavar="FILE", help="write the profile to FILE as an HTML page, too"
+    )
     parser.add_argument(
         "--save", metavar="FILE", help="write the profile to FILE, for Perfetto and --compare, too"
     )

@@ -44,6 +44,7 @@ class Explanation:
     arg_names: Sequence[str] = ()
     result_names: Sequence[str] = ()
     exchanges: Sequence[Exchange] = ()
+    executable: Any = field(default=None, compare=False, repr=False)
 
     @property
     def process_bytes(self) -> int:
@@ -206,4 +207,5 @@ def explanation_of(executable: Any, text: str = "") -> Explanation:
         executable.arg_names,
         ["result" + tree.keystr(path) for path, _ in paths],
         exchanges_of(executable),
+        executable,
     )

@@ -34,18 +34,15 @@ def explain_program(
 
 
 def print_explanations(executables: Sequence[Any], html: str | None) -> None:
-    """Print the explanations of the programs that communicate, and count the others; write them to
-    the file `html` too."""
+    """Print the explanations of the programs that communicate, and count the others; write all of them to the file `html` too."""
     from weft.tools.explain import explanation_of
     from weft.tools.explain_page import pages
 
-    explanations = [
-        explanation_of(executable) for executable in executables if executable.stages.collectives
-    ]
-    for explanation in explanations:
-        print(f"\n{explanation}")
-    count, communicating = len(executables), len(explanations)
-    programs = "program was" if count == 1 else "programs were"
-    print(f"\n{count} {programs} compiled, {communicating} with collectives.")
+    communicating = [e for e in executables if e.stages.collectives]
+    for executable in communicating:
+        print(f"\n{explanation_of(executable)}")
+    programs = "program was" if len(executables) == 1 else "programs were"
+    print(f"\n{len(executables)} {programs} compiled, {len(communicating)} with collectives.")
     if html is not None:
-        Path(html).write_text(pages(explanations), encoding="utf-8")
+        order = sorted(executables, key=lambda e: not e.stages.collectives)
+        Path(html).write_text(pages(list(map(explanation_of, order))), encoding="utf-8")

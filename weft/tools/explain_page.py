@@ -1,4 +1,4 @@
-"""The page of `weft.explain`: facts, collectives, and drawings of the sharding of every value.
+"""The page of `weft.explain`: facts, collectives, drawings of the sharding of every value, steps, and memory.
 
 In:   an `Explanation`.
 Out:  self-contained HTML. Each equation lists the collectives that it needs.
@@ -12,6 +12,7 @@ from typing import Any
 
 from weft._engine.ir.specs import join_axis_parts
 from weft._engine.partition.reshard import Placement
+from weft.profiler.program_facts import program_facts, schedule_of
 from weft.tools.advice import spell_placement
 from weft.tools.page import (
     collectives_section,
@@ -20,6 +21,11 @@ from weft.tools.page import (
     spell_axes,
     titled_fragment,
     value_row,
+)
+from weft.tools.profile.schedule_sections import (
+    SCHEDULE_STYLE,
+    memory_section,
+    steps_section,
 )
 from weft.tools.report import spell_equation
 from weft.tools.svg import Drawings
@@ -38,16 +44,18 @@ def pages(explanations: Sequence[Any]) -> str:
 
 def fragment(explanation: Any) -> str:
     """Return the body of the page, which a notebook shows too."""
-    parts = [collectives_section(explanation.collectives)]
-    if explanation.partition is not None and explanation.partition.program is not None:
-        parts.append(_program(explanation))
-    else:
-        parts.append("<h2>Program</h2><p>It runs on one device: nothing is split.</p>")
+    parts = [collectives_section(explanation.collectives), program_section(explanation)]
+    if explanation.executable is not None:
+        facts = program_facts(explanation.executable, schedule_of(explanation.executable))
+        parts += [f"<style>{SCHEDULE_STYLE}</style>", steps_section(facts), memory_section(facts)]
     return titled_fragment(explanation.name, explanation.facts(), parts)
 
 
-def _program(explanation: Any) -> str:
+def program_section(explanation: Any) -> str:
+    """Return the values of a program as they are sharded."""
     result = explanation.partition
+    if result is None or result.program is None:
+        return "<h2>Program</h2><p>It runs on one device: nothing is split.</p>"
     draw = Drawings(dict(result.axes), [device.id for device in result.mesh.flat_devices])
 
     def rows(names: Sequence[str], variables: Sequence[Any], specs: Sequence[Any]) -> list[str]:

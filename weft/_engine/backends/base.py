@@ -139,14 +139,6 @@ class LoadedLocalProgram:
     def store(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
         """Store what `Backend.load` needs by `write(make)`, if possible: now, and again when better code is available."""
 
-    def with_records(
-        self, program: LocalProgram, lowered: Any, receive: Callable[[Any], None]
-    ) -> tuple[LoadedLocalProgram, Any] | None:
-        """Return the program with records of its steps, and its schedule; None if the backend does not record steps.
-
-        `lowered` are the backend's own stages of the program. Each call passes its `StepRecords` to `receive`, in the thread of the call."""
-        return None
-
     def speed_up(self, function: Any, call: DispatchCandidate) -> bool:
         """Let later calls of `function` like this one bypass Python, if possible; return True if a later attempt may succeed."""
         return False
@@ -481,6 +473,20 @@ class Backend:
     def compile(self, program: LocalProgram, lowered: Any, stage: Stage) -> LoadedLocalProgram:
         """Return a local program ready to run; `lowered` is the result of `lower`."""
         raise NotImplementedError(f"{type(self).__name__}.compile")
+
+    def schedule(self, program: LocalProgram, lowered: Any) -> Any:
+        """Return the schedule of a program, whose steps have their equations, for profiles; None if the backend has no schedule.
+
+        `lowered` are the backend's own stages of the program."""
+        return None
+
+    def with_records(
+        self, loaded: LoadedLocalProgram, scheduled: Any, receive: Callable[[Any], None]
+    ) -> LoadedLocalProgram:
+        """Return a loaded program with records of the steps of `scheduled`, which is from `schedule`.
+
+        Each call passes its `StepRecords` to `receive`, in the thread of the call."""
+        raise NotImplementedError(f"{type(self).__name__}.with_records")
 
     def load(
         self,

@@ -12,6 +12,7 @@ import sys
 from weft.profiler.profile import Profile
 from weft.profiler.recording import record
 from weft.tools.profile.comparison import compare
+from weft.tools.profile.page import profile_page
 from weft.tools.run import run_program
 
 
@@ -44,3 +45,6 @@ def _report(profile: Profile, earlier: Profile | None, options: argparse.Namespa
         print(f"\n{compare(earlier, profile)}")
     if options.save is not None:
         profile.save(options.save)
+    if options.html is not None:
+        with open(options.html, "w", encoding="utf-8") as file:
+            file.write(profile_page(profile, earlier))

@@ -20,7 +20,7 @@ import numpy as np
 
 from weft._engine import processes
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
-from weft._engine.backends.base import Backend, Device, LocalProgram, Stage
+from weft._engine.backends.base import Backend, Device, LoadedLocalProgram, LocalProgram, Stage
 from weft._engine.backends.cpu.buffer import (
     HostBuffer,
     address,
@@ -36,6 +36,7 @@ from weft._engine.util.user_code_suspension import suspended
 
 if TYPE_CHECKING:
     from weft._engine.backends.cpu.compile import CpuStages
+    from weft._engine.compiler.schedule.schedule import Scheduled
 
 pool.prewarm()
 
@@ -156,6 +157,22 @@ class CpuBackend(Backend):
         from weft._engine.backends.cpu import compile
 
         return compile.compile_local(program, lowered, stage)
+
+    def schedule(self, program: LocalProgram, lowered: CpuStages) -> Scheduled:
+        with suspended:
+            from weft._engine.backends.cpu import compile  # all of the compiler
+
+        return compile.make_schedule(lowered.stacked, program.donated, has_origins=True)
+
+    def with_records(
+        self, loaded: LoadedLocalProgram, scheduled: Scheduled, receive: Callable[[Any], None]
+    ) -> LoadedLocalProgram:
+        if not isinstance(loaded, CpuProgram):
+            return loaded  # it runs on devices of other processes
+        with suspended:
+            from weft._engine.backends.cpu.profiled_program import ProfiledCpuProgram
+
+        return ProfiledCpuProgram(loaded, scheduled, receive)
 
     def load(self, code: bytes, lowered: Callable[[], CpuStages], write: Write) -> CpuProgram:
         return load(code, lowered, write)

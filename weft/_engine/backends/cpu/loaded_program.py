@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.backends.base import DispatchCandidate, LoadedLocalProgram, LocalProgram
+from weft._engine.backends.base import DispatchCandidate, LoadedLocalProgram
 from weft._engine.backends.cpu import buffer
 from weft._engine.backends.cpu.buffer import HostBuffer, address
 from weft._engine.codegen.program import program_runner
@@ -207,14 +207,6 @@ class CpuProgram(LoadedLocalProgram):
         """Store the program on disk, unless it calls functions of this process."""
         if not self.native.host.calls:
             _keep(self.native, self.plan, write)
-
-    def with_records(
-        self, program: LocalProgram, lowered: Any, receive: Callable[[Any], None]
-    ) -> tuple[LoadedLocalProgram, Any]:
-        with suspended:
-            from weft._engine.backends.cpu import profiled_program  # all of the compiler
-
-        return profiled_program.profiled_program(self, program, lowered, receive)
 
     def speed_up(self, function: Any, call: DispatchCandidate) -> bool:
         """Add an entry for native dispatch."""

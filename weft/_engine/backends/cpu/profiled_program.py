@@ -1,8 +1,7 @@
 """Programs that record their steps, for profiles.
 
-In:   a loaded program and its stages.
-Out:  a `CpuProgram` with the same results, which passes the records of each call on; and its schedule, whose steps have their
-      equations.
+In:   a loaded program, and its schedule.
+Out:  a `CpuProgram` with the same results, which passes the records of each call on.
 Laws: the loaded program and its code are unchanged. Constants are shared with it, the words of exchanges included, so that
       all processes plan the same exchanges in the same order.
 """
@@ -13,12 +12,10 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft._engine.backends.cpu.compile import CpuStages, make_schedule
 from weft._engine.backends.cpu.loaded_program import CpuProgram
 from weft._engine.codegen.program.profiled_entry import StepRecords, compile_profiled
 
 if TYPE_CHECKING:
-    from weft._engine.backends.base import LocalProgram
     from weft._engine.compiler.schedule.schedule import Scheduled
 
 
@@ -38,14 +35,3 @@ class ProfiledCpuProgram(CpuProgram):
         if not self.original.has_words:
             self.original._fill_words()
         self.has_words = True
-
-
-def profiled_program(
-    original: CpuProgram,
-    program: LocalProgram,
-    lowered: CpuStages,
-    receive: Callable[[StepRecords], None],
-) -> tuple[ProfiledCpuProgram, Scheduled]:
-    """Return the program with records, and its schedule; calls pass their records to `receive`."""
-    scheduled = make_schedule(lowered.stacked, program.donated, has_origins=True)
-    return ProfiledCpuProgram(original, scheduled, receive), scheduled
