@@ -1,4 +1,4 @@
-"""Write the pictures of the first page and of the tutorial on automatic sharding from the values of their examples.
+"""Write the pictures of the first page, of the lessons and of the tutorial on automatic sharding from the values of their examples.
 
 python docs/make_pictures.py
 """
@@ -10,10 +10,12 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
+from lesson_pictures import sharding_pictures  # noqa: E402
 from svg_plots import array_tiles  # noqa: E402
 
 from weft.tools.automatic.training_picture import training_picture  # noqa: E402
 
+LESSON = ROOT / "docs" / "learn" / "sharding.md"
 PAGE = "tutorial-automatic-sharding.md"
 PICTURES = ROOT / "docs" / "pictures"
 
@@ -36,8 +38,11 @@ def draw_landing(session: dict[str, Any]) -> dict[str, str]:
 if __name__ == "__main__":
     from tests.document.test_site import run_landing
     from tests.document.test_tutorial_pages import run_page
+    from tests.harness.cells import run_cells
 
     PICTURES.mkdir(exist_ok=True)
-    drawn = draw(run_page(PAGE)) | draw_landing(run_landing()[0])
+    lesson: dict[str, Any] = {}
+    run_cells(LESSON, lesson)
+    drawn = draw(run_page(PAGE)) | draw_landing(run_landing()[0]) | sharding_pictures(lesson)
     for name, picture in drawn.items():
         (PICTURES / name).write_text(picture)

@@ -7,9 +7,9 @@ __getattr__, __dir__ = attach(
     {
         "builtins": "JAXIndexError=IndexError JAXTypeError=TypeError",
         "weft._engine.util.errors": """
-        CallbackError CheckpointError CheckpointSupersededError CommError CompileError ConcretizationTypeError CustomVJPException
+        CallbackError CheckpointError CheckpointSupersededError ConcretizationTypeError CustomVJPException
         DeviceRuntimeError InconclusiveDimensionOperation JaxRuntimeError=DeviceRuntimeError JaxprTypeError=ProgramTypeError
-        KeyReuseError MissingMeshError MissingRuleError NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError
+        KeyPromotionError KeyReuseError MissingMeshError MissingRuleError NonConcreteBooleanIndexError OutOfMemoryError ProcessFailureError
         ProgramTypeError ShapeError ShardingAssertionError ShardingError ShardingTypeError TracerArrayConversionError
         TracerBoolConversionError TracerError TracerIntegerConversionError TypePromotionError UnboundAxisError UnexpectedTracerError
         UnknownBackendError VerificationError

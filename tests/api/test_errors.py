@@ -714,3 +714,9 @@ def test_what_a_program_cannot_take_or_give_is_named():
     weft.devices()
     with pytest.raises(RuntimeError, match="before backends are initialized"):
         weft.config.update("num_cpu_devices", 3)
+
+
+def test_the_number_of_devices_in_use_may_be_set_again():
+    count = weft.device_count("cpu")
+    weft.config.update("num_cpu_devices", count)
+    assert weft.config.num_cpu_devices == count == weft.device_count("cpu")

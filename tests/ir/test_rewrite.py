@@ -5,10 +5,11 @@ import pytest
 
 import weft._engine.ops.elementwise as E
 from weft._engine.core.stage import stage
-from weft._engine.ir.check import JaxprTypeError, check_jaxpr
+from weft._engine.ir.check import check_jaxpr
 from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import cse, dce, substitute, used_vars
 from weft._engine.ir.types import ShapedArray
+from weft._engine.util.errors import ProgramTypeError
 
 X = ShapedArray((3,), np.dtype("f4"))
 
@@ -82,5 +83,5 @@ def test_the_verifier_finds_broken_programs():
         ),
     ]
     for broken, message in cases:
-        with pytest.raises(JaxprTypeError, match=message):
+        with pytest.raises(ProgramTypeError, match=message):
             check_jaxpr(broken, "testing")

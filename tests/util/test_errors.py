@@ -19,8 +19,7 @@ CLASSES = [
     (E.UnexpectedTracerError, (TypeError, E.TracerError)),
     (E.NonConcreteBooleanIndexError, (IndexError, E.TracerError)),
     (E.MissingRuleError, (TypeError, NotImplementedError)),
-    (E.CompileError, (RuntimeError,)),
-    (E.CommError, (RuntimeError,)),
+    (E.ProgramTypeError, (TypeError,)),
     (E.KeyReuseError, (RuntimeError,)),
 ]
 
@@ -33,6 +32,14 @@ def test_classes_are_also_built_in_ones(error, bases):
     copy = pickle.loads(pickle.dumps(error("what")))
     assert type(copy) is error
     assert str(copy) == "what"
+    assert copy.__notes__ == [f"See {E.PAGES}/{error.__name__}.md"]
+
+
+def test_subclasses_elsewhere_have_the_page_of_their_base():
+    class LocalError(E.ShardingError):
+        pass
+
+    assert LocalError("what").__notes__ == [f"See {E.PAGES}/ShardingError.md"]
 
 
 def test_tracer_bool_conversion_is_not_an_integer_conversion():

@@ -318,7 +318,7 @@ class Backend:
     def _make_devices(self) -> Iterator[Device]:
         """Yield the virtual devices of all processes, with consecutive ids."""
         shared = processes.current()
-        frozen.add("num_cpu_devices")
+        frozen["num_cpu_devices"] = num_virtual_devices()
         counts = (num_virtual_devices(),) if shared is None else shared.local_counts
         for rank, count in enumerate(counts):
             first = sum(counts[:rank])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
-
-
-class JaxprTypeError(TypeError):
-    """The error for a program that violates an invariant of jaxprs: a bug in a transformation, not in the user's code."""
+from weft._engine.util.errors import ProgramTypeError
 
 
 def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
-    """Return `jaxpr`; raise JaxprTypeError if it or a jaxpr inside of it violates an invariant. `stage` is named in the message.
+    """Return `jaxpr`; raise ProgramTypeError if it or a jaxpr inside of it violates an invariant. `stage` is named in the message.
 
     A variable must have the shape and dtype of the type rule. Weak types and varying axes may differ.
     """
@@ -19,7 +16,7 @@ def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
 
     def bind(var: Var, what: str) -> None:
         if var in bound:
-            raise JaxprTypeError(
+            raise ProgramTypeError(
                 f"check: {var!r} is bound twice{where}, the second time by {what}."
             )
         bound.add(var)
@@ -27,9 +24,9 @@ def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
     def read(atom: Atom, what: str) -> None:
         if type(atom) is Literal:
             if atom.aval.ndim:
-                raise JaxprTypeError(f"check: literal {atom!r} in {what} is not a scalar{where}.")
+                raise ProgramTypeError(f"check: literal {atom!r} in {what} is not a scalar{where}.")
         elif atom not in bound:
-            raise JaxprTypeError(f"check: {what} reads {atom!r} before it is bound{where}.")
+            raise ProgramTypeError(f"check: {what} reads {atom!r} before it is bound{where}.")
 
     for var in (*jaxpr.constvars, *jaxpr.invars):
         bind(var, "the inputs")
@@ -50,12 +47,12 @@ def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
 def _check_types(eqn: Eqn, what: str, where: str) -> None:
     out_avals = eqn.primitive.abstract([a.aval for a in eqn.invars], eqn.params)
     if len(out_avals) != len(eqn.outvars):
-        raise JaxprTypeError(
+        raise ProgramTypeError(
             f"check: {what} has {len(eqn.outvars)} results, its type rule gives {len(out_avals)}{where}."
         )
     for aval, var in zip(out_avals, eqn.outvars):
         if aval.shape != var.aval.shape or aval.dtype != var.aval.dtype:
-            raise JaxprTypeError(
+            raise ProgramTypeError(
                 f"check: {what} binds {var.aval.str_short()}, "
                 f"its type rule gives {aval.str_short()}{where}."
             )

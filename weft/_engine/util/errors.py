@@ -1,7 +1,7 @@
 """Error classes, and the layout of their messages.
 
-Every class is also a built-in exception class. `describe` writes a message: the API and what is wrong, the facts as a small table,
-the user's line, the rule, and a remedy.
+Every class is also a built-in exception class and has a page in docs/errors. `describe` writes a message: the API and what is
+wrong, the facts as a small table, the user's line, the rule, and a remedy.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import errno
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 try:
     import resource
@@ -17,15 +17,40 @@ except ImportError:  # Windows has no such limits
     resource = None
 
 
-class ShapeError(ValueError, TypeError):
+#: the folder of the pages about error classes
+PAGES = "https://github.com/weft-dev/weft/blob/main/docs/errors"
+
+
+class DocumentedError(Exception):
+    """The base of the classes of `weft.errors`: a traceback ends with the address of the class's page.
+
+    The address is a note, so the text of the error has only the message. Classes of other modules have the page of their base.
+
+    >>> weft.errors.ShapeError("shapes differ.").__notes__
+    ['See https://github.com/.../docs/errors/ShapeError.md']
+    """
+
+    page: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:
+            cls.page = cls.__name__
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        error = super().__new__(cls, *args, **kwargs)
+        error.add_note(f"See {PAGES}/{cls.page}.md")
+        return error
+
+
+class ShapeError(DocumentedError, ValueError, TypeError):
     """Shapes that do not match an operation's rules; also a TypeError, since shapes are part of types."""
 
 
-class UnknownBackendError(RuntimeError):
+class UnknownBackendError(DocumentedError, RuntimeError):
     """The name of a backend that does not exist."""
 
 
-class ShardingError(ValueError):
+class ShardingError(DocumentedError, ValueError):
     """A sharding that is not possible, or shardings that conflict."""
 
 
@@ -41,7 +66,7 @@ class ShardingAssertionError(ShardingTypeError, AssertionError):
     """A sharding constraint that differs from the type of the value on explicit axes."""
 
 
-class TypePromotionError(ValueError):
+class TypePromotionError(DocumentedError, ValueError):
     """Dtypes without a common dtype under implicit promotion."""
 
 
@@ -49,7 +74,7 @@ class KeyPromotionError(TypePromotionError, TypeError):
     """A random key among numbers whose dtypes are promoted."""
 
 
-class TracerError(TypeError):
+class TracerError(DocumentedError, TypeError):
     """A traced value where a concrete value is required."""
 
 
@@ -97,31 +122,23 @@ class NonConcreteBooleanIndexError(TracerError, IndexError):
     """A traced boolean mask as an index: the shape of the result would depend on values."""
 
 
-class MissingRuleError(TypeError, NotImplementedError):
+class MissingRuleError(DocumentedError, TypeError, NotImplementedError):
     """A primitive without the rule that a transformation needs."""
 
 
-class InconclusiveDimensionOperation(TypeError):
+class InconclusiveDimensionOperation(DocumentedError, TypeError):
     """A comparison of symbolic sizes that cannot be decided."""
 
 
-class ProgramTypeError(TypeError):
+class ProgramTypeError(DocumentedError, TypeError):
     """A program with inconsistent types, which is an error in weft, not in the user's program."""
 
 
-class UnboundAxisError(NameError):
+class UnboundAxisError(DocumentedError, NameError):
     """The name of a mapped axis that is not in scope."""
 
 
-class CompileError(RuntimeError):
-    """A program that could not be compiled."""
-
-
-class CommError(RuntimeError):
-    """A wait for other processes that failed or timed out."""
-
-
-class DeviceRuntimeError(RuntimeError):
+class DeviceRuntimeError(DocumentedError, RuntimeError):
     """A failure while a compiled program ran."""
 
 
@@ -166,7 +183,7 @@ class CallbackError(DeviceRuntimeError):
     """An exception in a Python function that a compiled program called; the exception is its cause."""
 
 
-class CheckpointError(OSError):
+class CheckpointError(DocumentedError, OSError):
     """A checkpoint that cannot be written or read, as for a full disk, a damaged or missing file, or processes that disagree."""
 
 
@@ -174,7 +191,7 @@ class CheckpointSupersededError(CheckpointError):
     """A save into a folder of checkpoints that another group of processes has claimed since this group began to save there."""
 
 
-class KeyReuseError(RuntimeError):
+class KeyReuseError(DocumentedError, RuntimeError):
     """A second use of a random key while `debug_key_reuse` is set.
 
     >>> key = weft.random.key(0)

@@ -103,8 +103,8 @@ class Setting:
 
 declared: dict[str, Setting] = {}
 _trace_names: list[str] = []
-#: settings that can no longer be changed
-frozen: set[str] = set()
+#: settings that can no longer be changed, with the values in force
+frozen: dict[str, Any] = {}
 _lock = hold_during_fork(threading.RLock())
 _keys: dict[
     tuple[Any, ...], tuple[Any, ...]
@@ -176,7 +176,7 @@ class Config(threading.local):
     def update(self, name: str, value: Any) -> None:
         """Change a setting for all threads; an active override in this thread applies until its block ends."""
         bare, value = _checked_value(name, value)
-        if bare in frozen and value != getattr(self, bare):
+        if bare in frozen and value not in (frozen[bare], getattr(self, bare)):
             raise RuntimeError(
                 f"config.{bare}: the jax_{bare} config should be updated before backends are "
                 "initialized, which "
