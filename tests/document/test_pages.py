@@ -21,6 +21,7 @@ PAGES = {
     "memory-layouts.md": 10,
     "partitioning.md": 11,
     "planning.md": 10,
+    "profiling.md": 16,
     "shard-map.md": 16,
     "tiny-weft.md": 36,
 }
