@@ -17,7 +17,7 @@ PAGES = {
     "explicit-sharding.md": 11,
     "export.md": 11,
     "getting-started.md": 37,
-    "looking-inside.md": 11,
+    "looking-inside.md": 12,
     "memory-layouts.md": 10,
     "partitioning.md": 11,
     "planning.md": 10,

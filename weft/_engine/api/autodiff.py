@@ -290,7 +290,7 @@ def _check_pairs(primals: Sequence, tangents: Sequence) -> tuple[list, Any]:
     tangent_tree = flatten_linear(tuple(tangents))[1]
     is_same = in_tree == tangent_tree or tangent_tree == of_tangents(in_tree)
     if not is_same or isinstance(primals, tuple) != isinstance(tangents, tuple):
-        trees = [tree.tree_structure(x) for x in (primals, tangents)]
+        trees = tree.tree_structure(primals), tree.tree_structure(tangents)
         raise TypeError(
             "primal and tangent arguments to weft.jvp must have the same tree structure; primals have "
             f"{trees[0]}, tangents {trees[1]}.{tree.describe_difference(*trees, 'primals', 'tangents')}"
