@@ -108,6 +108,21 @@ def test_tasks_of_threads_add_up():
     assert all(whole[0].begin <= e.begin <= e.end <= whole[0].end for e in parts)
 
 
+def test_matmuls_record_their_tasks():
+    jitted = weft.jit(lambda x: x @ x)
+    x = np.ones((512, 512), np.float32)
+    with record() as profile:
+        jitted(x)
+        jitted(x)
+    whole = [event for event in profile.events() if not event.tasks]
+    parts = [event for event in profile.events() if event.tasks]
+    assert [event.facts.kind for event in whole] == ["matmul"] * 2
+    counts = [
+        sum(e.tasks for e in parts if call.begin <= e.begin <= e.end <= call.end) for call in whole
+    ]
+    assert counts[0] == counts[1] > 1 and sum(counts) == sum(e.tasks for e in parts)
+
+
 def test_steps_have_kinds_lines_and_costs():
     with record() as profile:
         weft.jit(with_loop)(X)

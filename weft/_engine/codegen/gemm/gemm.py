@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from types import ModuleType
 
 from weft._engine.codegen.gemm import gemm_plan, gemm_problem, gemm_tile, required_functions
@@ -149,6 +150,18 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
         else:
             _linked_matmuls[key] = _LinkedMatmul(address, have)
     return _drafts[*key, wanted] if draft and wanted is not None else _linked_matmuls[key].address
+
+
+_copies: dict[tuple[str, VectorUnit, frozenset[str]], int] = {}
+
+
+def link_copy(symbol: str, wanted: frozenset[str], pool_functions: Mapping[str, int]) -> int:
+    """Return the address of a second copy of a matmul function, which calls `pool_functions` in place of the pool; all copies call
+    the same functions."""
+    key = (symbol, machine(), wanted)
+    if key not in _copies:
+        _copies[key] = link(parts(*key), pool_functions, libc=("memset", "memcpy"))[symbol]
+    return _copies[key]
 
 
 def requests(

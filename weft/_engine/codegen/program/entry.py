@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 from weft._engine.codegen.ir.writer import LLVMBodyWriter
 from weft._engine.codegen.runtime import symbols
+from weft._engine.codegen.runtime.routines import Routine
 from weft._engine.codegen.toolchain.native_library import text_of
 from weft._engine.ir import program as P
 from weft._engine.util.machine_model import MODEL
@@ -220,6 +221,10 @@ class EntryEmitter:
     def emit(self, step: P.Step) -> None:
         """Emit one step."""
         _EMIT[type(step)](self, step)
+
+    def imports(self, routines: Sequence[Routine]) -> dict[str, int]:
+        """Return the addresses of the routines that the entry calls."""
+        return {routine.symbol: routine.address() for routine in routines}
 
     # --- signals
 
@@ -684,5 +689,4 @@ _HELPERS = {
     "weft_call_host": "call_host.ll",
     "weft_fill": "fill_context.ll",
     "weft_library_enter": "library_threads.ll",
-    "weft_record": "record_steps.ll",
 }

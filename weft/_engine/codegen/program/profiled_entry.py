@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.program.entry import EntryEmitter
 from weft._engine.codegen.program.program import compile_program
 from weft._engine.codegen.program.program_runner import NativeProgram
-from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.runtime import pool, recorder
+from weft._engine.codegen.runtime.routines import Routine
 from weft._engine.ir import program as P
 from weft._engine.util.record import record
 
@@ -67,26 +69,37 @@ class ProfiledEntryEmitter(EntryEmitter):
         if self.in_task:
             super().emit(step)
             return
-        number = self.numbers[id(step)]
-        self._declare_recorder()
-        begin = self._value("call i64 @weft_now()")
-        self.current = number
-        super().emit(step)
-        self._line(f"call void @weft_record(ptr %events, i64 {number}, i64 {begin})")
+        number = self.current = self.numbers[id(step)]
+        now = self._external("weft_now", "i64 NAME()")
+        record = self._external("weft_record", "void NAME(ptr, i64, i64)")
+        begin = self._value(f"call i64 {now}()")
+        if isinstance(step, P.Gemm):  # it calls the pool itself
+            enter = self._external("weft_recording_enter", "void NAME(ptr, i64)")
+            leave = self._external("weft_recording_leave", "void NAME()")
+            self._line(f"call void {enter}(ptr %events, i64 {number})")
+            super().emit(step)
+            self._line(f"call void {leave}()")
+        else:
+            super().emit(step)
+        self._line(f"call void {record}(ptr %events, i64 {number}, i64 {begin})")
 
     def _run_parallel(self, function: str, tasks: int | str) -> None:
         if self.in_task:
             super()._run_parallel(function, tasks)
             return
-        self._declare_recorder()
+        run = self._external(
+            "weft_recorded_parallel_for", "void NAME(ptr, ptr, i64, ptr, i64, i64)"
+        )
         self._line(
-            f"call void @weft_recorded_parallel_for(ptr {function}, ptr %ctx, i64 {tasks}, ptr %events, "
-            f"i64 {self.current}, i64 {pool.num_threads()})"
+            f"call void {run}(ptr {function}, ptr %ctx, i64 {tasks}, ptr %events, i64 {self.current}, i64 {pool.num_threads()})"
         )
 
-    def _declare_recorder(self) -> None:
-        self.function.declared["weft_record"] = ""
-        self.function.declared["weft_parallel_for"] = ""  # the recorder declares it
+    def imports(self, routines: Sequence[Routine]) -> dict[str, int]:
+        addresses = super().imports(routines) | recorder.symbols()
+        for symbol, _, features, _ in routines:
+            if features is not None:
+                addresses[symbol] = gemm.link_copy(symbol, features, recorder.matmul_pool())
+        return addresses
 
 
 class ProfiledProgram(NativeProgram):

@@ -16,7 +16,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from weft._engine.codegen.kernel.vectorization_plan import is_brief, iterations, upper_bound
 from weft._engine.codegen.program import program_runner
@@ -24,6 +24,7 @@ from weft._engine.codegen.program.build_record import BuildRecord, CompiledKerne
 from weft._engine.codegen.program.entry import EntryEmitter
 from weft._engine.codegen.program.program_runner import NativeProgram
 from weft._engine.codegen.runtime import pool, symbols
+from weft._engine.codegen.runtime.routines import Routine
 from weft._engine.codegen.toolchain import loader, objects, target
 from weft._engine.codegen.toolchain.native_library import compile_concurrently
 from weft._engine.codegen.toolchain.objects import ObjectRequest
@@ -51,7 +52,7 @@ from weft._engine.util.threads import hold_during_fork
 if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
 
-    from weft._engine.codegen.runtime.routines import RoutineMaker, Routines
+    from weft._engine.codegen.runtime.routines import Routines
 
 # thresholds, measured on several machines
 #: number of iterations at which a draft of a kernel takes about 1 ms longer (drafts take up to 1.7
@@ -280,7 +281,7 @@ class _ProgramBuild:
         """Return the addresses of the symbols that the entry refers to."""
         emitter = self.emitter
         imports = {kernel.symbol: kernel.address for kernel in kernels}
-        imports |= {routine.symbol: routine.address() for routine in self.used}
+        imports |= emitter.imports(self.used)
         library = [*map(symbols.routine, emitter.routines)]
         imports |= symbols.addresses(
             [
@@ -301,25 +302,6 @@ class _ProgramBuild:
         stored += [request.key for request in self.entry_requests]
         texts = tuple([text for _, text in self.modules])
         return BuildRecord(self.program, tuple(kernels), texts, tuple(stored))
-
-
-class _Routine(NamedTuple):
-    """A native routine that a program calls: a matmul with some of its optional functions, a sort
-    or a Fourier transform."""
-
-    symbol: str
-    made_by: RoutineMaker
-    wanted: frozenset[str] | None  # the optional functions of a matmul
-    draft: bool
-
-    def requests(self) -> list[ObjectRequest]:
-        return self.made_by.requests(self.symbol, self.wanted, self.draft)
-
-    def address(self) -> int:
-        return self.made_by.ensure(self.symbol, self.wanted, self.draft)
-
-    def stored_object_keys(self) -> list[str]:
-        return self.made_by.stored_object_keys(self.symbol, self.wanted, self.draft)
 
 
 class _ProgramRoutines:
@@ -359,7 +341,7 @@ class _ProgramRoutines:
         self.others[symbol] = routines, rough and is_draft_enough
         return symbol
 
-    def all_routines(self) -> list[_Routine]:
+    def all_routines(self) -> list[Routine]:
         """Return all routines, matmuls first, because they take longest to compile."""
         matmuls = []
         for symbol, matmul in self.matmuls.items():
@@ -368,9 +350,9 @@ class _ProgramRoutines:
             draft = (
                 self.draft_ok and symbol not in self.large and gemm.is_slow_to_make(symbol, matmul)
             )
-            matmuls.append(_Routine(symbol, gemm, matmul, draft))
+            matmuls.append(Routine(symbol, gemm, matmul, draft))
         return matmuls + [
-            _Routine(symbol, routines, None, rough)
+            Routine(symbol, routines, None, rough)
             for symbol, (routines, rough) in self.others.items()
         ]
 

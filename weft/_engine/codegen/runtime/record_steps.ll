@@ -6,10 +6,15 @@
 ;   8 + 2 s, 9 + 2 s   runs of step s, and their nanoseconds
 ;   8 + 2 steps ...    records of 5 words: step, thread of the pool, tasks (0: the step as a whole), begin, end
 ;
+; The threads that run a matmul have a slot with their records and step, by which the matmul's own calls of the pool find them. A
+; slot that another thread holds stays with it: such a call runs without records.
+;
 ; Times are nanoseconds of CLOCK_MONOTONIC. Steps run one after another, on the thread of the call. The tasks of a step are
 ; counted for each thread of the pool, in 3 words of its own: number of tasks, begin of the first, end of the last.
+@slots = internal global [256 x [3 x i64]] zeroinitializer, align 64 ; thread, records, step
 declare i32 @clock_gettime(i32, ptr)
-define internal i64 @weft_now() {
+declare i64 @pthread_self()
+define i64 @weft_now() {
 entry:
   %time = alloca [2 x i64], align 8
   %status = call i32 @clock_gettime(i32 1, ptr %time)
@@ -50,7 +55,7 @@ write:
 done:
   ret void
 }
-define internal void @weft_record(ptr %events, i64 %step, i64 %begin) {
+define void @weft_record(ptr %events, i64 %step, i64 %begin) {
 entry:
   %end = call i64 @weft_now()
   %twice = shl i64 %step, 1
@@ -93,7 +98,7 @@ run:
   ret void
 }
 declare void @weft_parallel_for(ptr, ptr, i64)
-define internal void @weft_recorded_parallel_for(ptr %fn, ptr %ctx, i64 %n, ptr %events, i64 %step, i64 %threads) {
+define void @weft_recorded_parallel_for(ptr %fn, ptr %ctx, i64 %n, ptr %events, i64 %step, i64 %threads) {
 entry:
   %three = mul i64 %threads, 3
   %words = add i64 %three, 2
@@ -134,5 +139,55 @@ next:
   %again = icmp ult i64 %t1, %threads
   br i1 %again, label %look, label %done
 done:
+  ret void
+}
+define internal ptr @slot_of(i64 %thread) {
+entry:
+  %page = lshr i64 %thread, 12
+  %high = lshr i64 %thread, 21
+  %mixed = xor i64 %page, %high
+  %place = and i64 %mixed, 255
+  %slot = getelementptr [256 x [3 x i64]], ptr @slots, i64 0, i64 %place
+  ret ptr %slot
+}
+define void @weft_recording_enter(ptr %events, i64 %step) {
+entry:
+  %thread = call i64 @pthread_self()
+  %slot = call ptr @slot_of(i64 %thread)
+  %swap = cmpxchg ptr %slot, i64 0, i64 %thread acquire monotonic
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %fill, label %done
+fill:
+  %events_at = getelementptr i64, ptr %slot, i64 1
+  %step_at = getelementptr i64, ptr %slot, i64 2
+  store ptr %events, ptr %events_at, align 8
+  store i64 %step, ptr %step_at, align 8
+  br label %done
+done:
+  ret void
+}
+define void @weft_recording_leave() {
+entry:
+  %thread = call i64 @pthread_self()
+  %slot = call ptr @slot_of(i64 %thread)
+  %swap = cmpxchg ptr %slot, i64 %thread, i64 0 release monotonic
+  ret void
+}
+define void @weft_recording_parallel_for(ptr %fn, ptr %ctx, i64 %n) {
+entry:
+  %thread = call i64 @pthread_self()
+  %slot = call ptr @slot_of(i64 %thread)
+  %holder = load atomic i64, ptr %slot acquire, align 8
+  %mine = icmp eq i64 %holder, %thread
+  br i1 %mine, label %record, label %plain
+record:
+  %events_at = getelementptr i64, ptr %slot, i64 1
+  %step_at = getelementptr i64, ptr %slot, i64 2
+  %events = load ptr, ptr %events_at, align 8
+  %step = load i64, ptr %step_at, align 8
+  call void @weft_recorded_parallel_for(ptr %fn, ptr %ctx, i64 %n, ptr %events, i64 %step, i64 ${threads})
+  ret void
+plain:
+  call void @weft_parallel_for(ptr %fn, ptr %ctx, i64 %n)
   ret void
 }

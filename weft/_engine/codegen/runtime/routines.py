@@ -11,7 +11,7 @@ Laws: an address stays valid. A draft is not optimized and computes the same bit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import target
@@ -41,6 +41,25 @@ class RoutineMaker(Protocol):
     ) -> list[str]:
         """Return the keys of the objects of a routine that `ensure` has linked."""
         ...
+
+
+class Routine(NamedTuple):
+    """A native routine that a program calls: a matmul with some of its optional functions, a sort
+    or a Fourier transform."""
+
+    symbol: str
+    made_by: RoutineMaker
+    wanted: frozenset[str] | None  # the optional functions of a matmul
+    draft: bool
+
+    def requests(self) -> list[ObjectRequest]:
+        return self.made_by.requests(self.symbol, self.wanted, self.draft)
+
+    def address(self) -> int:
+        return self.made_by.ensure(self.symbol, self.wanted, self.draft)
+
+    def stored_object_keys(self) -> list[str]:
+        return self.made_by.stored_object_keys(self.symbol, self.wanted, self.draft)
 
 
 class Routines:

@@ -61,7 +61,7 @@ LIBM = (
     "nearbyint",
     "nearbyintf",
 )
-LIBC = ("memcpy", "memset", "memmove", "pthread_self", "clock_gettime")
+LIBC = ("memcpy", "memset", "memmove", "pthread_self")
 #: symbols for checking signals
 SIGNAL_SYMBOLS = (
     "PyGILState_Ensure",

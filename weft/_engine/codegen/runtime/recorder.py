@@ -1,0 +1,37 @@
+"""The native functions that write the records of profiled programs.
+
+In:   nothing; compiled from `record_steps.ll` on first use.
+Out:  `symbols()`, the addresses that the entries of profiled programs link to, and `matmul_pool()`, the functions to which a matmul
+      that records its tasks links in place of the pool's.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from weft._engine.codegen.runtime import pool
+from weft._engine.codegen.toolchain.loader import architecture
+from weft._engine.codegen.toolchain.native_library import LibraryModule, link, text_of
+
+_EXPORTS = (
+    "weft_now",
+    "weft_record",
+    "weft_recorded_parallel_for",
+    "weft_recording_enter",
+    "weft_recording_leave",
+    "weft_recording_parallel_for",
+)
+
+
+@functools.cache
+def symbols() -> dict[str, int]:
+    """Return name -> address of the recorder's functions."""
+    threads = pool.num_threads()
+    text = lambda: text_of("record_steps.ll").replace("${threads}", str(threads))
+    part = LibraryModule(f"recorder {architecture()} {threads}", text, _EXPORTS)
+    return link([part], pool.symbols(), libc=("clock_gettime", "pthread_self"))
+
+
+def matmul_pool() -> dict[str, int]:
+    """Return the pool's symbols with a `weft_parallel_for` that records the tasks of the step of its thread."""
+    return pool.symbols() | {"weft_parallel_for": symbols()["weft_recording_parallel_for"]}
