@@ -32,6 +32,11 @@ MISTAKES: dict[str, tuple[str, type[Exception], list[str]]] = {
     "traced-eye": ("J.jit(lambda n: jnp.eye(n))(3)", TypeError, ["Shapes must be 1D", "in a shape"]),
     "traced-random": ("J.jit(lambda n: J.random.normal(J.random.key(0), (n,)))(3)", TypeError, ["Shapes must be 1D", "in a shape"]),
     "traced-arange": ("J.jit(lambda n: jnp.arange(n))(3)", errors.ConcretizationTypeError, ["NAME.numpy.arange argument 'stop'"]),
+    "caught": ("caught(J, np.asarray)", errors.TracerArrayConversionError, ["NAME.pure_callback"]),
+    "caught-slice": ("caught(J, lambda v: v[: v[0].astype(int)])", IndexError, ["NAME.lax.dynamic_slice"]),
+    "key-values": ("np.asarray(J.random.key(0))", TypeError, ["random keys", "NAME.random.key_data"]),
+    "aux": ("J.grad(lambda x: x, has_aux=True)(1.0)", TypeError, ["<lambda> must return a two-element tuple"]),
+    "setting": ("J.config.update('jax_enable_x65', True)", AttributeError, ["config has no setting", "enable_x64"]),
     "leak": ("leak(J) + 1", errors.UnexpectedTracerError, ["through its return value", "NAME.checking_leaks()"]),
     "key-number": ("J.random.normal(0, (3,))", TypeError, ["random.normal: the key is a number", "NAME.random.key(number)"]),
     "split-number": ("J.random.split(0)", TypeError, ["random.split: the key is a number", "NAME.random.key(number)"]),
@@ -70,6 +75,17 @@ def leak(J):
     values = []
     J.jit(lambda x: values.append(x))(1.0)
     return values[0]
+
+def caught(J, use):
+    errors = []
+    def f(v):
+        try:
+            use(v)
+        except Exception as error:
+            errors.append(error)
+        return v
+    J.jit(f)(J.numpy.ones(3))
+    raise errors[0]
 
 def custom(J, rule=None):
     @J.custom_jvp

@@ -72,6 +72,7 @@ def _with_args(fun: Callable, args: Sequence, kwargs: dict, nums: Sequence[int])
             full[k] = x
         return fun(*full, **kwargs)
 
+    partial.__name__ = function_name(fun)  # for messages
     return partial
 
 

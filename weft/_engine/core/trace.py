@@ -28,7 +28,7 @@ from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.ir.types import ManualAxisType, ShapedArray, check_number
 from weft._engine.util import dtypes, errors
 from weft._engine.util.config import config
-from weft._engine.util.events import reports_as
+from weft._engine.util.events import reports_as, spell_names
 from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import SourceLine, user_frame
 from weft._engine.util.trees.narrowing import class_of
@@ -357,9 +357,11 @@ def _concrete_value(
     line = user_frame()
     used = f"\n  at {line}" if line is not None else ""
     raise error(
-        f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
-        f"{used}{created}\n"
-        f"  {remedy or _REMEDIES[error]}"
+        spell_names(
+            f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
+            f"{used}{created}\n"
+            f"  {remedy or _REMEDIES[error]}"
+        )
     )
 
 

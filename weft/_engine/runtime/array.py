@@ -32,7 +32,7 @@ from weft._engine.runtime.device import default_device
 from weft._engine.runtime.transfer_guards import NO_TRANSFER, AllowTransfers, has_guard, to_device
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShardingError, describe
-from weft._engine.util.events import reports_as
+from weft._engine.util.events import reports_as, spell_names
 from weft._engine.util.messages.notebook import NotebookDisplay
 from weft._engine.util.source import user_frame
 
@@ -286,7 +286,9 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
         """Return the global value like `_numpy`; raise TypeError for random keys."""
         if dtypes.is_extended(self.dtype):
             raise TypeError(
-                f"{api}: random keys of type {self.aval.str_short()} have no NumPy value; use weft.random.key_data."
+                spell_names(
+                    f"{api}: random keys of type {self.aval.str_short()} have no NumPy value; use weft.random.key_data."
+                )
             )
         return self._numpy()
 
@@ -323,8 +325,10 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
     ):
         if dtypes.is_extended(self.dtype):
             raise TypeError(
-                f"__dlpack__: random keys of type {self.aval.str_short()} have no DLPack form; "
-                "use weft.random.key_data."
+                spell_names(
+                    f"__dlpack__: random keys of type {self.aval.str_short()} have no DLPack form; "
+                    "use weft.random.key_data."
+                )
             )
         memory = None if copy else self._device_memory()
         if (

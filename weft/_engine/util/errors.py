@@ -11,6 +11,8 @@ import errno
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
+from weft._engine.util.events import spell_names
+
 try:
     import resource
 except ImportError:  # Windows has no such limits
@@ -239,7 +241,7 @@ def describe(
     advice = " ".join(part for part in (rule, remedy) if part)
     if advice:
         lines.append(f"  {advice}")
-    return "\n".join(lines)
+    return spell_names("\n".join(lines))
 
 
 def without_frames(error: BaseException) -> BaseException:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from weft._engine import hooks
 from weft._engine.util.config import config
 
 #: functions that are called with every event, in the thread of the event
@@ -35,6 +36,11 @@ def emit(kind: str, name: str, start: int, end: int, **facts: object) -> None:
 
 #: the name of a logger whose handlers also get the messages: "jax" while `import jax` means weft
 above: list[str] = []
+
+
+def spell_names(text: str) -> str:
+    """Return a message with the public names as the calling program spells them: `jax.vmap` if it imported jax, else `weft.vmap`."""
+    return hooks.user_spelling(text) if above else text
 
 
 C = TypeVar("C", bound=type)

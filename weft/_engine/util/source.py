@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar, cast
 
-from weft._engine import hooks
 from weft._engine.cpython.code_objects import is_raise_statement
 from weft._engine.util.config import config
 from weft._engine.util.errors import OutOfMemoryError, describe, limit_text
-from weft._engine.util.events import above
+from weft._engine.util.events import above, spell_names
 from weft._engine.util.messages.argument_texts import (
     argument_table,
     is_wrong_call,
@@ -423,7 +422,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
     level, frame = 2, sys._getframe(1)
     while frame is not None and _internal[frame.f_code.co_filename]:
         level, frame = level + 1, frame.f_back
-    warnings.warn(hooks.user_spelling(message) if above else message, category, stacklevel=level)
+    warnings.warn(spell_names(message), category, stacklevel=level)
 
 
 # ---- tracebacks
@@ -669,7 +668,7 @@ def _use_names_of_user(error: Exception) -> None:
     while entry.tb_next is not None:
         entry = entry.tb_next
     if _internal[entry.tb_frame.f_code.co_filename]:
-        error.args = (hooks.user_spelling(error.args[0]), *error.args[1:])
+        error.args = (spell_names(error.args[0]), *error.args[1:])
 
 
 def _format_value(error: Exception) -> Exception:

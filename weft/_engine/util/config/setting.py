@@ -286,7 +286,7 @@ def resolve(name: str) -> str:
 
     near = difflib.get_close_matches(name.removeprefix("weft_").removeprefix("jax_"), declared, n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise AttributeError(f"weft.config has no setting {name!r}.{hint}")
+    raise AttributeError(f"config has no setting {name!r}.{hint}")
 
 
 def value_from_environment(setting: Setting) -> Any:
