@@ -9,7 +9,7 @@ WORKERS ?= 2
 # which third of the tests `make check` runs once more on AVX2 and on a plugin: the last digits of the commit decide
 PART = $$((0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % 3))/3
 
-.PHONY: help setup structure demo test restricted arm check lint types imports docs docs-look notebooks dist mpi smoke bench clean ecosystem plans fuzz stubs replay planted accelerators cluster
+.PHONY: help setup structure demo test restricted arm check lint types types-users imports docs docs-look notebooks dist mpi smoke bench clean ecosystem plans fuzz stubs replay planted accelerators cluster
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -18,6 +18,7 @@ help:
 	@echo "make cluster  run programs on several hosts, which are network namespaces, under a real Slurm and with 300 random faults (root; installs Debian packages)"
 	@echo "make arm    run tests of generated code on aarch64, emulated by QEMU (Debian's qemu-user-static), in 15 minutes at most"
 	@echo "make check  what CI runs: lint, types, import layers, site, tests"
+	@echo "make types-users  check programs of users with pyright, mypy, ty and pyrefly, which get an environment of their own"
 	@echo "make structure  count complex functions, long signatures and comparisons with names, and check their bounds"
 	@echo "make docs   build the site in docs/_build/html, and check its links, sizes and code"
 	@echo "make docs-look  take screenshots of the built site in headless Chromium (Debian's chromium), and check widths and errors"
@@ -109,6 +110,16 @@ stubs: $(READY)
 
 types: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# users' programs with pyright, mypy, ty and pyrefly; the tests check them with pyright
+types-users: $(READY) $(VENV)/types/.ready
+	$(VENV)/types/bin/weft shim install
+	$(BIN)/python -m tests.types_users.check $(VENV)/types $(ARGS)
+
+$(VENV)/types/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)/types
+	$(VENV)/types/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e . mypy ty pyrefly
+	@touch $@
 
 # counts of the structure, and the tests that bound them
 structure: $(READY)

@@ -29,7 +29,9 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     (2, 2)
     """
     leaves, treedef = tree_flatten(pytree)
-    arrays = [leaf if type(leaf) is ShapeDtypeStruct else wnp.asarray(leaf) for leaf in leaves]
+    arrays: list[Any] = [
+        leaf if type(leaf) is ShapeDtypeStruct else wnp.asarray(leaf) for leaf in leaves
+    ]
     shapes = [array.shape for array in arrays]
     dtypes = [array.dtype for array in arrays]
     dtype = result_type(*dtypes) if dtypes else np.dtype(np.float32)

@@ -281,8 +281,9 @@ def _array(
     names: Sequence[str], kinds: Sequence[int], value: Array, loads: list[int], rank: int
 ) -> _ArrayToSave:
     generator = None
-    if dtypes.is_extended(value.dtype):
-        generator = value.dtype.impl.name
+    dtype: Any = value.dtype
+    if dtypes.is_extended(dtype):
+        generator = dtype.impl.name
         value = random.key_data(value)
     value.block_until_ready()
     sharding = value.sharding

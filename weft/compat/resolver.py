@@ -250,12 +250,8 @@ def _look_up(module: str, name: str) -> Any:
     if is_offered(fullname):
         own = _same_named_object(module, name)
         return importlib.import_module(fullname) if own is _MISSING else own
-    candidates = [names.ELSEWHERE.get(module, {}).get(name, "")]
-    module_of_weft = _weft_module(module)
-    if module_of_weft is not None and (module != "jax" or names.is_known(module, name)):
-        candidates.insert(0, f"{module_of_weft}:{name}")
-    for candidate in filter(None, candidates):
-        value = _load(candidate)
+    for place in places(module, name):
+        value = _load(place)
         if value is not _MISSING:
             return value
     for public in names.same_as(module):
@@ -263,6 +259,15 @@ def _look_up(module: str, name: str) -> Any:
         if value is not _MISSING:
             return value
     return _MISSING
+
+
+def places(module: str, name: str) -> list[str]:
+    """Return where the object of a JAX name may be in weft, as "module:name", in the order of the search."""
+    listed = [names.ELSEWHERE.get(module, {}).get(name, "")]
+    module_of_weft = _weft_module(module)
+    if module_of_weft is not None and (module != "jax" or names.is_known(module, name)):
+        listed.insert(0, f"{module_of_weft}:{name}")
+    return list(filter(None, listed))
 
 
 def _refuse(module: str, name: str) -> Any:

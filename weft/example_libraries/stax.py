@@ -327,7 +327,7 @@ def Dropout(rate: Any, mode: str = "train") -> Layer:
     return (lambda rng, input_shape: (input_shape, ())), api_boundary(apply_fun)
 
 
-def _keys(rng: Any, count: int) -> Sequence[Any]:
+def _keys(rng: Any, count: int) -> Any:
     return [None] * count if rng is None else random.split(rng, count)
 
 

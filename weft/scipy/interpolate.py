@@ -62,7 +62,7 @@ class RegularGridInterpolator:
                 raise ValueError(
                     f"{name}: the points of dim {d} must be a vector of {quantity(size, 'number')}, got shape {tuple(p.shape)}."
                 )
-            if not isinstance(p, Tracer) and not np.all(np.diff(np.asarray(p)) > 0):
+            if not isinstance(p, Tracer) and not (np.asarray(p)[1:] > np.asarray(p)[:-1]).all():
                 raise ValueError(f"{name}: the points of dim {d} must increase strictly.")
         if fill_value is not None:
             kind = wnp.asarray(fill_value).dtype

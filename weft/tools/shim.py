@@ -2,9 +2,10 @@
 that import weft.
 
 In:  the environment of the Python that runs this, and the version to report.
-Out: in its site-packages, a package `jax` that becomes weft's stand-in when it is imported, a
-     package `jaxlib` that does the same, and the metadata of both, so that package managers,
-     `importlib.metadata` and the requirements of other distributions find them.
+Out: in its site-packages, a package `jax` that becomes weft's stand-in when it is imported, with
+     stubs for type checkers, a package `jaxlib` that does the same, and the metadata of both, so
+     that package managers, `importlib.metadata` and the requirements of other distributions find
+     them.
 Laws: nothing is written if another jax is installed; `uninstall` and `pip uninstall` remove all
       files.
 
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from weft._version import DISTRIBUTION_NAME, __version__ as weft_version
 from weft.compat import JAX_VERSION, is_shim
+from weft.tools.stubs.jax_modules import jax_stubs
 
 DEFAULT_VERSION = f"{JAX_VERSION}+weft"
 _INSTALLER = "weft"
@@ -174,6 +176,7 @@ def _write(name: str, version: str, site: Path) -> list[Path]:
         f"{name}/__init__.py": _PACKAGE_JAX.format(version=version)
         if name == "jax"
         else _PACKAGE_JAXLIB.format(version=version),
+        **(jax_stubs() if name == "jax" else {}),
         f"{folder}/METADATA": _metadata(name, version),
         f"{folder}/WHEEL": f"Wheel-Version: 1.0\nGenerator: weft {weft_version}\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{folder}/INSTALLER": f"{_INSTALLER}\n",
@@ -237,8 +240,9 @@ def _remove(name: str, found: Distribution, site: Path) -> None:
     for file in files:
         file.unlink(missing_ok=True)
     shutil.rmtree(site / name / "__pycache__", ignore_errors=True)
-    for folder in {file.parent for file in files}:
-        if folder.is_dir() and folder != site and not any(folder.iterdir()):
+    folders = {folder for file in files for folder in file.parents if site in folder.parents}
+    for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
+        if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
 
 

@@ -185,7 +185,7 @@ class JitFunction(Dispatching):
 
     _fun = property(lambda self: self.fun, doc="The function itself, under JAX's name for it.")
 
-    def __get__(self, instance, owner=None):
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
     def __getattr__(self, name: str) -> Any:

@@ -205,7 +205,7 @@ def copy(a, order: str | None = None):
     return copy_array(promote.array_of("copy", a))
 
 
-def astype(x, dtype, /, *, copy: bool = False, device=None):
+def astype(x, dtype, /, *, copy: bool = False, device=None) -> Any:
     """Convert dtypes as the public `astype` does, without warnings."""
     promote.check_arraylike("astype", x)
     out_dtype = cast_dtype(dtype)

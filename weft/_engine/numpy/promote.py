@@ -186,7 +186,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(out)
 
 
-def broadcast_to_shape(x, shape: tuple[int, ...]):
+def broadcast_to_shape(x, shape: tuple[int, ...]) -> Any:
     """Return `x` broadcast to `shape` by NumPy's rule."""
     have = shape_of(x)
     if have == shape:
@@ -403,7 +403,7 @@ def all_inexact(api: str, *args) -> list:
     return promote_dtypes_inexact(*map(value, args))
 
 
-def inexact(api: str, x):
+def inexact(api: str, x) -> Any:
     """Return an array-like with a floating or complex dtype."""
     if hasattr(type(x), "aval") and is_inexact(x):
         return x
@@ -415,7 +415,7 @@ def is_inexact(x) -> bool:
     return dtypes.issubdtype(x.aval.dtype, np.inexact)
 
 
-def concrete(x):
+def concrete(x) -> Any:
     """Return `x` as an Array or tracer: numbers and NumPy values become Arrays."""
     if isinstance(x, Tracer):
         return x
@@ -423,7 +423,7 @@ def concrete(x):
     return to_array(x) if program is None else program.array_of(x, to_array)
 
 
-def array_of(api: str, x, parameter: str = "", dims: int = 0):
+def array_of(api: str, x, parameter: str = "", dims: int = 0) -> Any:
     """Return the array-like `x` as an Array or tracer.
 
     Raise ValueError if the argument `parameter` has fewer than `dims` dims.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -275,7 +275,7 @@ def _parameters(dtype, shape, *values):
 
 
 @_one_program()
-def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
+def split(key, num: int | Sequence[int] = 2):  # noqa: A002
     """Return `num` new independent keys (a number or a shape) of the kind of `key`.
 
     Raises TypeError for objects that are not keys, ValueError for several keys.

@@ -82,7 +82,8 @@ def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
     raw = _check_single_key(key, "permutation")
     if np.ndim(x) == 0:
         canonical_axis(axis, 1, "permutation")
-        return _shuffle(raw, wnp.arange(x if isinstance(x, Tracer) else as_size(x)), 0)
+        count: Any = x if isinstance(x, Tracer) else as_size(x)
+        return _shuffle(raw, wnp.arange(count), 0)
     x = concrete(wnp.asarray(x))
     axis = canonical_axis(axis, x.ndim, "permutation")
     if independent or x.ndim == 1:

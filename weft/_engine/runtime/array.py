@@ -14,14 +14,14 @@ import functools
 import math
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec, inverse, transpose, undo_transpose
 from weft._engine.backends.base import Device, DeviceMemory
-from weft._engine.backends.formats import format_of
+from weft._engine.backends.formats import Format, format_of
 from weft._engine.core.array_methods import ArrayMethods
 from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.ir.mesh import Mesh, placement_mesh, use_default_device
@@ -106,9 +106,20 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
         self._buffer = buffer
 
     # ---- type and placement
-    aval = property(lambda self: self._spec.aval, doc="The type: shape, dtype, weak type.")
-    shape = property(lambda self: self._spec.aval.shape, doc="Global shape.")
-    dtype = property(lambda self: self._spec.aval.dtype, doc="Element type.")
+    @property
+    def aval(self) -> ShapedArray:
+        """The type: shape, dtype, weak type."""
+        return self._spec.aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape."""
+        return self._spec.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self._spec.aval.dtype
 
     @property
     def __numpy_dtype__(self) -> np.dtype:
@@ -120,32 +131,54 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
         )
         return self.dtype
 
-    ndim = property(lambda self: self._spec.aval.ndim, doc="Number of dims.")
-    size = property(
-        lambda self: self._spec.aval.size, doc="Number of elements of the global array."
-    )
-    nbytes = property(lambda self: self._spec.nbytes, doc="Bytes of the global array.")
-    itemsize = property(lambda self: self._spec.aval.dtype.itemsize, doc="Bytes of one element.")
-    weak_type = property(
-        lambda self: self._spec.aval.weak_type,
-        doc="Whether the dtype is weak: other dtypes have precedence in promotion.",
-    )
-    sharding = property(lambda self: self._spec.sharding, doc="The sharding over devices.")
-    format = property(
-        lambda self: format_of(self._spec), doc="The dim order in memory, and the sharding."
-    )
-    committed = property(
-        lambda self: self._spec.committed,
-        doc="Whether the array was placed explicitly, so that it is not moved implicitly.",
-    )
+    @property
+    def ndim(self) -> int:
+        """Number of dims."""
+        return self._spec.aval.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the global array."""
+        return self._spec.aval.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the global array."""
+        return self._spec.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._spec.aval.dtype.itemsize
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype is weak: other dtypes have precedence in promotion."""
+        return self._spec.aval.weak_type
+
+    @property
+    def sharding(self) -> Sharding:
+        """The sharding over devices."""
+        return self._spec.sharding
+
+    @property
+    def format(self) -> Format:
+        """The dim order in memory, and the sharding."""
+        return format_of(self._spec)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the array was placed explicitly, so that it is not moved implicitly."""
+        return self._spec.committed
+
     _committed = committed
 
-    def devices(self) -> set:
+    def devices(self) -> set[Device]:
         """Return the devices that hold a part of the array."""
         return set(self._spec.sharding.device_set)
 
     @property
-    def device(self):
+    def device(self) -> Any:
         """The device that holds the whole array, or its sharding if there are several."""
         devices = self._spec.sharding.device_set
         return next(iter(devices)) if len(devices) == 1 else self._spec.sharding
@@ -297,7 +330,7 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
         """The global value in NumPy; libraries use the name."""
         return self._numpy()
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if dtype is None and copy is None and self._buffer is not None:
             try:
                 return self._view
@@ -322,7 +355,7 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ):
+    ) -> Any:
         if dtypes.is_extended(self.dtype):
             raise TypeError(
                 spell_names(
@@ -372,11 +405,11 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
             )
         return value.data
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         memory = self._device_memory()
         return (1, 0) if memory is None else (memory.device_type, memory.device_id)
 
-    def item(self, *args):
+    def item(self, *args: int) -> Any:
         """Return the single element (or the one at the given position) as a Python scalar."""
         return (
             self._numbers("item").item(*args)
@@ -384,7 +417,7 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
             else number
         )
 
-    def tolist(self) -> list:
+    def tolist(self) -> Any:
         """Return the value as nested Python lists."""
         return self._numbers("tolist").tolist()
 
@@ -429,7 +462,7 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
             raise TypeError("len() of unsized object")
         return self.shape[0]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
             raise TypeError("iteration over a 0-d array")
         if dtypes.is_extended(self.dtype) or not _cheap_to_unstack(self):

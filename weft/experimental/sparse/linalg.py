@@ -109,7 +109,7 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
         raise ValueError(
             f"lobpcg_standard: A must be {n, n} as X has {quantity(n, 'row')}, got {np.shape(A)}."
         )
-    apply = A if callable(A) else lambda X: A @ X
+    apply: Callable[[Any], Any] = A if callable(A) else lambda X: A @ X
     image = weft.eval_shape(apply, X)
     if image.dtype != X.dtype:
         raise ValueError(

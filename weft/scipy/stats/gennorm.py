@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
@@ -32,7 +33,7 @@ def _logpdf(z, beta):
     return _log_scale(beta)[0] - math.log(2) - wnp.power(wnp.abs(z), beta)
 
 
-def _by_size(size, beta, scale=1.0):
+def _by_size(size, beta, scale: Any = 1.0):
     """The derivative of size^beta by the nonzero size, in units of 1 / `scale`, by the power with the exponent closer to one."""
     few = beta < 1
     slope = scale * (beta * wnp.power(size, wnp.where(few, beta, beta - 1)))

@@ -10,13 +10,12 @@ import numpy as np
 
 from weft import numpy as wnp, random
 from weft._engine.numpy.promote import all_inexact, concrete
-from weft._engine.numpy.reductions import logsumexp
 from weft._engine.util import dtypes
 from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all
 from weft._engine.util.tree import register_pytree_node_class
 from weft.scipy.linalg import cho_factor, cho_solve, solve_triangular
-from weft.scipy.special import ndtr
+from weft.scipy.special import logsumexp, ndtr
 
 
 @register_pytree_node_class

@@ -56,7 +56,7 @@ def _all(*conditions):
     return out
 
 
-def _log_beta_of_positive(a, b, scaled=False):
+def _log_beta_of_positive(a, b, scaled: Any = False):
     """Return log B(a, b) for a, b >= 0; with `scaled`, log(min(a, b) B(a, b)).
 
     For a large argument, the logarithms of two gammas are large and nearly equal. Their difference is computed by

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from typing import Any
 
 from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
@@ -150,7 +151,7 @@ def discrete(family: str, names: str, shapes: str, **functions: Callable) -> lis
     return [public(family, name, f"k {shapes} loc=0", shifted(name)) for name in requested]
 
 
-def evaluate_where(inside, z, safe: float, fun: Callable, outside: float | Callable = -wnp.inf):
+def evaluate_where(inside, z, safe: float, fun: Callable, outside: Any = -wnp.inf):
     """Return `fun(z)` where `inside`, else `outside`; `fun` receives `safe` there, so that derivatives stay finite."""
     return wnp.where(inside, fun(wnp.where(inside, z, safe)), outside)
 
