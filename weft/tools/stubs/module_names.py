@@ -50,9 +50,8 @@ def _names(module: str, path: Path | None) -> Origins:
     for node in _statements(ast.parse(path.read_text()).body):
         if isinstance(node, ast.ImportFrom) and not node.level:
             source = str(node.module)
-            for alias in node.names:
-                starred = source_names(source) if alias.name == "*" else {}
-                names |= starred or {alias.asname or alias.name: (source, alias.name)}
+            entries = {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+            names |= source_names(source) if "*" in entries else entries
         else:
             names |= {name: (module, name) for name in defined_names(node)}
     return names
