@@ -70,12 +70,12 @@ def run_cells(path: Path, session: dict[str, object] | None = None) -> list[Cell
 
 
 def _run(code: str, script: str, start: int, scope: dict[str, object]) -> str:
-    """Run a cell whose first line is line `start` of the script; return its output."""
-    tree = ast.increment_lineno(ast.parse(code), start)
+    """Run a cell whose first line is line `start` of the script; return what the interactive shell prints."""
+    tree = ast.increment_lineno(ast.Interactive(ast.parse(code).body), start)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            exec(compile(tree, script, "exec"), scope)
+            exec(compile(tree, script, "single"), scope)
         except Exception as error:
             weft.effects_barrier()
             print("".join(traceback.format_exception_only(error)), end="")

@@ -158,6 +158,39 @@ def test_causes_are_filtered_too(api):
     assert functions_of(caught.value.__cause__) == ["user"]
 
 
+LOOKUP = """
+def kernel():
+    try:
+        {}['absent']
+    except KeyError:
+        raise ValueError('wrong')
+
+@api_boundary
+def api():
+    return kernel()
+"""
+
+
+def test_errors_handled_inside_are_left_out():
+    api = inside_weft(LOOKUP)["api"]
+    with pytest.raises(ValueError) as caught:
+        api()
+    assert "KeyError" not in "".join(traceback.format_exception(caught.value))
+
+    with pytest.raises(ValueError) as caught:
+        try:
+            {}["mine"]
+        except KeyError:
+            api()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "KeyError: 'mine'" in shown
+    assert "absent" not in shown
+
+    with Override(traceback="full"), pytest.raises(ValueError) as caught:
+        api()
+    assert "KeyError: 'absent'" in "".join(traceback.format_exception(caught.value))
+
+
 def test_boundaries_keep_names_and_results():
     @api_boundary
     def f(x, *, y=1):

@@ -452,7 +452,7 @@ def without_internal_frames(traceback: TracebackType | None) -> TracebackType | 
 
 
 def strip_internal_frames(error: BaseException) -> None:
-    """Remove internal frames from the tracebacks of an error and its causes."""
+    """Remove internal frames from the tracebacks of an error and its causes, and errors that were handled inside weft."""
     if _wants_all_frames():
         return
     if config.traceback_filtering in ("tracebackhide", "remove_frames"):
@@ -467,6 +467,9 @@ def strip_internal_frames(error: BaseException) -> None:
         traceback = without_internal_frames(current.__traceback__)
         if traceback is not current.__traceback__:
             current.__traceback__ = traceback
+    for current in _chain(error):
+        if current.__cause__ is None and not current.__suppress_context__:
+            current.__context__ = _without_internal_errors(current.__context__)
     is_ours = type(error).__module__.startswith("weft")
     if (
         not is_ours
@@ -474,6 +477,13 @@ def strip_internal_frames(error: BaseException) -> None:
         and _NOTE not in getattr(error, "__notes__", ())
     ):
         error.add_note(_NOTE)
+
+
+def _without_internal_errors(context: BaseException | None) -> BaseException | None:
+    """Return the first error of a chain of contexts that was raised or handled in the user's code, after frames are stripped."""
+    while context is not None and context.__traceback__ is None:
+        context = context.__context__
+    return context
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -231,10 +231,10 @@ def _place(
 def _check_fits(sharding: Sharding, shape: tuple, whole: Any, i: int) -> None:
     """Raise ShardingError, naming leaf number `i` of the tree `whole`, if the sharding does not fit the shape."""
     try:
-        sharding.check_value(shape, "")
+        return sharding.check_value(shape, "")
     except ShardingError:
         path = tree.keystr(tree.tree_flatten_with_path(whole)[0][i][0])
-        sharding.check_value(shape, f"the value{path and ' ' + path} given to device_put")
+    sharding.check_value(shape, f"the value{path and ' ' + path} given to device_put")
 
 
 def _with_devices_of(x: Any, sharding: NamedSharding) -> NamedSharding:
