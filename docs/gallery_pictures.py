@@ -29,7 +29,7 @@ def gpt(v: Variables) -> str:
 def ring_attention(v: Variables) -> str:
     """Return the sequence dim of an array as the devices hold it."""
     query = v["query"]
-    return array_tiles({"query": query.reshape(query.shape[0], -1)}, scale=22)
+    return array_tiles({"query": query.reshape(query.shape[0], -1)}, scale=14)
 
 
 def clusters(v: Variables) -> str:
@@ -66,9 +66,9 @@ DRAW: dict[str, Callable[[Variables], str]] = {
     "ring_attention": ring_attention,
     "cnn": loss_plot,
     "kmeans_pca": clusters,
-    "conjugate_gradients": lambda v: image(host(v["solution"])[::2, ::2], "the solution"),
+    "conjugate_gradients": lambda v: image(host(v["solution"]), "the solution"),
     "gaussian_process": gaussian_process,
     "hmc": hmc,
     "neural_ode": neural_ode,
-    "pallas_kernel": lambda v: image(host(v["counts"])[::4, ::4], "steps before escape", 300),
+    "pallas_kernel": lambda v: image(host(v["counts"])[::3, ::3], "steps before escape", 300),
 }

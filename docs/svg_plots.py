@@ -4,14 +4,14 @@ In:  NumPy arrays; for `array_tiles`, arrays with shardings.
 Out: the text of an SVG file, of the same colors on light and dark pages.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 WIDTH, HEIGHT, MARGIN = 440, 240, 34
 INK = "#808890"
-COLORS = ("#396ab1", "#da7c30", "#3e9651", "#cc2529", "#6b4c9a", "#92842a", "#948b3d", "#535154")
+COLORS = ("#396ab1", "#da7c30", "#3e9651", "#cc2529", "#6b4c9a", "#92842a", "#1f9c9c", "#535154")
 
 
 def document(width: float, height: float, parts: Sequence[str]) -> str:
@@ -90,16 +90,29 @@ def path(pixels: np.ndarray) -> str:
 
 
 def image(values: Any, text: str = "", side: float = 200) -> str:
-    """Return a matrix as squares whose opacity is the value."""
+    """Return a matrix as squares whose opacity is the value, in 16 levels."""
     values = np.asarray(values, float)
-    unit = (values - values.min()) / (np.ptp(values) or 1)
+    levels = np.rint(15 * (values - values.min()) / (np.ptp(values) or 1)).astype(int)
     cell = side / max(values.shape)
-    parts = [
-        tile(10 + j * cell, 10 + i * cell, (cell, cell), COLORS[0], round(float(unit[i, j]), 2))
-        for i, j in np.ndindex(*values.shape)
-    ]
+    parts = []
+    for level in range(1, 16):
+        outline = "".join(
+            f"M{10 + start * cell:.1f} {10 + row * cell:.1f}h{length * cell:.1f}v{cell:.1f}"
+            f"h{-length * cell:.1f}z"
+            for row, start, length in runs(levels == level)
+        )
+        opacity = f'fill-opacity="{level / 15:.2f}"'
+        parts.append(f'<path d="{outline}" fill="{COLORS[0]}" {opacity}/>')
     width, height = values.shape[1] * cell, values.shape[0] * cell
     return document(width + 20, height + 40, [*parts, label(10, height + 28, text, "start")])
+
+
+def runs(mask: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Yield the row, start and length of each run of True along the rows of a matrix."""
+    for row, line in enumerate(mask):
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], line.astype(int), [0]])))
+        for start, end in edges.reshape(-1, 2):
+            yield row, int(start), int(end - start)
 
 
 def array_tiles(arrays: Mapping[str, Any], scale: float = 14) -> str:
