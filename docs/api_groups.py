@@ -141,10 +141,11 @@ GROUPS = {
         "Create arrays": """arange array asarray copy diag diagflat empty empty_like eye from_dlpack frombuffer
             fromfile fromfunction fromiter frompyfunc fromstring full full_like geomspace identity indices linspace
             load logspace meshgrid ones ones_like save savez tri tril triu vander zeros zeros_like astype""",
-        "Arithmetic": """abs absolute add ceil clip copysign cbrt divide divmod exp exp2 expm1 fabs fix float_power
-            floor floor_divide fmax fmin fmod frexp gcd heaviside hypot i0 lcm ldexp log log10 log1p log2 logaddexp
-            logaddexp2 maximum minimum mod modf multiply nan_to_num negative nextafter positive pow power reciprocal
-            remainder rint round around sign signbit sinc spacing sqrt square subtract true_divide trunc""",
+        "Arithmetic": """abs absolute add clip divide divmod fabs floor_divide fmax fmin fmod gcd heaviside hypot lcm
+            maximum minimum mod multiply negative positive reciprocal remainder sign square subtract true_divide""",
+        "Powers, logarithms and rounding": """around cbrt ceil copysign exp exp2 expm1 fix float_power floor frexp i0
+            ldexp log log10 log1p log2 logaddexp logaddexp2 modf nan_to_num nextafter pow power rint round signbit
+            sinc spacing sqrt trunc""",
         "Trigonometry and complex numbers": """acos acosh angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh
             asin asinh atan atan2 atanh conj conjugate cos cosh deg2rad degrees imag rad2deg radians real sin sinh
             tan tanh unwrap""",
@@ -158,10 +159,11 @@ GROUPS = {
             nanstd nansum nanvar prod ptp std sum trapezoid var""",
         "Statistics and signals": """bincount convolve corrcoef correlate cov digitize histogram histogram2d
             histogram_bin_edges histogramdd interp median nanmedian nanpercentile nanquantile percentile quantile""",
-        "Shapes": """append array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays broadcast_shapes
-            broadcast_to column_stack concat concatenate delete dsplit dstack expand_dims flip fliplr flipud hsplit
-            hstack insert matrix_transpose moveaxis ndim pad permute_dims ravel repeat reshape resize roll rollaxis
-            rot90 shape size split squeeze stack swapaxes tile transpose trim_zeros unstack vsplit vstack""",
+        "Shapes": """atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_shapes broadcast_to expand_dims flip
+            fliplr flipud matrix_transpose moveaxis ndim permute_dims ravel reshape resize roll rollaxis rot90 shape
+            size squeeze swapaxes transpose""",
+        "Join, split and repeat": """append array_split block column_stack concat concatenate delete dsplit dstack
+            hsplit hstack insert pad repeat split stack tile trim_zeros unstack vsplit vstack""",
         "Indexing and selection": """argwhere c_ choose compress diag_indices diag_indices_from diagonal extract
             fill_diagonal flatnonzero index_exp ix_ mask_indices mgrid newaxis nonzero ogrid piecewise place put
             put_along_axis r_ ravel_multi_index s_ select take take_along_axis tril_indices tril_indices_from

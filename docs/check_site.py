@@ -2,10 +2,11 @@
 
 In:  the folder of a built site.
 Out: a line for each problem, and exit status 1 if there are any.
-Law: links within the site lead to a page and to an anchor on it. A page has at most 150 KB, its code at most 88 columns, and pages
-     for users do not name private parts of the package.
+Law: links within the site lead to a page and to an anchor on it. A page has at most 150 KB, its code at most 88 columns. Pages for
+     users do not name private parts of the package, and the search leaves pages for contributors out.
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -16,9 +17,8 @@ from urllib.parse import unquote, urldefrag
 LARGEST_PAGE = 150_000  # bytes
 WIDEST_CODE = 88  # columns
 CODE_LANGUAGES = {"python", "py", "py3", "pycon", "console", "default", "bash"}
-#: pages for contributors, and pages that quote them
 CONTRIBUTOR_PAGES = re.compile(
-    r"(?:adding-a|contributing|design/|how-a-call-works|reading-dumps|tiny-weft|tour|verification|changelog|glossary)"
+    r"adding-a|contributing|design/|how-a-call-works|reading-dumps|tiny-weft|tour|verification"
 )
 
 
@@ -99,12 +99,20 @@ def page_problems(name: str, text: str, page: PageParser) -> Iterator[str]:
         yield f"{name}: names weft._engine"
 
 
+def search_problems(folder: Path) -> Iterator[str]:
+    """Yield the pages for contributors that the search finds."""
+    index = folder / "searchindex.js"
+    if index.exists():
+        names = json.loads(re.sub(r"^[^(]*\(|\)\s*$", "", index.read_text()))["docnames"]
+        yield from (f"the search finds {n}" for n in names if CONTRIBUTOR_PAGES.match(n))
+
+
 def problems(folder: Path) -> list[str]:
     """Return all problems of a site."""
     folder = folder.resolve()
     texts = {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*.html"))}
     pages = {name: PageParser(text) for name, text in texts.items()}
-    lines = []
+    lines = [*search_problems(folder)]
     for name, text in texts.items():
         lines += page_problems(name, text, pages[name])
         lines += link_problems(folder, name, pages)

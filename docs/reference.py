@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
+from api_examples import run_calls
 from api_groups import FIRST, GROUPS, MODULES, TOGETHER
 from docstrings import paragraphs, sentence
 from parameters import parameter_items, parameter_names, split_sentences
@@ -120,9 +121,11 @@ def heading(module: str, name: str, value) -> list[str]:
     return [f".. {directive}:: {name}{shown}", f"   :module: {module}", ""]
 
 
-def entry(module: str, name: str, value, known: dict[str, str]) -> list[str]:
-    """Return the entry of one public name."""
+def entry(module: str, name: str, value, known: dict[str, str], example: list[str]) -> list[str]:
+    """Return the entry of one public name; `example` is for documentation without examples."""
     directive, doc = directive_of(value), documentation(value)
+    if ">>>" not in doc:
+        doc = "\n".join([doc, "", *example])
     if directive == "py:data":
         known = {}
     text, prompt, examples = doc.partition(">>>")
@@ -246,10 +249,18 @@ def homes(modules: list[str]) -> dict[int, str]:
 
 
 class ApiReference:
-    """The API reference of a list of modules: `pages` has the text of each page by file name."""
+    """The API reference of a list of modules: `pages` has the text of each page by file name.
 
-    def __init__(self, modules: Mapping[str, list[str]] = MODULES):
+    `examples` has lines for functions without examples in their documentation, by full name.
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, list[str]] = MODULES,
+        examples: Mapping[str, list[str]] | None = None,
+    ):
         self.modules = modules
+        self.examples = examples or {}
         names = [name for listed in modules.values() for name in listed]
         self.homes = homes(names)
         self.known = {name: name for name in names}
@@ -324,7 +335,8 @@ class ApiReference:
                 yield from heading(module.__name__, name, value)
                 yield from (f"   The same object as :py:obj:`{home}`.", "")
             else:
-                yield from entry(module.__name__, name, value, known)
+                example = self.examples.get(place, [])
+                yield from entry(module.__name__, name, value, known, example)
 
     def _add_index(self, stem: str, title: str, text: str, modules: Mapping[str, list[str]]):
         lines = [*title_lines(title, "="), text, ""]
@@ -394,7 +406,7 @@ def prompts(source: str) -> list[str]:
 
 def write(folder: Path) -> None:
     """Write all pages below `folder`; an unchanged page is left alone, so that it is not read again."""
-    pages = narrow_examples(ApiReference().pages)
+    pages = narrow_examples(ApiReference(examples=run_calls()).pages)
     for old in {*folder.glob("api/*.rst")} - {folder / name for name in pages}:
         old.unlink()
     for name, text in pages.items():

@@ -59,7 +59,8 @@ def test_site_check_finds_each_kind_of_problem(tmp_path):
         f'<div class="highlight-python"><pre>&gt;&gt;&gt; f()\n{wide}\n</pre></div>'
         f'<div class="highlight-python"><pre>{wide}</pre></div>' + " " * 150_000
     )
-    assert len(check.problems(tmp_path)) == 5
+    (tmp_path / "searchindex.js").write_text('Search.setIndex({"docnames": ["index", "tour"]})')
+    assert len(check.problems(tmp_path)) == 6
     text = "\n".join(check.problems(tmp_path))
     for problem in (
         "../none.html does not exist",
@@ -67,5 +68,6 @@ def test_site_check_finds_each_kind_of_problem(tmp_path):
         "code of 89 columns",
         "the limit is 150,000",
         "names weft._engine",
+        "the search finds tour",
     ):
         assert problem in text

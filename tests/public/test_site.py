@@ -11,6 +11,7 @@ from tests.harness.scripts import load_script
 
 groups = load_script("docs/api_groups.py")
 reference = load_script("docs/reference.py")
+examples = load_script("docs/api_examples.py")
 docstrings = load_script("docs/docstrings.py")
 parameters = load_script("docs/parameters.py")
 LISTED = [name for names in groups.MODULES.values() for name in names]
@@ -128,3 +129,21 @@ def test_sentences_about_parameters_move_to_their_list():
 def test_private_parts_are_left_out_of_public_pages():
     doc = "Public.\n\nUses `_private` names.\n\nNext: `codegen`."
     assert reference.public_text(doc) == "Public."
+
+
+def test_calls_are_of_functions_without_examples():
+    for module, templates in examples.CALLS.items():
+        names = " ".join(templates.values()).split()
+        assert len(names) == len(set(names)), module
+        functions = {name: getattr(importlib.import_module(module), name) for name in names}
+        assert [n for n, value in functions.items() if ">>>" in (value.__doc__ or "")] == []
+
+
+def test_calls_show_their_value():
+    names = {}
+    exec(examples.SETUP, names)
+    call = examples.calls("weft.numpy")["tril_indices"].replace("3", "1")
+    assert examples.run_call(call, names) == [
+        ">>> wnp.tril_indices(1)",
+        "(Array([0], dtype=int32), Array([0], dtype=int32))",
+    ]
