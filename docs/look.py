@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 PAGES = {
     "landing": "index.html",
-    "lesson": "getting-started.html",
+    "lesson": "learn/jit.html",
     "gallery": "gallery/index.html",
     "program": "gallery/gpt.html",
     "reference": "api/weft.numpy-shapes.html",
