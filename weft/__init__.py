@@ -14,6 +14,12 @@ import sys
 
 from weft._version import __version__ as __version__
 
+if not sys.platform.startswith("linux"):
+    raise ImportError(
+        f"weft runs on Linux, and this Python runs on {sys.platform}: use a Linux container, a virtual machine, "
+        "or on Windows the Windows Subsystem for Linux (WSL 2)."
+    )
+
 TYPE_CHECKING = False  # type checkers read it as True; importing typing for it would double the cost of `import weft`
 if TYPE_CHECKING:
     from typing import Any

@@ -17,7 +17,6 @@ Next: `axis_families`, ops along dims.
 from __future__ import annotations
 
 import functools
-import importlib
 import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
@@ -41,6 +40,7 @@ from weft._engine.ops.placement import reshard_like
 from weft._engine.util import dtypes
 from weft._engine.util.dispatch_state import on_clear_caches
 from weft._engine.util.errors import ShapeError, describe
+from weft._engine.util.lazy import scipy_module
 from weft._engine.util.source import user_frame
 from weft._engine.util.trees.narrowing import class_of, is_numpy_scalar
 
@@ -722,11 +722,6 @@ def _apply(
     public.__annotations__ = dict.fromkeys(operands, "ArrayLike") | {"return": "Array"}
     public.__doc__ = text
     return public
-
-
-def scipy_module(name: str) -> Any:
-    """Return a SciPy module, imported on first use; SciPy has no type annotations."""
-    return importlib.import_module(f"scipy.{name}")
 
 
 def scipy_special(name: str) -> Callable[..., NumPyArray]:

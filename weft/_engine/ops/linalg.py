@@ -24,7 +24,6 @@ from weft._engine.ops.elementwise import add, conj, div, mul, neg, real, sub
 from weft._engine.ops.families import (
     add_tangents,
     joined_vma,
-    scipy_module,
     shape_error,
     zero_tangent,
 )
@@ -44,6 +43,7 @@ from weft._engine.ops.matrix_operands import (
 from weft._engine.ops.rule_helpers import batch_dim_to_front
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util import dtypes
+from weft._engine.util.lazy import scipy_module
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis

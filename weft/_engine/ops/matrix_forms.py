@@ -26,7 +26,6 @@ from weft._engine.ops.families import (
     add_tangents,
     instantiate,
     joined_vma,
-    scipy_module,
     shape_error,
     zero_tangent,
 )
@@ -35,6 +34,7 @@ from weft._engine.ops.lowering_specs import ExpandSpec
 from weft._engine.ops.matrix_operands import check_matrix, map_matrices, real_dtype, stacked_type
 from weft._engine.ops.rule_helpers import batch_dim_to_front
 from weft._engine.ops.slicing import pad
+from weft._engine.util.lazy import scipy_module
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis

@@ -18,6 +18,7 @@ import numpy as np
 from weft import numpy as wnp
 from weft._engine.numpy.promote import all_inexact, canonical_axis, concrete
 from weft._engine.util import dtypes
+from weft._engine.util.lazy import scipy_module
 from weft._engine.util.source import guard_all
 
 __all__ = ["csd", "istft", "stft", "welch"]
@@ -42,9 +43,7 @@ def _named_window(window: Any, size: int) -> np.ndarray:
     make = _OF_NUMPY.get(window) if isinstance(window, str) else None
     if make is not None and size > 1:
         return make(size + 1)[:-1]
-    import scipy.signal
-
-    return np.asarray(scipy.signal.get_window(window, size))
+    return np.asarray(scipy_module("signal").get_window(window, size))
 
 
 def _window(name: str, window: Any, nperseg: int | None, length: int) -> tuple[Any, int]:

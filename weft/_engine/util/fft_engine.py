@@ -17,6 +17,7 @@ from types import ModuleType
 import numpy as np
 
 from weft._engine.util import threads
+from weft._engine.util.lazy import scipy_module
 
 #: minimal number of elements of a transform with several threads
 _SHARED = 1 << 14
@@ -83,8 +84,7 @@ class _Public:
         out: np.ndarray,
         workers: int,
     ) -> None:
-        from scipy import fft
-
+        fft = scipy_module("fft")
         out[...] = (fft.fftn if is_forward else fft.ifftn)(x, axes=axes, workers=workers)
 
     @staticmethod
@@ -96,8 +96,7 @@ class _Public:
         out: np.ndarray,
         workers: int,
     ) -> None:
-        from scipy import fft
-
+        fft = scipy_module("fft")
         out[...] = fft.rfftn(x, axes=axes, workers=workers)
 
     @staticmethod
@@ -110,8 +109,7 @@ class _Public:
         out: np.ndarray,
         workers: int,
     ) -> None:
-        from scipy import fft
-
+        fft = scipy_module("fft")
         out[...] = fft.irfftn(
             x, [*[x.shape[axis] for axis in axes[:-1]], last], axes=axes, workers=workers
         )

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.util.lazy import scipy_module
+
 #: patterns of symbol names of routines, and the bytes of integers in such libraries
 _SPELLINGS = (("scipy_{}_64_", 8), ("{}_64_", 8), ("scipy_{}_", 4), ("{}_", 4))
 #: symbol names of OpenBLAS's functions that get and set the number of threads
@@ -131,9 +133,7 @@ def _symbol(library: ctypes.CDLL | None, name: str) -> int:
 
 def _from_scipy(routine: str) -> int:
     """Return the address of a routine in SciPy's tables for compiled code."""
-    from scipy.linalg import cython_blas, cython_lapack  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
-
-    for table in (cython_lapack, cython_blas):
+    for table in map(scipy_module, ("linalg.cython_lapack", "linalg.cython_blas")):
         capsule = table.__pyx_capi__.get(routine)
         if capsule is not None:
             api = ctypes.pythonapi

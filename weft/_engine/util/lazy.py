@@ -237,6 +237,21 @@ def import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
+def scipy_module(name: str) -> Any:
+    """Import and return a module of SciPy, which few functions need; raise ImportError with
+    instructions if SciPy is not installed."""
+    try:
+        return importlib.import_module(f"scipy.{name}")
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] != "scipy":
+            raise
+        raise ImportError(
+            f"this function needs scipy.{name}, and SciPy is not installed: run `pip install scipy`. "
+            "A slim installation of weft leaves it out.",
+            name="scipy",
+        ) from None
+
+
 def install() -> None:
     """Add `ImportGuard` to `sys.meta_path`, for all later imports."""
     for finder in [

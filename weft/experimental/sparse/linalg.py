@@ -14,6 +14,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft._engine.util.lazy import scipy_module
 from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import guard_all
 from weft.experimental.sparse.bcsr import row_numbers
@@ -62,16 +63,15 @@ def spsolve(
 
 def _on_host(transposed: bool) -> Callable:
     def solve(data: Any, indices: Any, indptr: Any, b: Any) -> Any:
-        from scipy.sparse import csc_matrix, csr_matrix
-        from scipy.sparse.linalg import splu
-
+        sparse = scipy_module("sparse")
         specified = slice(0, int(np.asarray(indptr)[-1]))
         arrays = tuple(np.asarray(each) for each in (data, indices, indptr))
         n = len(b)
-        matrix = (csc_matrix if transposed else csr_matrix)(
+        matrix = (sparse.csc_matrix if transposed else sparse.csr_matrix)(
             (arrays[0][specified], arrays[1][specified], arrays[2]), shape=(n, n)
         )
-        return splu(matrix.tocsc()).solve(np.asarray(b)).astype(arrays[0].dtype)
+        factorization = scipy_module("sparse.linalg").splu(matrix.tocsc())
+        return factorization.solve(np.asarray(b)).astype(arrays[0].dtype)
 
     return solve
 

@@ -11,10 +11,11 @@ import numpy as np
 from weft._engine.core.trace import typeof
 from weft._engine.ops.arithmetic import add, div, mul, neg, square, sub
 from weft._engine.ops.comparison import gt, le, select
-from weft._engine.ops.families import FLOATING, function, of_scipy, scipy_module
+from weft._engine.ops.families import FLOATING, function, of_scipy
 from weft._engine.ops.functions.exponential import exp
 from weft._engine.ops.functions.logarithmic import log_of_normal, rough_log_of_normal
 from weft._engine.ops.functions.roots import sqrt
+from weft._engine.util.lazy import scipy_module
 
 if TYPE_CHECKING:
     from weft._engine.ir.formulas import Formulas

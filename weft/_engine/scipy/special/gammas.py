@@ -29,6 +29,7 @@ from weft._engine.scipy.special.gamma_ratios import (
     _stirling_rest,
 )
 from weft._engine.util import dtypes
+from weft._engine.util.lazy import scipy_module
 from weft._engine.util.source import guard_all
 
 __all__ = ["bernoulli", "comb", "gamma", "loggamma"]
@@ -42,8 +43,7 @@ _NEAR = 0.25  # distance from the zeros at 1 and 2 within which a power series i
 @functools.cache
 def _zetas() -> list[float]:
     """(-1)^k zeta(k) / k, the coefficients of log gamma(1 + w) + gamma w."""
-    from scipy.special import zeta
-
+    zeta = scipy_module("special").zeta
     return [(-1) ** k * float(zeta(k)) / k for k in range(2, 28)]
 
 
@@ -252,10 +252,8 @@ def bernoulli(n: int):
     n = operator.index(n)
     if not 0 <= n < 1 << 31:
         raise ValueError(f"bernoulli: n must not be negative, and less than 2^31, got {n}.")
-    import scipy.special
-
     return wnp.asarray(
-        scipy.special.bernoulli(max(n, 2))[: n + 1], dtypes.canonicalize_dtype(np.float64)
+        scipy_module("special").bernoulli(max(n, 2))[: n + 1], dtypes.canonicalize_dtype(np.float64)
     )
 
 

@@ -23,6 +23,7 @@ from weft._engine.scipy.special.basic import in_single, ndtr
 from weft._engine.scipy.special.faddeeva import exp_of_square, wofz
 from weft._engine.scipy.special.fits import Chebyshev, asymptotic, make_piecewise_series
 from weft._engine.util import dtypes
+from weft._engine.util.lazy import scipy_module
 from weft._engine.util.source import guard_all, named
 
 __all__ = ["dawsn", "erfcx", "exp1", "expi", "expn", "fresnel", "owens_t", "sici", "spence"]
@@ -49,9 +50,7 @@ def _reference(name: str) -> Callable:
     """Return a function of `scipy.special`, imported when it is called."""
 
     def call(*args):
-        import scipy.special
-
-        return getattr(scipy.special, name)(*args)
+        return getattr(scipy_module("special"), name)(*args)
 
     return call
 

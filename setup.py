@@ -1,0 +1,12 @@
+"""What pyproject.toml cannot state: an installation from the sources stops on other systems than Linux."""
+
+import sys
+
+from setuptools import setup
+
+if not sys.platform.startswith("linux"):
+    sys.exit(
+        f"weft runs on Linux, and this Python runs on {sys.platform}: use a Linux container, a virtual machine, "
+        "or on Windows the Windows Subsystem for Linux (WSL 2)."
+    )
+setup()
