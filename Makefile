@@ -9,7 +9,7 @@ WORKERS ?= 2
 # which third of the tests `make check` runs once more on AVX2 and on a plugin: the last digits of the commit decide
 PART = $$((0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % 3))/3
 
-.PHONY: help setup structure demo test restricted arm check lint types types-users imports docs docs-look notebooks dist mpi smoke bench clean ecosystem plans fuzz stubs replay planted accelerators cluster
+.PHONY: help newest setup structure demo test restricted arm check lint types types-users imports docs docs-look notebooks dist mpi smoke bench clean ecosystem plans fuzz stubs replay planted accelerators cluster
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -88,6 +88,21 @@ cluster: $(READY)
 	$(BIN)/python -m tests.processes.slurm
 	$(BIN)/python -m tests.processes.elastic_faults --count 300
 
+# the newest Python that weft supports: the parts that depend on the interpreter, and the reading of its memory
+NEWEST := $(shell for python in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python3.13; do \
+  $$python -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
+
+newest:
+	@test -n "$(NEWEST)" || echo "there is no Python 3.13 on the path: its tests are left out"
+	@test -z "$(NEWEST)" || $(MAKE) $(VENV)/newest/.ready
+	@test -z "$(NEWEST)" || $(VENV)/newest/bin/python -m pytest -q -n $(WORKERS) -p no:cacheprovider tests/cpython tests/packaging/test_platforms.py tests/runtime/test_buffer.py
+
+$(VENV)/newest/.ready: pyproject.toml
+	$(NEWEST) -m venv $(VENV)/newest
+	$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat \
+	  -e . 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' 'mpmath>=1.3'
+	@touch $@
+
 $(VENV)/openmpi/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)/openmpi
 	$(VENV)/openmpi/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat \
@@ -98,6 +113,7 @@ $(VENV)/openmpi/.ready: pyproject.toml
 check: lint imports
 	$(MAKE) --jobs 2 --output-sync=target types docs
 	$(MAKE) test replay
+	$(MAKE) newest
 	$(MAKE) restricted ARGS="--part $(PART)"
 	$(MAKE) accelerators ARGS="--quick --part $(PART)"
 
