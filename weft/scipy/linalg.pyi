@@ -83,7 +83,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
     r"""Solve `a @ x == b` for triangular `a`; `trans` 1 or 'T' solves with its transpose, 2 or 'C' with its adjoint."""
 def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     r"""Return the principal square root, complex, of a matrix or each of a stack: `sqrtm(A) @ sqrtm(A) == A`; NaN if there is none."""
-def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True, lapack_driver: str = 'gesdd') -> Array:
+def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True, lapack_driver: str = 'gesdd') -> Any:
     r"""Return U, singular values and Vh; only the singular values unless `compute_uv`."""
 def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     r"""The matrix with first column `c` and first row `r` (the conjugate of `c` by default) that is constant along diagonals."""
