@@ -95,9 +95,12 @@ def test_a_lost_process_raises_the_error_of_its_page(tmp_path):
         "handles": program.replace("print(step())", "") + handled,
     }.items():
         (tmp_path / f"{name}.py").write_text(text)
-    launch = ("-m", "weft", "launch", "-n", "2")
-    assert "ProcessFailureError" in run_python(*launch, tmp_path / "fails.py").stderr
-    assert "lost processes (1,)" in run_python(*launch, tmp_path / "handles.py").stdout
+    fails, handles = (
+        run_python("-m", "weft", "launch", "-n", "2", tmp_path / script, WEFT_NUM_DEVICES="1")
+        for script in ("fails.py", "handles.py")
+    )
+    assert "ProcessFailureError: distributed: process 1 has ended" in fails.stderr
+    assert "lost processes (1,)" in handles.stdout
 
 
 @pytest.mark.parametrize("name", LESSONS)
