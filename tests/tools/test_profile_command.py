@@ -8,7 +8,7 @@ import pytest
 
 from tests.tools.test_cli import run_weft
 from weft.profiler import Profile, record
-from weft.tools.profile.comparison import compare
+from weft.profiler.comparison import compare
 
 SCRIPT = """
 import sys
@@ -84,3 +84,31 @@ def test_comparison_matches_steps_and_lists_new_ones():
     same = compare(before, before).steps
     assert all(step.before == step.after and step.change == 0 for step in same)
     assert "per call:" in str(compare(before, after))
+
+
+PROCESSES = """
+import numpy as np
+import weft
+from weft.sharding import NamedSharding, PartitionSpec as P
+
+mesh = weft.make_mesh((weft.device_count(),), ("x",))
+x = weft.device_put(np.ones((64, 64), np.float32), NamedSharding(mesh, P("x")))
+step = weft.jit(lambda x: x @ x.T)
+with weft.profiler.record() as profile:
+    for _ in range(2):
+        step(x)
+program = profile.programs[-1]
+runs = {total.facts.kind: (total.runs, total.facts.line) for total in profile.steps()}
+print(weft.process_index(), program.devices, runs["exchange"], runs["wait"])
+"""
+
+
+def test_each_process_records_its_exchanges_and_waits(tmp_path):
+    (tmp_path / "train.py").write_text(PROCESSES)
+    command = ("launch", "-n", "2", "--devices-per-process", "2", "--no-prefix", "train.py")
+    done = run_weft(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "0 (0, 1) (2, 'train.py:8') (2, 'train.py:8')",
+        "1 (2, 3) (2, 'train.py:8') (2, 'train.py:8')",
+    ]

@@ -2,6 +2,7 @@
 # ruff: noqa: I001
 # fmt: off
 
+from weft.profiler.comparison import ProfileComparison, StepDifference, compare
 from weft.profiler.memory import device_memory_profile, save_device_memory_profile
 from weft.profiler.profile import LineTotal, Profile, StepEvent, StepTotal
 from weft.profiler.recording import record
@@ -11,8 +12,8 @@ from weft.profiler.tracing import (
 )
 
 __all__ = [
-    "LineTotal", "Profile", "ProfileOptions", "StepEvent", "StepTotal", "StepTraceAnnotation",
-    "TraceAnnotation", "annotate_function", "device_memory_profile", "record",
-    "save_device_memory_profile", "start_server", "start_trace", "stop_server", "stop_trace",
-    "trace",
+    "LineTotal", "Profile", "ProfileComparison", "ProfileOptions", "StepDifference", "StepEvent",
+    "StepTotal", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "compare",
+    "device_memory_profile", "record", "save_device_memory_profile", "start_server", "start_trace",
+    "stop_server", "stop_trace", "trace",
 ]

@@ -14,6 +14,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft._engine import processes
+from weft._engine.backends.base import LocalProgram
 from weft._engine.compiler.schedule.schedule import Scheduled
 from weft._engine.compiler.schedule.step_accesses import accesses_of
 from weft._engine.hlo.cost import module_cost
@@ -92,7 +94,7 @@ def schedule_of(executable: Any) -> Scheduled | None:
 def program_facts(executable: Any, scheduled: Scheduled | None) -> ProgramFacts:
     """Return the facts about a program; without a schedule there are no steps."""
     stages = executable.stages
-    ids = tuple(stages.program.device_ids)
+    ids = _devices_here(stages.program)
     arguments = sum(s.storage_bytes for s in executable.in_specs)
     results = sum(
         s.storage_bytes for i, s in enumerate(executable.out_specs) if i not in executable.aliases
@@ -106,6 +108,14 @@ def program_facts(executable: Any, scheduled: Scheduled | None) -> ProgramFacts:
     peak = max(range(len(facts)), key=lambda i: facts[i].live_bytes, default=-1)
     buffers = _peak_buffers(scheduled.program, memory, facts, peak, executable.arg_names)
     return ProgramFacts(executable.name, ids, facts, arguments, results, peak, buffers)
+
+
+def _devices_here(program: LocalProgram) -> tuple[int, ...]:
+    """Return the numbers of the devices of a program that this process drives."""
+    job, owners = processes.current(), program.owners
+    if job is None or owners is None:
+        return program.device_ids
+    return tuple([d for d, owner in zip(program.device_ids, owners.flat) if owner == job.rank])
 
 
 def _parents(steps: Sequence[P.Step]) -> list[int]:

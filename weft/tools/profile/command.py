@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from weft.profiler.comparison import compare
 from weft.profiler.profile import Profile
 from weft.profiler.recording import record
-from weft.tools.profile.comparison import compare
 from weft.tools.profile.page import profile_page
 from weft.tools.run import run_program
 

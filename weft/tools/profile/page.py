@@ -12,9 +12,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from weft.profiler.comparison import ProfileComparison, compare
 from weft.profiler.profile import LineTotal, Profile
 from weft.tools.page import bar, document, titled_fragment
-from weft.tools.profile.comparison import ProfileComparison, compare
 from weft.tools.profile.program_sections import compilation_sections
 from weft.tools.profile.schedule_sections import SCHEDULE_STYLE, memory_section, steps_section
 from weft.tools.profile.timeline_data import timeline_data

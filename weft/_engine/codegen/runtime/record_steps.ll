@@ -9,7 +9,11 @@
 ; The threads that run a matmul have a slot with their records and step, by which the matmul's own calls of the pool find them. A
 ; slot that another thread holds stays with it: such a call runs without records.
 ;
-; Times are nanoseconds of CLOCK_MONOTONIC. Steps run one after another, on the thread of the call. The tasks of a step are
+; Times are nanoseconds of CLOCK_MONOTONIC. Tasks read the counter of the CPU instead, which is faster than the clock; both are read
+; before and after all tasks, so the counter is converted within these times.
+;
+; recorder.py fills in the placeholders in braces.
+; Steps run one after another, on the thread of the call. The tasks of a step are
 ; counted for each thread of the pool, in 3 words of its own: number of tasks, begin of the first, end of the last.
 @slots = internal global [256 x [3 x i64]] zeroinitializer, align 64 ; thread, records, step
 declare i32 @clock_gettime(i32, ptr)
@@ -24,6 +28,29 @@ entry:
   %whole = mul i64 %s, 1000000000
   %now = add i64 %whole, %ns
   ret i64 %now
+}
+${declare_ticks}
+define internal i64 @ticks() {
+entry:
+  %ticks = ${ticks}
+  ret i64 %ticks
+}
+; nanoseconds after the beginning: `ticks` of `all` ticks in `ns`, from 0 to `ns`
+define internal i64 @ticks_to_ns(i64 %ticks, i64 %all, i64 %ns) {
+entry:
+  %is_early = icmp slt i64 %ticks, 0
+  %at_least = select i1 %is_early, i64 0, i64 %ticks
+  %is_late = icmp sgt i64 %at_least, %all
+  %at_most = select i1 %is_late, i64 %all, i64 %at_least
+  %none = icmp slt i64 %all, 1
+  %whole = select i1 %none, i64 1, i64 %all
+  %a = sitofp i64 %at_most to double
+  %b = sitofp i64 %whole to double
+  %c = sitofp i64 %ns to double
+  %share = fdiv double %a, %b
+  %part = fmul double %share, %c
+  %result = fptosi double %part to i64
+  ret i64 %result
 }
 define internal void @weft_write_record(ptr %events, i64 %step, i64 %thread, i64 %tasks, i64 %begin, i64 %end) {
 entry:
@@ -84,13 +111,13 @@ entry:
   %is_first = icmp eq i64 %count, 0
   br i1 %is_first, label %first, label %run
 first:
-  %begin = call i64 @weft_now()
+  %begin = call i64 @ticks()
   %begin_at = getelementptr i64, ptr %count_at, i64 1
   store i64 %begin, ptr %begin_at, align 8
   br label %run
 run:
   call void %fn(ptr %ctx, i64 %task, i64 %thread)
-  %end = call i64 @weft_now()
+  %end = call i64 @ticks()
   %end_at = getelementptr i64, ptr %count_at, i64 2
   store i64 %end, ptr %end_at, align 8
   %more = add i64 %count, 1
@@ -117,7 +144,13 @@ clear:
   %left = icmp ult i64 %i1, %threads
   br i1 %left, label %clear, label %run
 run:
+  %time0 = call i64 @weft_now()
+  %ticks0 = call i64 @ticks()
   call void @weft_parallel_for(ptr @weft_recorded_task, ptr %job, i64 %n)
+  %ticks1 = call i64 @ticks()
+  %time1 = call i64 @weft_now()
+  %ns = sub i64 %time1, %time0
+  %ticks = sub i64 %ticks1, %ticks0
   br label %look
 look:
   %t = phi i64 [ 0, %run ], [ %t1, %next ]
@@ -129,9 +162,15 @@ look:
   br i1 %none, label %next, label %write
 write:
   %begin_at = getelementptr i64, ptr %tasks_at, i64 1
-  %begin = load i64, ptr %begin_at, align 8
+  %begin_ticks = load i64, ptr %begin_at, align 8
   %end_at = getelementptr i64, ptr %tasks_at, i64 2
-  %end = load i64, ptr %end_at, align 8
+  %end_ticks = load i64, ptr %end_at, align 8
+  %begin_after = sub i64 %begin_ticks, %ticks0
+  %end_after = sub i64 %end_ticks, %ticks0
+  %begin_ns = call i64 @ticks_to_ns(i64 %begin_after, i64 %ticks, i64 %ns)
+  %end_ns = call i64 @ticks_to_ns(i64 %end_after, i64 %ticks, i64 %ns)
+  %begin = add i64 %time0, %begin_ns
+  %end = add i64 %time0, %end_ns
   call void @weft_write_record(ptr %events, i64 %step, i64 %t, i64 %tasks, i64 %begin, i64 %end)
   br label %next
 next:

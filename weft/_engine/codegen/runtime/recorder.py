@@ -21,14 +21,35 @@ _EXPORTS = (
     "weft_recording_leave",
     "weft_recording_parallel_for",
 )
+#: architecture -> the counter of the CPU, which all its cores share
+_TICKS = {
+    "x86_64": {
+        "declare_ticks": "declare i64 @llvm.readcyclecounter()",
+        "ticks": "call i64 @llvm.readcyclecounter()",
+    },
+    "aarch64": {
+        "declare_ticks": 'declare i64 @llvm.read_volatile_register.i64(metadata)\n!0 = !{!"CNTVCT_EL0"}',
+        "ticks": "call i64 @llvm.read_volatile_register.i64(metadata !0)",
+    },
+}
+#: elsewhere, the clock
+_CLOCK = {"declare_ticks": "", "ticks": "call i64 @weft_now()"}
+
+
+def source(machine: str) -> str:
+    """Return the recorder's LLVM IR for one architecture, named as by `platform.machine()`."""
+    text = text_of("record_steps.ll")
+    values = {"threads": str(pool.num_threads()), **_TICKS.get(machine, _CLOCK)}
+    for name, value in values.items():
+        text = text.replace(f"${{{name}}}", value)
+    return text
 
 
 @functools.cache
 def symbols() -> dict[str, int]:
     """Return name -> address of the recorder's functions."""
-    threads = pool.num_threads()
-    text = lambda: text_of("record_steps.ll").replace("${threads}", str(threads))
-    part = LibraryModule(f"recorder {architecture()} {threads}", text, _EXPORTS)
+    machine, threads = architecture(), pool.num_threads()
+    part = LibraryModule(f"recorder {machine} {threads}", lambda: source(machine), _EXPORTS)
     return link([part], pool.symbols(), libc=("clock_gettime", "pthread_self"))
 
 

@@ -59,7 +59,14 @@ def _spell(seconds: float | None, sign: str = "") -> str:
 
 
 def compare(before: Profile, after: Profile) -> ProfileComparison:
-    """Compare two profiles."""
+    """Compare two profiles, of `weft.profiler.record` or `Profile.load`; the result prints as a table.
+
+    >>> import weft, weft.numpy as wnp
+    >>> with weft.profiler.record() as profile:
+    ...     _ = weft.jit(wnp.sin)(wnp.ones(8))
+    >>> [step.change for step in compare(profile, profile).steps if step.change]
+    []
+    """
     first, second = _seconds_by_step(before), _seconds_by_step(after)
     steps = [
         StepDifference(*key, first.get(key), second.get(key))
