@@ -37,6 +37,18 @@ MISTAKES: dict[str, tuple[str, type[Exception], list[str]]] = {
     "key-values": ("np.asarray(J.random.key(0))", TypeError, ["random keys", "NAME.random.key_data"]),
     "aux": ("J.grad(lambda x: x, has_aux=True)(1.0)", TypeError, ["<lambda> must return a two-element tuple"]),
     "setting": ("J.config.update('jax_enable_x65', True)", AttributeError, ["config has no setting", "enable_x64"]),
+    "keyword": ("J.jit(lambda x: x, static_argnum=0)", TypeError, ["'static_argnum'", "Did you mean static_argnums?"]),
+    "seed": ("J.random.key('seed')", TypeError, ["random.key: PRNG key seed must be an integer; got 'seed'"]),
+    "sample-shape": ("J.random.uniform(J.random.key(0), 3.5)", TypeError, ["Shapes must be 1D", "got 3.5"]),
+    "pad": ("jnp.pad(jnp.ones(3), ((1, 2), (3, 4)))", ValueError, ["unsupported shape (2, 2)", "each of the 1 dim."]),
+    "checkpoint": ("J.checkpoint(3)", TypeError, ["checkpoint: Expected a callable value, got 3"]),
+    "policy": ("J.checkpoint(lambda x: x, policy=3)", TypeError, ["checkpoint: policy: Expected a callable value, got 3"]),
+    "wrapped-call": ("J.vmap(custom(J))(jnp.ones(3), jnp.ones(3))", TypeError, ["square() takes 1 positional argument but 2"]),
+    "compiled": (
+        "J.jit(lambda x: x).lower(jnp.ones(4)).compile()(split(J))",
+        ValueError,
+        ["argument x of type float32[4]", "NAME.device_put(x, sharding)"],
+    ),
     "leak": ("leak(J) + 1", errors.UnexpectedTracerError, ["through its return value", "NAME.checking_leaks()"]),
     "key-number": ("J.random.normal(0, (3,))", TypeError, ["random.normal: the key is a number", "NAME.random.key(number)"]),
     "split-number": ("J.random.split(0)", TypeError, ["random.split: the key is a number", "NAME.random.key(number)"]),
@@ -75,6 +87,10 @@ def leak(J):
     values = []
     J.jit(lambda x: values.append(x))(1.0)
     return values[0]
+
+def split(J):
+    mesh = J.make_mesh((2,), ('a',))
+    return J.device_put(J.numpy.ones(4), J.NamedSharding(mesh, J.P('a')))
 
 def caught(J, use):
     errors = []

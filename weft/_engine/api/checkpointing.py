@@ -27,7 +27,7 @@ from weft._engine.ops.layout import name as named, name_p
 from weft._engine.transforms.linearize import linearize_flat
 from weft._engine.util import tree
 from weft._engine.util.config import config
-from weft._engine.util.source import api_boundary, function_name, wraps
+from weft._engine.util.source import api_boundary, check_callable, function_name, wraps
 
 Policy = Callable[..., Any]  # a bool, Saveable, Recompute or an Offloadable
 
@@ -60,6 +60,9 @@ def checkpoint(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
         )
+    check_callable("checkpoint", fun)
+    if policy is not None:
+        check_callable("checkpoint: policy", policy)
     if concrete:
         raise NotImplementedError("checkpoint: concrete=True was removed; use static_argnums.")
 

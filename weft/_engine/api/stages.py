@@ -33,6 +33,7 @@ from weft._engine.runtime.executable import CompileRequest
 from weft._engine.transforms.expand_library_ops import expand
 from weft._engine.util import tree
 from weft._engine.util.config import Override
+from weft._engine.util.events import spell_names
 from weft._engine.util.record import record
 from weft._engine.util.source import function_module
 
@@ -575,9 +576,11 @@ class Compiled(metaclass=Sealed):
             if x._spec.order != spec.order
         ]
         raise ValueError(
-            "Computation was compiled for input layouts that disagree with the layouts of arguments passed to it.\n  "
-            + "\n  ".join(wrong)
-            + "\n  Move the arrays to compiled.input_formats with weft.device_put(x, format)."
+            spell_names(
+                "Computation was compiled for input layouts that disagree with the layouts of arguments passed to it.\n  "
+                + "\n  ".join(wrong)
+                + "\n  Move the arrays to compiled.input_formats with weft.device_put(x, format)."
+            )
         )
 
     def _refuse_shardings(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> None:
@@ -588,10 +591,12 @@ class Compiled(metaclass=Sealed):
             if x.committed and not x.sharding.is_equivalent_to(spec.sharding, x.ndim)
         ]
         raise ValueError(
-            "Computation was compiled for input shardings that disagree with the shardings of arguments passed to it.\n  "
-            + "\n  ".join(wrong)
-            + "\n  Move the arrays to compiled.input_shardings with weft.device_put(x, sharding), "
-            "or call the jitted function, which compiles for other shardings."
+            spell_names(
+                "Computation was compiled for input shardings that disagree with the shardings of arguments passed to it.\n  "
+                + "\n  ".join(wrong)
+                + "\n  Move the arrays to compiled.input_shardings with weft.device_put(x, sharding), "
+                "or call the jitted function, which compiles for other shardings."
+            )
         )
 
     call = __call__

@@ -581,9 +581,8 @@ def _scan_with_refs(
                 )
             return (out[0], state), (out[1], passed_values)
 
-        (last, state), (ys, passed_values) = plain(
-            step, (args[0], values), args[1], length, reverse, unroll
-        )
+        results = plain(step, (args[0], values), args[1], length, reverse, unroll)
+        (last, state), (ys, passed_values) = results
         return (last, ys), state, passed_values
 
     return lift_refs(first, "scan", (init, xs), [f], run)

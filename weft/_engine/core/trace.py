@@ -29,7 +29,6 @@ from weft._engine.ir.types import ManualAxisType, ShapedArray, check_number
 from weft._engine.util import dtypes, errors
 from weft._engine.util.config import config
 from weft._engine.util.events import reports_as, spell_names
-from weft._engine.util.messages.quantities import quantity
 from weft._engine.util.source import SourceLine, user_frame
 from weft._engine.util.trees.narrowing import class_of
 from weft._engine.util.user_code_suspension import enclose_handlers, release_handlers
@@ -356,13 +355,11 @@ def _concrete_value(
     created = f"\n  The value was created at {origin}" if origin is not None else ""
     line = user_frame()
     used = f"\n  at {line}" if line is not None else ""
-    raise error(
-        spell_names(
-            f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
-            f"{used}{created}\n"
-            f"  {remedy or _REMEDIES[error]}"
-        )
+    message = (
+        f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
+        f"{used}{created}\n  {remedy or _REMEDIES[error]}"
     )
+    raise error(spell_names(message))
 
 
 def _concrete_value_for_method(tracer: Tracer, method: str) -> Any:
@@ -652,7 +649,7 @@ def check_leaks(trace: Trace) -> None:
         raise errors.UnexpectedTracerError(
             errors.describe(
                 "checking_leaks",
-                f"Leaked trace: {quantity(len(leaked), 'value')} of a transformed function outlived its call.",
+                "Leaked trace: values of a transformed function outlived its call.",
                 rows,
                 origin,
                 "A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value.",

@@ -17,6 +17,7 @@ from weft._engine.numpy.ufuncs import minimum, remainder
 from weft._engine.ops import elementwise as ew, layout, slicing
 from weft._engine.ops.casting import size_as
 from weft._engine.util import dtypes
+from weft._engine.util.messages.quantities import quantity
 
 #: the keyword argument of each mode
 OPTIONS = {
@@ -246,7 +247,13 @@ def _pad_widths(pad_width, ndim: int) -> list[tuple[Any, Any]]:
     )
     if pad_widths.dtype.kind not in "iu" and pad_widths.size and not symbolic:
         raise TypeError(f"pad: pad_width must hold integers, got {pad_widths.dtype.name}.")
-    widths = np.broadcast_to(pad_widths, (ndim, 2))
+    try:
+        widths = np.broadcast_to(pad_widths, (ndim, 2))
+    except ValueError:
+        raise ValueError(
+            f"pad: pad_width with nd={ndim} has unsupported shape {pad_widths.shape}. Give one integer, a pair, "
+            f"or a pair for each of the {quantity(ndim, 'dim')}."
+        ) from None
     if any(w < 0 for w in widths.flat):
         raise ValueError("index can't contain negative values: pad widths must not be negative.")
     return [(as_int(b), as_int(c)) for b, c in widths]

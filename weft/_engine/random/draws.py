@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,8 @@ def _seed(seed, api: str):
         low = number & 0xFFFFFFFF
         high = (number >> 32) & 0xFFFFFFFF if config.enable_x64 else 0
         return wnp.asarray(np.array([high, low], np.uint32))
+    if not isinstance(seed, (int, float, complex, np.generic)) and not hasattr(seed, "dtype"):
+        raise TypeError(f"random.{api}: PRNG key seed must be an integer; got {seed!r:.80}")
     seed = concrete(seed)
     if not dtypes.issubdtype(seed.dtype, np.integer):
         scalar = (
@@ -264,6 +266,10 @@ def _check_raw_allowed(api: str) -> None:
 def _shape(shape) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer, SymbolicDim)):
         return (as_int(shape),)
+    if not isinstance(shape, Iterable):
+        raise TypeError(
+            f"Shapes must be 1D sequences of concrete values of integer type, got {shape!r}."
+        )
     return tuple([as_size(n) for n in shape])
 
 

@@ -27,6 +27,7 @@ from weft._engine.util.messages.argument_texts import (
     argument_table,
     is_wrong_call,
     names_argument,
+    suggest_keyword,
     wrong_argument,
 )
 
@@ -627,6 +628,8 @@ def _explain(
     inside = _is_inside(error, frames)
     _use_names_of_user(error)
     called = name or getattr(fun, "__name__", "a function")
+    if inside is None and (meant := suggest_keyword(error, fun, kwargs)):
+        error.args = (f"{error.args[0]}. {meant}",)
     if inside and isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         message = str(error) or f"no memory for Python's own objects.{limit_text()}"
         return _format_value(OutOfMemoryError(f"{called}: {message}"))

@@ -106,3 +106,17 @@ def is_wrong_call(error: Exception, frame: FrameType) -> bool:
         and not (getattr(function, "__module__", None) or "").startswith("weft.")
         for function in functions
     )
+
+
+_UNKNOWN_KEYWORD = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'$")
+
+
+def suggest_keyword(error: Exception, fun: Callable[..., Any], kwargs: Mapping[str, Any]) -> str:
+    """Return a question with the parameter of `fun` that a misspelled keyword of the call probably means; "" if there is none."""
+    match = _UNKNOWN_KEYWORD.match(str(error)) if type(error) is TypeError else None
+    if match is None or match[2] not in kwargs or getattr(fun, "__qualname__", None) != match[1]:
+        return ""
+    import difflib  # only needed here
+
+    near = difflib.get_close_matches(match[2], inspect.signature(fun).parameters, n=1)
+    return f"Did you mean {near[0]}?" if near else ""
