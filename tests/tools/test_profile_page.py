@@ -185,9 +185,9 @@ def report_of(page: str, folder, *options: str) -> dict:
         text=True,
         timeout=120,
     )
-    found = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.S)
-    assert found, done.stderr[-2000:]
-    return json.loads(html.unescape(found[1]))
+    report = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.S)
+    assert report, done.stderr[-2000:]
+    return json.loads(html.unescape(report[1]))
 
 
 def test_timeline_answers_clicks_keys_and_searches(profile, page, tmp_path):

@@ -2,7 +2,7 @@
 
 In:   an executable, and its schedule with origins.
 Out:  `ProgramFacts`, plain data that is written to files.
-How:  FLOPs are counted as XLA counts them, transcendental functions included; bytes are those of the buffers that a step accesses.
+How:  FLOPs are counted as XLA counts them, transcendental functions included. Bytes are the sizes of the buffers that a step accesses.
       A step that computes several equations has the line of the one with the most FLOPs.
 Laws: the maximum of `StepFacts.live_bytes` plus the bytes of arguments and results is the memory that the compiler plans.
 """
@@ -22,6 +22,7 @@ from weft._engine.hlo.cost import module_cost
 from weft._engine.hlo.text.hlo_text import lower_global
 from weft._engine.ir import program as P
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft._engine.partition.cost import CollectiveRecord
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 from weft._engine.util.source import CollectiveLine, SourceLine
@@ -35,7 +36,8 @@ class StepFacts:
     """One step of a schedule. `parent` is the number of the loop or branch that contains it, or -1.
 
     `kind` is one of kernel, matmul, sort, FFT, library call, copy, host callback, loop, branch, exchange and wait. `line` is
-    `file.py:12`, `text` the source of the line. `collective` is the kind of the collective that the step implements, "" for none.
+    `file.py:12`, `text` the source of the line. `collective` is the kind of the collective that the step implements, `reason` its reason;
+    both are "" for other steps.
     `bytes` and `flops` are of one run; steps that consist of other steps have none. `live_bytes` is the extent of the temporaries that
     are live during the step.
     """
@@ -48,6 +50,7 @@ class StepFacts:
     text: str
     equations: tuple[str, ...]
     collective: str
+    reason: str
     bytes: int
     flops: int
     live_bytes: int
@@ -104,7 +107,8 @@ def program_facts(executable: Any, scheduled: Scheduled | None) -> ProgramFacts:
     steps = list(P.iterate_steps(scheduled.program.steps))
     memory = _MemoryOverSteps(scheduled.program, steps)
     parents = _parents(steps)
-    facts = tuple([_facts(i, s, parents[i], memory) for i, s in enumerate(steps)])
+    reasons = _reasons(stages.collectives)
+    facts = tuple([_facts(i, s, parents[i], memory, reasons) for i, s in enumerate(steps)])
     peak = max(range(len(facts)), key=lambda i: facts[i].live_bytes, default=-1)
     buffers = _peak_buffers(scheduled.program, memory, facts, peak, executable.arg_names)
     return ProgramFacts(executable.name, ids, facts, arguments, results, peak, buffers)
@@ -129,10 +133,27 @@ def _parents(steps: Sequence[P.Step]) -> list[int]:
     return parents
 
 
-def _facts(number: int, step: P.Step, parent: int, memory: _MemoryOverSteps) -> StepFacts:
+#: (kind, line) of a collective -> its reasons
+_Reasons = Mapping[tuple[str, SourceLine], str]
+
+
+def _reasons(records: Sequence[CollectiveRecord]) -> _Reasons:
+    """Return the reasons of collectives; several of one kind and line are joined."""
+    reasons: dict[tuple[str, SourceLine], dict[str, None]] = {}
+    for one in records:
+        for part in one.parts or (one,):
+            if part.source is not None:
+                reasons.setdefault((one.kind, part.source), {})[part.reason] = None
+    return {key: "; ".join(texts) for key, texts in reasons.items()}
+
+
+def _facts(
+    number: int, step: P.Step, parent: int, memory: _MemoryOverSteps, reasons: _Reasons
+) -> StepFacts:
     line = _main_line(step.origin)
     is_composite = bool(P.bodies_of(step))
-    collectives = [e.source.collective for e in step.origin if isinstance(e.source, CollectiveLine)]
+    lines = [eqn.source for eqn in step.origin if isinstance(eqn.source, CollectiveLine)]
+    because = [reasons.get((line.collective, line), "") for line in lines]
     return StepFacts(
         number,
         parent,
@@ -141,7 +162,8 @@ def _facts(number: int, step: P.Step, parent: int, memory: _MemoryOverSteps) -> 
         "" if line is None else line.short,
         "" if line is None else line.text,
         tuple(dict.fromkeys(eqn.primitive.name for eqn in step.origin)),
-        ", ".join(dict.fromkeys(collectives)),
+        ", ".join(dict.fromkeys(line.collective for line in lines)),
+        "; ".join(dict.fromkeys(filter(None, because))),
         0 if is_composite else _bytes(step, memory.program),
         sum(map(_flops, step.origin)) if isinstance(step, _COMPUTING) else 0,
         memory.extents[number],

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -70,13 +71,16 @@ class Recorder:
             self.profile.host.append(HostEvent(kind, name, self._thread(), start, end, facts))
 
     def program_of(self, executable: Any) -> Any:
-        """Return the program to run in place of that of `executable`."""
+        """Return the program to run for `executable`, with records."""
         recorded = self._by_executable.get(id(executable))
         if recorded is None:
             with self._lock:
                 recorded = self._by_executable.get(id(executable))
                 if recorded is None:
+                    start = time.perf_counter_ns()
                     recorded = _RecordedProgram(executable, self)
+                    name = f"prepare records of {executable.name}"
+                    self.watch("profiler", name, start, time.perf_counter_ns(), {})
                     self.programs.append(recorded)
                     self._by_executable[id(executable)] = recorded
         return recorded.loaded

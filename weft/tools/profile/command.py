@@ -1,4 +1,4 @@
-"""`weft profile PROGRAM`: run a program, then print the steps in which its compiled functions spend time.
+"""`weft profile PROGRAM`: run a program, then print the steps of its compiled functions with their times.
 
 In:  the options of the command line.
 Out: the program's own output and exit status, then the table, the files, and the comparison with another profile.

@@ -99,7 +99,9 @@ def _step_row(program: ProgramFacts, step: StepFacts, cells: str) -> str:
     while parent >= 0:
         depth, parent = depth + 1, program.steps[parent].parent
     collective = (
-        f' <span class="sends">{html.escape(step.collective)}</span>' if step.collective else ""
+        f' <span class="sends" title="{html.escape(step.reason)}">{html.escape(step.collective)}</span>'
+        if step.collective
+        else ""
     )
     number = lambda n: f'<td class="number">{n:,}</td>' if n else "<td></td>"
     equations = html.escape(", ".join(step.equations))

@@ -158,7 +158,7 @@
       const rate = (n) => `${n.toLocaleString("en")}, ${(n / Math.max(ns, 1)).toPrecision(3)} G/s`;
       const facts = [["event", item.name], ["kind", event.tasks ? `${event.tasks} tasks of a ${item.kind}` : item.kind],
         ["takes", `${spell(ns)}, from ${spell(event.begin)}`], ["program", item.in], ["at", item.line && `${item.line}  ${item.text}`],
-        ["computes", item.equations], ["collective", item.collective], ["facts", item.facts]];
+        ["computes", item.equations], ["collective", item.collective], ["because", item.reason], ["facts", item.facts]];
       if (!event.tasks) {
         facts.push(["FLOPs", item.flops && rate(item.flops)], ["bytes", item.bytes && rate(item.bytes)],
           ["roofline", item.least && `${((100 * item.least) / Math.max(ns, 1)).toFixed(0)} %`]);

@@ -110,6 +110,7 @@ class _Timeline:
                 "text": facts.text,
                 "equations": ", ".join(facts.equations),
                 "collective": facts.collective,
+                "reason": facts.reason,
                 "bytes": facts.bytes,
                 "flops": facts.flops,
                 "least": 1e9 * self.profile.machine.least_seconds(facts.flops, facts.bytes),

@@ -2,7 +2,7 @@
 
 In:   a scheduled program, as for `program.compile_program`, whose kernels it shares.
 Out:  a `ProfiledProgram`: a native program that takes one more pointer after the arena, the address of its records.
-Laws: results are bitwise equal to those of the program without records. Memory for records has a fixed size; what does not fit is
+Laws: results are bitwise equal to the results of the program without records. Memory for records has a fixed size; what does not fit is
       counted, and the runs and times per step are always complete. The steps of a loop whose iterations run in parallel are not
       recorded one by one. The code of programs that are not profiled does not change.
 """
