@@ -154,9 +154,7 @@ def _promoted_pair(a: table.DTypeLike, b: table.DTypeLike, mode: str) -> table.D
     if any(isinstance(node, table.ExtendedDType) for node in nodes):
         if nodes[0] == nodes[1]:
             return nodes[0]
-        raise KeyPromotionError(
-            f"{nodes[0]} and {nodes[1]} are not promoted together: a key is not a number"
-        )
+        raise _key_error(nodes)
     result = _join(nodes, mode == "strict", x64)
     result = table.python_scalar_dtypes[result] if isinstance(result, type) else result
     try:
@@ -280,10 +278,16 @@ def _join_numbers(
     """Join the lattice nodes of (dtype, weak) pairs. Raises KeyPromotionError for keys."""
     dtypes = [dtype for dtype, _ in pairs]
     if any(isinstance(dtype, table.ExtendedDType) for dtype in dtypes):
-        raise KeyPromotionError(
-            f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number"
-        )
+        raise _key_error(dtypes)
     return _join([_node(dtype, weak) for dtype, weak in pairs], strict, x64)
+
+
+def _key_error(dtypes: Iterable[Any]) -> KeyPromotionError:
+    """Return the error for the promotion of keys with other dtypes."""
+    return KeyPromotionError(
+        f"{' and '.join(map(str, dtypes))} are not promoted together: a key is not a number. "
+        "Derive keys with weft.random.split or weft.random.fold_in."
+    )
 
 
 def _join_weak(pairs: tuple[tuple[table.DType, bool], ...], strict: bool) -> np.dtype | None:
