@@ -172,5 +172,5 @@ def parameter_items(value, meanings: dict[str, str], known: dict[str, str]) -> l
         if name.startswith("_"):
             continue
         head = f"``{name}``" + (f" (``{shown}``)" if shown else "")
-        items += [f"- {head}: {inline(text, known)}" if text else f"- {head}", ""]
-    return [".. rst-class:: parameters", "", *items] if items else []
+        items += [f"   - {head}: {inline(text, known)}" if text else f"   - {head}", ""]
+    return [":Parameters:", "", *items] if items else []

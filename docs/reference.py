@@ -151,7 +151,7 @@ def indented(lines: list[str]) -> list[str]:
 
 def public_text(doc: str) -> str:
     """Return a docstring without the paragraphs that name private parts of the package."""
-    private = re.compile(r"`_[a-z]|_engine|`\w+/\w|^(?:In|Out|Law|Next): ", re.MULTILINE)
+    private = re.compile(r"`_[A-Za-z]|_engine|`\w+/\w|^(?:In|Out|Law|Next): ", re.MULTILINE)
     return "\n\n".join(text for text in doc.split("\n\n") if not private.search(text))
 
 
@@ -297,7 +297,8 @@ class ApiReference:
             stems = {title: f"{name}-{slug(title)}" for title in groups}
             for title, stem in stems.items():
                 links = ", ".join(f":py:obj:`{n} <{name}.{n}>`" for n in groups[title])
-                lines += [*title_lines(title, "-"), f":doc:`{title} </api/{stem}>`: {links}.", ""]
+                linked = f":doc:`{title} </api/{stem}>`"
+                lines += [*title_lines(linked, "-"), f"{links}.", ""]
                 page = [*title_lines(f"{name}: {title}", "="), f".. py:currentmodule:: {name}", ""]
                 page += self._names(module, groups[title])
                 self.pages[f"api/{stem}.rst"] = "\n".join(page) + "\n"

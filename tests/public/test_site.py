@@ -121,8 +121,8 @@ def test_sentences_about_parameters_move_to_their_list():
     assert text == "Scale `x`.\n\nThe dtype stays."
     assert meanings == {"scale": "`scale` is a factor, e.g. `2`.", "x": "With `x` it is lazy."}
     assert [line for line in parameters.parameter_items(f, meanings, {}) if line][1:] == [
-        "- ``x``: With ``x`` it is lazy.",
-        "- ``scale`` (``float``): ``scale`` is a factor, e.g. ``2``\\ .",
+        "   - ``x``: With ``x`` it is lazy.",
+        "   - ``scale`` (``float``): ``scale`` is a factor, e.g. ``2``\\ .",
     ]
 
 
