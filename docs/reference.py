@@ -272,7 +272,13 @@ class ApiReference:
             self._add_module(name)
         libraries = "For libraries"
         users = {title: listed for title, listed in modules.items() if title != libraries}
-        self._add_index("index", "API reference", "Every public name, by subject.", users)
+        self._add_index(
+            "index",
+            "API reference",
+            "Every public name, by subject. Examples assume ``import numpy as np``, "
+            "``import weft``, ``import weft.numpy as wnp`` and ``from weft import lax``.",
+            users,
+        )
         if libraries in modules:
             self._add_index(
                 "libraries",

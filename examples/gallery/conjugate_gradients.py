@@ -28,7 +28,12 @@ def laplacian(grid):
 
 
 # %%
-# Conjugate gradients: a loop with a condition, in one compiled program.
+# Conjugate gradients: a loop with a condition, in one compiled program. The inner product
+# is a sum over both dims: `wnp.vdot` would flatten the grid, and so gather its rows.
+def inner(a, b):
+    return (a * b).sum()
+
+
 def solve(source):
     def unfinished(state):
         _, _, _, square, count = state
@@ -37,14 +42,14 @@ def solve(source):
     def step(state):
         solution, residual, direction, square, count = state
         image = laplacian(direction)
-        size = square / wnp.vdot(direction, image)
+        size = square / inner(direction, image)
         solution = solution + size * direction
         residual = residual - size * image
-        new_square = wnp.vdot(residual, residual)
+        new_square = inner(residual, residual)
         direction = residual + new_square / square * direction
         return solution, residual, direction, new_square, count + 1
 
-    start = (wnp.zeros_like(source), source, source, wnp.vdot(source, source), 0)
+    start = (wnp.zeros_like(source), source, source, inner(source, source), 0)
     solution, _, _, square, count = weft.lax.while_loop(unfinished, step, start)
     return solution, wnp.sqrt(square), count
 
