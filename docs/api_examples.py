@@ -81,6 +81,7 @@ CALLS = {
         "{f}(wnp.zeros(3), wnp.array([True, False, True]), 5.0, inplace=False)": "place",
         "{f}(wnp.arange(4), [wnp.arange(4) < 2], [-1, 1])": "piecewise",
         "{f}(2, wnp.triu)": "mask_indices",
+        "{f}(wnp.ones((3, 2)), bins=2)[0]": "histogramdd",
         "{f}(wnp.zeros(2), 7)": "full_like",
         "{f}(wnp.arange(3), (2, 2))": "resize",
         "{f}(wnp.array([True, False, True]), wnp.arange(3))": "extract compress",
@@ -116,6 +117,8 @@ CALLS = {
         "{f}([wnp.ones((2, 3)), wnp.ones((3, 4)), wnp.ones((4, 1))])": "multi_dot",
         "{f}(wnp.array([[1.0, 0.0], [1.0, 1.0]]), wnp.array([1.0, 3.0]))[0]": "lstsq",
         "{f}(wnp.eye(2), wnp.array([1.0, 2.0]), 1)": "tensordot",
+        "{f}(wnp.eye(4).reshape(2, 2, 2, 2), 2).shape": "tensorinv",
+        "{f}(wnp.eye(4).reshape(2, 2, 2, 2), wnp.ones((2, 2)))": "tensorsolve",
     },
     "weft.lax": {
         UNARY: """acos asin asinh atan atanh bessel_i0e bessel_i1e cbrt cosh digamma erf erf_inv erfc exp exp2
@@ -144,6 +147,14 @@ CALLS = {
         "{f}(wnp.ones((1, 1, 4, 4)), wnp.ones((1, 1, 3, 3)), (1, 1), 'SAME').shape": "conv",
         "{f}(wnp.arange(4.0), 2)": "approx_min_k",
         "{f}(1.5)": "dtype",
+        "weft.vmap(lambda x: {f}(x, 'i'), axis_name='i')(wnp.arange(3))": "pmax pmin",
+        "weft.vmap(lambda x: {f}('i'), axis_name='i')(wnp.arange(3))": "axis_size",
+        "weft.vmap(lambda x: {f}(x, 'i', [2, 0, 1]), axis_name='i')(wnp.arange(3))": "pshuffle",
+        "weft.vmap(lambda x: {f}(x, 'i', 0), axis_name='i')(wnp.eye(2))": "pswapaxes",
+        "weft.vmap(lambda x: {f}(x, 'i', 0, 0), axis_name='i')(wnp.eye(2))": "all_to_all",
+        "{f}(wnp.array([1.0]), wnp.array([0.5]))": "polygamma random_gamma_grad",
+        "{f}(wnp.ones(2), default=lambda x: x + 1)": "platform_dependent",
+        "{f}(wnp.ones((1, 4, 1)), wnp.ones((3, 1, 1)), (2,), 'SAME').shape": "conv_transpose",
         "{f}(wnp.array([3, 1, 2]), 0, wnp.int32)": "argmin",
     },
     "weft.random": {
@@ -195,6 +206,8 @@ CALLS = {
     "weft.scipy.linalg": {
         SQUARE: "det eigh expm inv lu lu_factor qr cho_factor svd",
         "{f}(wnp.ones((1, 1)), 2 * wnp.ones((2, 1)))": "block_diag",
+        "{f}(weft.scipy.linalg.cho_factor(2 * wnp.eye(2)), wnp.ones(2))": "cho_solve",
+        "{f}(weft.scipy.linalg.lu_factor(2 * wnp.eye(2)), wnp.ones(2))": "lu_solve",
         "{f}(wnp.array([[2.0, 1.0], [1.0, 3.0]]), wnp.array([1.0, 2.0]))": "solve",
         "{f}(wnp.array([[2.0, 0.0], [1.0, 3.0]]), wnp.array([1.0, 2.0]), lower=True)": "solve_triangular",
     },
