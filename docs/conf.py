@@ -44,6 +44,7 @@ copybutton_prompt_is_regexp = True
 
 #: a link to a file, by a path that leaves the page's folder
 UPWARD = re.compile(r"\]\((\.\./[^)#]*)")
+WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 WEB = "https://github.com/weft-dev/weft/blob/main/"
 #: the first page for contributors; the pages below it are for contributors too
 CONTRIBUTORS = "contributing"
@@ -83,8 +84,11 @@ def _write_pages(app) -> None:
     gallery.write(ROOT, HERE)
 
 
-def _collapse_sidebar(app, pagename, templatename, context, doctree) -> None:
-    """Show the pages of the current group only, so that pages stay small."""
+def _slim_page(app, pagename, templatename, context, doctree) -> None:
+    """Keep pages small: the sidebar shows the pages of the current group only, and words have no elements of their own."""
+    for part in ("body", "toc"):
+        if part in context:
+            context[part] = WORD.sub(r"\1", context[part])
     toctree = context.get("toctree")
     if toctree is not None:
         context["toctree"] = lambda **options: toctree(**(options | {"collapse": True}))
@@ -95,4 +99,4 @@ def setup(app) -> None:
     app.add_builder(SiteBuilder, override=True)
     app.connect("builder-inited", _write_pages)
     app.connect("source-read", _adapt)
-    app.connect("html-page-context", _collapse_sidebar, priority=400)
+    app.connect("html-page-context", _slim_page, priority=400)
