@@ -107,8 +107,8 @@ def program_facts(executable: Any, scheduled: Scheduled | None) -> ProgramFacts:
     steps = list(P.iterate_steps(scheduled.program.steps))
     memory = _MemoryOverSteps(scheduled.program, steps)
     parents = _parents(steps)
-    reasons = _reasons(stages.collectives)
-    facts = tuple([_facts(i, s, parents[i], memory, reasons) for i, s in enumerate(steps)])
+    context = _Context(memory, _reasons(stages.collectives), {})
+    facts = tuple([_facts(i, step, parents[i], context) for i, step in enumerate(steps)])
     peak = max(range(len(facts)), key=lambda i: facts[i].live_bytes, default=-1)
     buffers = _peak_buffers(scheduled.program, memory, facts, peak, executable.arg_names)
     return ProgramFacts(executable.name, ids, facts, arguments, results, peak, buffers)
@@ -147,10 +147,24 @@ def _reasons(records: Sequence[CollectiveRecord]) -> _Reasons:
     return {key: "; ".join(texts) for key, texts in reasons.items()}
 
 
-def _facts(
-    number: int, step: P.Step, parent: int, memory: _MemoryOverSteps, reasons: _Reasons
-) -> StepFacts:
-    line = _main_line(step.origin)
+@record
+class _Context:
+    """What the facts about steps are computed from; `flops` has the FLOPs of equations that were counted before."""
+
+    memory: _MemoryOverSteps
+    reasons: _Reasons
+    flops: dict[Eqn, int]
+
+    def flops_of(self, eqn: Eqn) -> int:
+        """Return the FLOPs of an equation."""
+        if eqn not in self.flops:
+            self.flops[eqn] = _flops(eqn)
+        return self.flops[eqn]
+
+
+def _facts(number: int, step: P.Step, parent: int, context: _Context) -> StepFacts:
+    memory, reasons = context.memory, context.reasons
+    line = _main_line(step.origin, context)
     is_composite = bool(P.bodies_of(step))
     lines = [eqn.source for eqn in step.origin if isinstance(eqn.source, CollectiveLine)]
     because = [reasons.get((line.collective, line), "") for line in lines]
@@ -165,7 +179,7 @@ def _facts(
         ", ".join(dict.fromkeys(line.collective for line in lines)),
         "; ".join(dict.fromkeys(filter(None, because))),
         0 if is_composite else _bytes(step, memory.program),
-        sum(map(_flops, step.origin)) if isinstance(step, _COMPUTING) else 0,
+        sum(map(context.flops_of, step.origin)) if isinstance(step, _COMPUTING) else 0,
         memory.extents[number],
     )
 
@@ -246,16 +260,15 @@ def _(step: P.Start) -> str:
     return f"start {step.what}"
 
 
-def _main_line(eqns: Sequence[Eqn]) -> SourceLine | None:
+def _main_line(eqns: Sequence[Eqn], context: _Context) -> SourceLine | None:
     """Return the line of the equation with the most FLOPs, the last one of equals."""
     with_line = [eqn for eqn in eqns if eqn.source is not None]
     if not with_line:
         return None
-    best = max(range(len(with_line)), key=lambda i: (_flops(with_line[i]), i))
+    best = max(range(len(with_line)), key=lambda i: (context.flops_of(with_line[i]), i))
     return with_line[best].source
 
 
-@functools.lru_cache(1 << 14)
 def _flops(eqn: Eqn) -> int:
     """Return the FLOPs and transcendental functions of an equation; 0 for one that has no HLO, such as an exchange."""
     read = list(dict.fromkeys(a for a in eqn.invars if not isinstance(a, Literal)))
