@@ -73,9 +73,8 @@ def _segments(kind: str, method: str, combine: Callable, identity: Callable, doc
         if mode == "clip":
             ids = wnp.clip(ids, 0, n - 1)
         elif mode == "drop":
-            ids = wnp.where(
-                wnp.less(ids, 0), n, ids
-            )  # negative numbers are out of range, not relative to the end
+            # negative numbers are out of range, not relative to the end
+            ids = wnp.where(wnp.less(ids, 0), n, ids)
         shape, at = (n, *data.shape[ids.ndim :]), ids
         if bucket_size is not None:
             bucket = wnp.floor_divide(wnp.arange(ids.shape[0]), bucket_size)

@@ -193,9 +193,8 @@ def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], deb
             raise TypeError(
                 f"Formatting arguments to checkify.{name} need to be PyTrees of arrays, but got {x!r} of type {type(x)}."
             )
-    values = [
-        random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in values
-    ]  # messages show the data of random keys
+    # messages show the data of random keys
+    values = [random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in values]
     _check_format(name, msg, values, structure)
     site = CheckSite(FailedCheckError, msg, 0, structure, str(user_frame() or ""))
     code = (

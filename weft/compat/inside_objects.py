@@ -160,9 +160,8 @@ class _PytreeRegistry:
     """The pytree node types that are registered or built in."""
 
     def __contains__(self, type_: object) -> bool:
-        return (
-            node_types.node_types.get(type_) is not None
-        )  # an unknown type is not cached as a leaf: it may be registered later
+        # an unknown type is not cached as a leaf: it may be registered later
+        return node_types.node_types.get(type_) is not None
 
     def __getitem__(self, type_: type) -> RegistryEntry:
         node = node_types.node_type(type_) if type_ in self else None

@@ -117,9 +117,8 @@ class JaxModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return self._offered()
-        if name.startswith("__") and not name.startswith(
-            "__array_"
-        ):  # dunder names of the array API are looked up like other names
+        if name.startswith("__") and not name.startswith("__array_"):
+            # dunder names of the array API are looked up like other names
             raise AttributeError(
                 f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self
             )

@@ -323,10 +323,11 @@ def _local_row_ranges(shardings: Any, count: int) -> list[tuple[int, int]]:
         return [(here.rank * part, (here.rank + 1) * part)]
     ranges = set()
     for sharding in tree.tree_leaves(shardings, is_leaf=lambda x: isinstance(x, Sharding)):
+        # only the first dim matters
         shape = (
             count,
             *sharding.splits(max(len(getattr(sharding, "spec", ())), 1))[1:],
-        )  # only the first dim matters
+        )
         for index in sharding.addressable_devices_indices_map(shape).values():
             ranges.add(index[0].indices(count)[:2])
     joined: list[tuple[int, int]] = []

@@ -188,9 +188,8 @@ def _shown(signature: KeySignature, jaxpr: Jaxpr) -> KeyReuseSignature:
 
 # ---- assertions
 
-consume_p = (
-    keys.random_unwrap_p
-)  # the operation of `consume`: it reads keys and marks them as consumed
+# the operation of `consume`: it reads keys and marks them as consumed
+consume_p = keys.random_unwrap_p
 
 
 def consume(key: Any) -> Any:

@@ -279,9 +279,8 @@ class Exported(metaclass=Sealed):
             key=len,
         )
         if len(devices) != self.nr_devices:
-            if (
-                current_trace() is not eval_trace
-            ):  # constants of a program move to the devices of the call
+            if current_trace() is not eval_trace:
+                # constants of a program move to the devices of the call
                 return None
             raise ValueError(
                 f"Function '{self.fun_name}' was exported for {quantity(self.nr_devices, 'device')} and is called in a context with "

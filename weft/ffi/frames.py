@@ -193,9 +193,8 @@ class _Frames:
 
 # ---- errors
 
-_failures: dict[
-    int, tuple[int, ctypes.Array]
-] = {}  # errors that functions have made: code and message
+# errors that functions have made: code and message
+_failures: dict[int, tuple[int, ctypes.Array]] = {}
 _last = [0]
 
 

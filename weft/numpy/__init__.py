@@ -145,9 +145,8 @@ _SUBMODULES = ("fft", "linalg")
 
 __array_api_version__ = "2024.12"
 pi, e, euler_gamma, inf, nan, newaxis = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan, None
-globals().update(
-    _dtypes.scalar_types
-)  # bool, int8, ..., float32, complex64: dtypes that make arrays when called
+# bool, int8, ..., float32, complex64: dtypes that make arrays when called
+globals().update(_dtypes.scalar_types)
 _scalar = _dtypes.scalar_types
 bool_, int_, uint, float_, complex_ = (
     _scalar["bool"],

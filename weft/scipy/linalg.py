@@ -322,9 +322,8 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
         if upper_triangular
         else linalg.solve(even - odd, even + odd)
     )
-    possible = (
-        halvings <= max_squarings
-    )  # NaN must not determine the number of squarings of the others
+    # NaN must not determine the number of squarings of the others
+    possible = halvings <= max_squarings
     most = selection.where(possible, halvings, 0).max()
 
     def step(x, i):

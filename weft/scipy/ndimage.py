@@ -70,9 +70,8 @@ def map_coordinates(input, coordinates: Sequence, order: int, mode: str = "const
             term = term if weight is None else term * weight
         total = term if total is None else total + term
     if dtypes.issubdtype(x.dtype, np.integer) and order:
-        total = wnp.trunc(
-            total + wnp.copysign(0.5, total)
-        )  # halves away from zero, as SciPy rounds them
+        # halves away from zero, as SciPy rounds them
+        total = wnp.trunc(total + wnp.copysign(0.5, total))
     return total.astype(x.dtype)
 
 

@@ -117,9 +117,8 @@ def correlate2d(
     _plane("correlate2d", in1, in2, boundary, fillvalue)
     if mode != "same":
         return correlate(in1, in2, mode, "direct", precision)
-    full = correlate(
-        in1, in2, "full", "direct", precision
-    )  # for even sizes, the middle differs from `correlate`'s, as in SciPy
+    # for even sizes, the middle differs from `correlate`'s, as in SciPy
+    full = correlate(in1, in2, "full", "direct", precision)
     for d, (size, n) in enumerate(zip(np.shape(in1), np.shape(in2))):
         full = lax.slice_in_dim(full, n // 2, n // 2 + size, axis=d)
     return full

@@ -60,9 +60,8 @@ def _leaf_dims(prefix: Any, whole: Any, where: str, what: str, of: str) -> list:
 
 def _in_range(dim: int | None, x: Any, where: str) -> int | None:
     if dim is None or is_vmappable(x):
-        return (
-            dim  # unmapped arguments may be any objects, and registered types have their own specs
-        )
+        # unmapped arguments may be any objects, and registered types have their own specs
+        return dim
     aval = typeof(x)
     if aval.is_high or (type(dim) is not int and is_spec(dim)):
         if aval.is_high and is_spec(dim):

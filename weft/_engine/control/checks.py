@@ -281,9 +281,8 @@ class Sites:
         self.errors = errors
         self.sites: list[CheckSite] = []
         self.slots: list[Slot] = []
-        self._codes: dict[
-            tuple[int, type], int
-        ] = {}  # (id of an equation, category) -> code of its first site
+        # (id of an equation, category) -> code of its first site
+        self._codes: dict[tuple[int, type], int] = {}
         self._seen: dict[int, bool] = {}  # id of a program -> True if it has sites
         self._made: dict[Any, Jaxpr] = {}
         self._keep = jaxpr  # keeps the ids valid

@@ -144,9 +144,8 @@ def _dispatch(trace, fun: Callable, rule: Callable, args: Sequence, name: str) -
     if type(trace) is EvalTrace:
         with set_trace(trace):
             return fun(*args)
-    jaxpr, consts = hoist_tracers(
-        stage(fun, [typeof(x) for x in args], name)
-    )  # the results of the rule are checked against this structure
+    # the results of the rule are checked against this structure
+    jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
     if type(trace) is BatchTrace:
         pairs = [trace.split(x) for x in args]
         if all(d is None for _, d in pairs) and not consts:

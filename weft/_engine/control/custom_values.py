@@ -122,9 +122,8 @@ class DifferentiableArguments:
         self.positions = [i for i in range(n) if i not in self.nondiff]
         self.n = n
         flat, self.tree = flatten_linear(tuple(args[i] for i in self.positions), symbolic_zeros)
-        self.flat = [
-            with_array_attributes(x) for x in flat
-        ]  # rules read the shapes and dtypes of numbers
+        # rules read the shapes and dtypes of numbers
+        self.flat = [with_array_attributes(x) for x in flat]
         #: references to mutable arrays among the flat arguments: passed along, but not
         #: differentiated
         self.refs = (

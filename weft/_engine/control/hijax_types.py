@@ -117,9 +117,8 @@ class _UserType(AbstractValue):
     is_high = True
     has_qdd = False
     weak_type = False
-    vma: frozenset = (
-        frozenset()
-    )  # the axes over which arrays of this type would vary inside of shard_map
+    # the axes over which arrays of this type would vary inside of shard_map
+    vma: frozenset = frozenset()
 
     def _missing(self, method: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} must implement `{method}`.")
@@ -575,9 +574,8 @@ class _TracedMutableValue:
 
     def __init__(self, value: Any, trace: Any):
         self.value, self.trace, self.state = value, trace, None
-        self.is_busy = (
-            False  # True while methods of the type run, which may apply operations to the value
-        )
+        # True while methods of the type run, which may apply operations to the value
+        self.is_busy = False
         self.parts: list[_MutableValueRef] = []
 
     def references(self) -> list[_MutableValueRef]:

@@ -199,9 +199,8 @@ def custom_linear_solve(
     hoisted, consts = hoist_shared_tracers(programs)
     matvec_jaxpr, solve_jaxpr, *transposed = hoisted
     vecmat_jaxpr, transpose_jaxpr = transposed or (None, None)
-    if (
-        type(trace_state.trace) is EvalTrace
-    ):  # not differentiated: run op by op, which reuses compiled ops
+    if type(trace_state.trace) is EvalTrace:
+        # not differentiated: run op by op, which reuses compiled ops
         return rhs.unflatten(evaluate(solve_jaxpr, *rhs.flat), aux_tree)
     outs = linear_solve_p.bind(
         *consts,

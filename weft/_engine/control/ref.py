@@ -156,9 +156,8 @@ class Ref(_Writable, metaclass=Sealed):
         self.source = user_frame()
         self.no_grad = no_grad  # whether writes drop derivatives
         self.argument_name = argument_name  # its name as an argument of the traced function
-        self.original = (
-            original  # the original reference, for derivative rules that run after the call
-        )
+        # the original reference, for derivative rules that run after the call
+        self.original = original
         self._value = value
 
     shape = property(lambda self: self.type.shape)

@@ -653,9 +653,8 @@ def bind_scan(
     )
     first = len(body.consts) + nk
     slices_of = {v: x for v, x in zip(body.jaxpr.invars[first:], xs_flat) if isinstance(x, Tracer)}
-    ys = [
-        None if type(v) is Literal else slices_of.get(v) for v in body.jaxpr.outvars[nk:]
-    ]  # ys that are slices of xs, unchanged
+    # ys that are slices of xs, unchanged
+    ys = [None if type(v) is Literal else slices_of.get(v) for v in body.jaxpr.outvars[nk:]]
     stacked = [v for v, x in zip(body.jaxpr.outvars[nk:], ys) if x is None]
     jaxpr = (
         body.jaxpr

@@ -193,9 +193,8 @@ def _operation(
     fun: Callable, name: str, static: tuple, avals: tuple, context: TraceContext
 ) -> tuple[Jaxpr, str]:
     jaxpr = stage(lambda *xs: [fun(*xs, **dict(static))], avals, name or function_name(fun))
-    jaxpr = jaxpr.replace(
-        eqns=[eqn.replace(source=None) for eqn in jaxpr.eqns]
-    )  # lines of the caller
+    # lines of the caller
+    jaxpr = jaxpr.replace(eqns=[eqn.replace(source=None) for eqn in jaxpr.eqns])
     return jaxpr, NamedCall(name, static) if name else function_name(fun)
 
 
@@ -478,9 +477,8 @@ def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
 def bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
     """Return all arguments as positional arguments, with defaults."""
     if not kwargs:
-        if (
-            type(fun) is FunctionType and not fun.__dict__ and len(args) >= fun.__code__.co_argcount
-        ):  # fast path for the common case
+        if type(fun) is FunctionType and not fun.__dict__ and len(args) >= fun.__code__.co_argcount:
+            # fast path for the common case
             return tuple(args)
         try:
             names = positional_names(inspect.signature(fun))

@@ -215,9 +215,8 @@ def _batch_programs(
     apart = without_shared_draws(cond), without_shared_draws(body)
     if apart[0] is not cond or apart[1] is not body:
         return _batch_programs(axis, *apart, batched, n_cond, n_body)
-    if cond.effects - {
-        "debug"
-    }:  # prints may be repeated: the whole batch prints at both evaluations of the flags
+    if cond.effects - {"debug"}:
+        # prints may be repeated: the whole batch prints at both evaluations of the flags
         return None, carry_b
     if body.effects:
         step, _ = batch_jaxpr(add_guard_input(body), axis, (True, *body_b, *carry_b), carry_b)

@@ -86,9 +86,8 @@ class ExtensionPrimitive(Primitive):
         self.name = name
         self.reference = self._reference
         self.lowerings: dict[str | None, Callable[..., Any]] = {}  # by platform
-        if (
-            type(self).abstract_eval is not ExtensionPrimitive.abstract_eval
-        ):  # a subclass of a library defines rules as methods
+        if type(self).abstract_eval is not ExtensionPrimitive.abstract_eval:
+            # a subclass of a library defines rules as methods
             self.def_effectful_abstract_eval(self.abstract_eval)
         if type(self).impl is not ExtensionPrimitive.impl:
             self.def_impl(self.impl)

@@ -154,12 +154,10 @@ class StageTrace(Trace):
         self._casts: dict[tuple[Any, ...], Var] = {}
         self._arrays: dict[int, tuple[Any, ...]] = {}
         self.name = name
-        self.refs: dict[
-            int, Any
-        ] = {}  # id of a reference from outside (`control.ref`) -> its current value
-        self.bound: dict[
-            int, Any
-        ] = {}  # the entries of `refs` that are inputs and results of this program
+        # id of a reference from outside (`control.ref`) -> its current value
+        self.refs: dict[int, Any] = {}
+        # the entries of `refs` that are inputs and results of this program
+        self.bound: dict[int, Any] = {}
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
         atoms = [self.atom(x) for x in args]

@@ -147,9 +147,8 @@ def _frames(frame: FrameType | None, filter_frames: bool) -> list[_DebuggerFrame
     frames = []
     while frame is not None:
         if not filter_frames or not is_internal(frame.f_code.co_filename):
-            variables = (
-                {} if frame.f_code.co_name == "<module>" else frame.f_locals
-            )  # variables of a module frame are globals
+            # variables of a module frame are globals
+            variables = {} if frame.f_code.co_name == "<module>" else frame.f_locals
             frames.append(
                 _DebuggerFrame(
                     _place(frame),

@@ -97,15 +97,13 @@ class HloContext(ABC):
         self._chlo = chlo  # the CHLO functions that the text format has; None: all
         self.meshes: dict[str, str] = {}  # the names of meshes in the module, by their texts
         self.sizes: list[int] = []  # numbers of devices of these meshes
-        self.variables: dict[
-            str, HloValue
-        ] = {}  # the names in symbolic sizes, as scalars of the main function
+        # the names in symbolic sizes, as scalars of the main function
+        self.variables: dict[str, HloValue] = {}
         self.around: Metadata = ()  # attributes of enclosing calls that are inlined
         self.channels = 0
         self.mesh: Any = None  # sizes of its axes: `shape_tuple`
-        self.chain: tuple[
-            HloValue, ...
-        ] = ()  # the value that orders host calls, if any; regions with such calls carry it
+        # the value that orders host calls, if any; regions with such calls carry it
+        self.chain: tuple[HloValue, ...] = ()
 
     def device_number(self, b: HloBlock) -> HloValue:
         """Write the number of the device that runs the program, a scalar uint32."""
@@ -388,9 +386,8 @@ class HloBlock:
         name, x, y = atom[0], self._polynomial(atom[1]), self._polynomial(atom[2])
         if name in ("max", "min"):
             return self.op(f"{name}imum", x, y)
-        remainder = self.op(
-            "remainder", self.op("add", self.op("remainder", x, y), y), y
-        )  # has the sign of the divisor
+        # has the sign of the divisor
+        remainder = self.op("remainder", self.op("add", self.op("remainder", x, y), y), y)
         return (
             remainder if name == "mod" else self.op("divide", self.op("subtract", x, remainder), y)
         )
@@ -415,8 +412,7 @@ def dtype_kind(dtype: Any) -> str:
 
 def is_uniform(value: np.ndarray) -> bool:
     """Return whether all elements have the same bits."""
-    value = value[
-        tuple([slice(None) if step else slice(1) for step in value.strides])
-    ]  # drop dims of stride 0, whose elements are the same memory
+    # drop dims of stride 0, whose elements are the same memory
+    value = value[tuple([slice(None) if step else slice(1) for step in value.strides])]
     raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).reshape(value.size, -1)
     return bool((raw == raw[0]).all())

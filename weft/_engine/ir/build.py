@@ -586,9 +586,8 @@ class LoopsBuilder:
             and maker._range.get(id(x), (-1, 0))[0] >= 0
             and isinstance(args[1], Const)
         ):
-            return self.irem(
-                *args
-            )  # `irem` requires a nonnegative operand, as indices are; data may be negative
+            # `irem` requires a nonnegative operand, as indices are; data may be negative
+            return self.irem(*args)
         if x.type == "bool" or x.op == "select":  # may be folded with the new arguments
             return self.op(x.op, *args, type=x.type)
         result = self._op(x.op, args, x.type)

@@ -95,11 +95,12 @@ def conv_general_dilated_local(
     batch = numbers.out_spec[2:], numbers.rhs_spec[2:]
     out = dot_general(patches, rhs, (contracted, batch), precision=precision)
     spatial = lhs_type.ndim - 2
+    # positions of the batch, the features and the spatial dims in `out`
     position_of = (
         spatial,
         spatial + 1,
         *range(spatial),
-    )  # positions of the batch, the features and the spatial dims in `out`
+    )
     return transpose(out, tuple(position_of[d] for d in inverse(numbers.out_spec)))
 
 

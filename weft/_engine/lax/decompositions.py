@@ -252,9 +252,8 @@ def _solve_perturbed(dl, d, du, b):
     def substitute(below, row):
         (x1, x2), (pivot, first, second, right) = below, row
         value, of_pivot = right - first * x1 - second * x2, magnitude(pivot)
-        needed = (
-            magnitude(value) / greatest
-        )  # the magnitude that a pivot needs for a finite quotient
+        # the magnitude that a pivot needs for a finite quotient
+        needed = magnitude(value) / greatest
         way = pivot / cast(select(of_pivot == 0, 0 * of_pivot + 1, of_pivot), pivot.dtype)
         way = select(of_pivot == 0, 0 * way + 1, way)
         moved = pivot + way * cast(larger(0 * needed + size, needed), pivot.dtype)

@@ -111,9 +111,8 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
 def elu(x: Any, alpha: Any = 1.0) -> Any:
     """`x` where it is positive, `alpha (exp(x) - 1)` elsewhere."""
     x = _loose(x)
-    below = wnp.where(
-        x > 0, 0.0, x
-    )  # keeps expm1, and its derivative, from overflowing where it is not used
+    # keeps expm1, and its derivative, from overflowing where it is not used
+    below = wnp.where(x > 0, 0.0, x)
     return wnp.where(x > 0, x, alpha * wnp.expm1(below))
 
 

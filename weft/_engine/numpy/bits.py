@@ -190,9 +190,8 @@ def _piecewise(x, conditions, functions: tuple, args, kw):
         return out
 
     global _choose_pieces
-    _choose_pieces = _choose_pieces or jit(
-        choose, static_argnums=2
-    )  # the functions are traced once
+    # the functions are traced once
+    _choose_pieces = _choose_pieces or jit(choose, static_argnums=2)
     return _choose_pieces(x, conditions, functions, args, kw)
 
 

@@ -53,9 +53,8 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
         return ew.complex(round(ew.real(x), decimals), round(ew.imag(x), decimals))
     if decimals == 0:
         return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
-    if decimals > math.log10(
-        float(dtypes.finfo(x.dtype).max)
-    ):  # finer than the precision of the dtype, except for the smallest numbers
+    if decimals > math.log10(float(dtypes.finfo(x.dtype).max)):
+        # finer than the precision of the dtype, except for the smallest numbers
         return x
     if -decimals > math.log10(float(dtypes.finfo(x.dtype).max)):
         return uf.multiply(x, 0)
@@ -175,9 +174,8 @@ def gradient(f, *varargs, axis=None, edge_order=None):
         raise NotImplementedError("gradient: edge_order is not supported; leave it None.")
     check_arraylike("gradient", f)
     f = concrete(promote_dtypes_inexact(value(f))[0])
-    half = (
-        f.dtype if f.dtype.itemsize < 4 else None
-    )  # differences of 16-bit numbers are computed in 32 bits
+    # differences of 16-bit numbers are computed in 32 bits
+    half = f.dtype if f.dtype.itemsize < 4 else None
     f = cast(f, np.dtype(np.float32) if half else f.dtype)
     some = range(f.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = [canonical_axis(d, f.ndim, "gradient") for d in some]

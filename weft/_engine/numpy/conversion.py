@@ -126,15 +126,17 @@ def _from_numbers(x, leaves: list, want) -> Array:
             dtypes.is_native_integer(want)
             and np.issubdtype(nested.dtype, np.floating)
             and all(isinstance(v, (int, np.integer)) for v in leaves)
-        ):  # a mix of 64-bit dtypes
+        ):
+            # a mix of 64-bit dtypes
             nested = np.array(x, dtype=object)
     except ValueError as error:
         raise ValueError(
             f"array: the nested lists do not form an array, got {x!r:.60}: {error}"
         ) from None
+    # 64 bits
     beyond = nested.dtype == object and all(
         isinstance(v, (*promote.PYTHON_SCALARS, np.number)) for v in nested.flat
-    )  # 64 bits
+    )
     if nested.dtype.kind in _NOT_NUMBERS and not beyond:
         raise TypeError(f"array: values of dtype {nested.dtype} are not numbers.")
     return from_numpy(_checked_cast(nested, want), ShapedArray(nested.shape, want), copy=False)

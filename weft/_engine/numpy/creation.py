@@ -256,9 +256,8 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> An
             f"a size is in the place of the dtype: {dtype}. The sizes are one argument: "
             f"write zeros(({sizes})) for zeros({sizes}); similar functions are alike."
         )
-    if isinstance(dtype, dtypes.KeyDType) and not dtypes.is_extended(
-        typeof(fill_value).dtype
-    ):  # keys: fill each word
+    if isinstance(dtype, dtypes.KeyDType) and not dtypes.is_extended(typeof(fill_value).dtype):
+        # keys: fill each word
         from weft._engine.ops.keys import random_wrap
 
         words = full(

@@ -44,9 +44,8 @@ def split(x: Array, index):
             arguments.append(i)
         else:
             return None
-    if (
-        config.debug_key_reuse or config.check_static_indices
-    ):  # which follow keys through single operations, and look at numbers
+    if config.debug_key_reuse or config.check_static_indices:
+        # which follow keys through single operations, and look at numbers
         return None
     if (
         0 in x.shape

@@ -29,9 +29,8 @@ def _fit_lengths(a, lengths: Sequence[int], axes: Sequence[int]):
     """Return `a` cut or padded with zeros to `lengths` along `axes`."""
     for n, d in zip(lengths, axes):
         have = a.shape[d]
-        if not is_at_most(have, n) and not is_at_most(
-            n, have
-        ):  # the sizes determine which one is larger
+        if not is_at_most(have, n) and not is_at_most(n, have):
+            # the sizes determine which one is larger
             a = slicing.pad(
                 a,
                 np.zeros((), a.dtype)[()],

@@ -42,9 +42,8 @@ def ldexp(x, n, /):
     half = ew.shift_right_arithmetic(n, 1)  # in two steps, since 2**n itself may overflow
     scale = lambda k: ew.exp2(cast(k, dtype_of(x)))
     scaled = ew.mul(ew.mul(x, scale(half)), scale(ew.sub(n, half)))
-    plain = ew.bitwise_or(
-        ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x))
-    )  # a scale of 0 or inf would turn these into NaN
+    # a scale of 0 or inf would turn these into NaN
+    plain = ew.bitwise_or(ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x)))
     return select(plain, x, scaled)
 
 
@@ -71,9 +70,8 @@ def frexp(x, /):
     plain = ew.bitwise_or(ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x)))
     exponent = select(plain, 0, exponent)
     slope = ldexp(np.ones((), dtype), ew.min(ew.neg(exponent), np.int32(info.maxexp - 1)))
-    nothing = ew.mul(
-        ew.sub(x, ew.stop_gradient(x)), slope
-    )  # zero, whose derivative the bits do not give
+    # zero, whose derivative the bits do not give
+    nothing = ew.mul(ew.sub(x, ew.stop_gradient(x)), slope)
     return select(plain, x, ew.add(ew.bitcast_convert_type(half, dtype), nothing)), exponent
 
 

@@ -340,9 +340,8 @@ def scatter_update(
     dtype = typeof(x).dtype
     if type(values) is complex and not dtypes.issubdtype(dtype, np.complexfloating):
         values = concrete(values)
-    if (
-        scatter is not ix.scatter and (wide := _combined_in(x, values)) != dtype
-    ):  # combined in that dtype, then stored
+    if scatter is not ix.scatter and (wide := _combined_in(x, values)) != dtype:
+        # combined in that dtype, then stored
         return cast(
             scatter_update(
                 cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode

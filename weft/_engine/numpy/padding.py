@@ -127,9 +127,8 @@ def _continuation_positions(
     places = _places(n, width)
     if mode == "edge":
         return clip(places, 0, n - 1)
-    last = {"wrap": n, "symmetric": 2 * n - 1, "reflect": 2 * (n - 1)}[
-        mode
-    ]  # the position that mirrors the first one
+    # the position that mirrors the first one
+    last = {"wrap": n, "symmetric": 2 * n - 1, "reflect": 2 * (n - 1)}[mode]
     places = remainder(
         places, max_dim(last, 1) if mode == "reflect" else n if mode == "wrap" else 2 * n
     )
@@ -162,9 +161,8 @@ def _reflect_oddly(a, d: int, mirrored, width: tuple[int, int], mode):
     """
     n, places = a.shape[d], _places(a.shape[d], width)
     half = n if mode == "symmetric" else max_dim(n - 1, 1)
-    if (
-        mode == "reflect"
-    ):  # an edge shared by two mirrored periods belongs to the nearer one, whose terms are smaller
+    if mode == "reflect":
+        # an edge shared by two mirrored periods belongs to the nearer one, whose terms are smaller
         places = places - (places > 0)
     periods, backwards = places // (2 * half), places % (2 * half) >= half
     along = [-1 if k == d else 1 for k in range(a.ndim)]
@@ -177,9 +175,10 @@ def _reflect_oddly(a, d: int, mirrored, width: tuple[int, int], mode):
         return counts.astype(a.dtype) * edge
 
     both = times(of_last, last - first) + times(2 * backwards, first)
+    # avoids a term 0 * inf
     edges = where(
         of_first == 0, times(of_last, last), where(of_last == 0, times(of_first, first), both)
-    )  # avoids a term 0 * inf
+    )
     return where(
         (of_first == 0) & (of_last == 0), mirrored, edges + where(backwards, -mirrored, mirrored)
     )

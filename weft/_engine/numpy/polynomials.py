@@ -86,9 +86,8 @@ def polydiv(u, v, *, trim_leading_zeros: bool = False):
         quotient.append(d)
         if n:
             u = u.at[k + 1 : k + n + 1].add(uf.negative(uf.multiply(d, v[1:])))
-        u = u.at[k].set(
-            uf.multiply(uf.abs(d), 0)
-        )  # u[k] - d * v[0] without rounding: zero, or nan where v[0] is zero
+        # u[k] - d * v[0] without rounding: zero, or nan where v[0] is zero
+        u = u.at[k].set(uf.multiply(uf.abs(d), 0))
     q = mp.stack(quotient) if quotient else creation.zeros(1, u.dtype)
     return q, trim_zeros(u, "f") if trim_leading_zeros else u
 

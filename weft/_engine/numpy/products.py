@@ -124,9 +124,8 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
     if a.ndim <= 2 and b.ndim <= 2:
         return _contract(a, b, ((a.ndim - 1,), (j,)), ((), ()), dtype, precision)
     lead_a, lead_b = a.shape[:-2] if a.ndim > 1 else (), b.shape[:-2] if b.ndim > 1 else ()
-    if (
-        builtins.all(n == 1 for n in lead_b) or b.ndim <= 2
-    ):  # only `a` has batch dims: they are free dims
+    if builtins.all(n == 1 for n in lead_b) or b.ndim <= 2:
+        # only `a` has batch dims: they are free dims
         b2 = layout.reshape(b, b.shape[len(lead_b) :]) if lead_b else b
         out = _contract(a, b2, ((a.ndim - 1,), (max(0, b2.ndim - 2),)), ((), ()), dtype, precision)
         batch = promote.broadcast_shapes(lead_a, lead_b)
@@ -353,9 +352,8 @@ def _contract_all(work: list, steps: Collection, output: str, dtype, multiply: C
     for step in steps:
         chosen = [work[i] for i in step]
         work = [w for i, w in enumerate(work) if i not in step]
-        while (
-            chosen
-        ):  # a given path may name more than two operands: these are contracted from the left
+        while chosen:
+            # a given path may name more than two operands: these are contracted from the left
             pair, chosen = chosen[:2], chosen[2:]
             others = [t for t, _ in chosen + work]
             product = _pairwise(

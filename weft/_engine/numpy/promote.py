@@ -351,9 +351,8 @@ def _ready_pair(x, y):
     Most calls take this path. Operands of 64-bit dtypes that were created under x64 do not take it
     without x64.
     """
-    a = (
-        x.aval if hasattr(type(x), "aval") else None
-    )  # other objects may forward attributes of an array that they hold
+    # other objects may forward attributes of an array that they hold
+    a = x.aval if hasattr(type(x), "aval") else None
     b = y.aval if hasattr(type(y), "aval") else None
     if a is not None:
         if a is b:

@@ -75,9 +75,8 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
         raise ValueError(f"nonzero: `size` must be a number of results, got {size!r}.")
     mask = ravel(ufuncs.not_equal(a, 0) if a.dtype != np.bool_ else a)
     int_ = dtypes.default_int_dtype()
-    slots = where(
-        mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size
-    )  # zero elements have no slot
+    # zero elements have no slot
+    slots = where(mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size)
     numbers = ufuncs.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
     # added, so that each part of a sharded array writes its own slots; a slot is written once, or
     # zero is added
@@ -239,9 +238,8 @@ def take_along_axis(
         wrap_negative_indices = (
             GatherScatterMode.from_any(mode) is not GatherScatterMode.PROMISE_IN_BOUNDS
         )
-    if not is_at_most(
-        a.shape[axis], dtypes.iinfo(positions.dtype).max
-    ):  # the size itself must be a position
+    if not is_at_most(a.shape[axis], dtypes.iinfo(positions.dtype).max):
+        # the size itself must be a position
         positions = promote.cast(positions, dtypes.default_int_dtype())
     if wrap_negative_indices and dtypes.issubdtype(positions.dtype, np.signedinteger):
         positions = where(positions < 0, positions + a.shape[axis], positions)

@@ -74,9 +74,8 @@ def argsort(
     a, axis = flatten_for_axis("argsort", a, axis)
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "argsort")
     positions = layout.broadcasted_iota(dtype, tuple(a.shape), axis)
-    if (
-        descending
-    ):  # stable: equal elements keep their order, so both sequences are reversed before and after
+    if descending:
+        # stable: equal elements keep their order, so both sequences are reversed before and after
         flipped = [layout.rev(x, (axis,)) for x in (a, positions)]
         out = sorting.sort(flipped, dimension=axis, is_stable=True, num_keys=1)[1]
         return layout.rev(out, (axis,))
@@ -211,9 +210,8 @@ def digitize(x, bins, right: bool = False, *, method=None):
         raise ValueError("digitize: bins must be a 1-dimensional array.")
     if bins.shape[0] == 0:
         return creation.zeros(array_of("digitize", x).shape, np.int32)
-    rising = uf.greater_equal(
-        bins[-1], bins[0]
-    )  # if the order of the bins is a run-time value, one search serves both orders
+    # if the order of the bins is a run-time value, one search serves both orders
+    rising = uf.greater_equal(bins[-1], bins[0])
     bins_of = searchsorted(
         selection.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right"
     )
@@ -314,9 +312,8 @@ def unravel_index(indices, shape) -> tuple:
     if isinstance(shape, Tracer) or any(
         isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else ())
     ):
-        sizes = (
-            shape if isinstance(shape, (tuple, list)) or shape.ndim else (shape,)
-        )  # traced: only their number is known
+        # traced: only their number is known
+        sizes = shape if isinstance(shape, (tuple, list)) or shape.ndim else (shape,)
         shape = tuple([cast(array_of("unravel_index", n), flat_index.dtype) for n in sizes])
         size = functools.reduce(uf.multiply, shape)
         last = uf.maximum(uf.subtract(size, 1), 0)

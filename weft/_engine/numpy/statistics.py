@@ -83,9 +83,8 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     a, q = [concrete(promote_dtypes_inexact(value(x))[0]) for x in (a, q)]
     dtype = a.dtype
     _check_quantile(api, dtype, q, method, weights)
-    work = np.dtype(
-        np.float64 if 8 in (dtype.itemsize, q.dtype.itemsize) else np.float32
-    )  # positions in narrow floats would be coarse
+    # positions in narrow floats would be coarse
+    work = np.dtype(np.float64 if 8 in (dtype.itemsize, q.dtype.itemsize) else np.float32)
     a, q = cast(a, work), cast(q, work)
     axes = canonical_axes(axis, a.ndim, api)
     other_dims = [d for d in range(a.ndim) if d not in axes]
@@ -291,9 +290,8 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
     if w is not None and not dtypes.issubdtype(w.dtype, np.complexfloating):
         a, w = promote_dtypes_inexact(a, w)
     edges = histogram_bin_edges(a, bins, range)
-    inexact = [
-        x.dtype for x in (a, edges) if dtypes.issubdtype(x.dtype, np.inexact)
-    ]  # integer weights adapt to the dtype, regardless of the promotion rules
+    # integer weights adapt to the dtype, regardless of the promotion rules
+    inexact = [x.dtype for x in (a, edges) if dtypes.issubdtype(x.dtype, np.inexact)]
     dtype = (
         dtypes.result_type(*inexact)
         if inexact
@@ -367,9 +365,8 @@ def _grid_edges(sample, bins, ranges) -> tuple[list, list]:
 
 def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
     """Return the counts of points (x, y) per cell of a grid, and the edges along x and y."""
-    per_dim = isinstance(bins, (list, tuple)) and any(
-        np.ndim(b) for b in bins
-    )  # separate edges along x and y
+    # separate edges along x and y
+    per_dim = isinstance(bins, (list, tuple)) and any(np.ndim(b) for b in bins)
     if (
         not isinstance(bins, (int, np.integer))
         and not per_dim

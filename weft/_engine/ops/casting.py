@@ -191,9 +191,8 @@ def convert_element_type(
     if type(operand) is int and not -(2**31) <= operand < 2**31:
         if dtypes.issubdtype(target, np.inexact):
             operand = float(operand)  # may be beyond the range of every integer dtype
-        elif (
-            dtypes.issubdtype(target, np.integer) and -(2**63) <= operand < 2**64
-        ):  # wraps around, as 64-bit arrays do
+        elif dtypes.issubdtype(target, np.integer) and -(2**63) <= operand < 2**64:
+            # wraps around, as 64-bit arrays do
             operand = np.uint64(operand % 2**64).astype(target)
         aval = typeof(operand)
     if (

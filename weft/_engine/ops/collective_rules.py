@@ -204,9 +204,8 @@ def all_reduce(
     def exchange(values: Sequence[NumPyArray], **params: Any):
         return [reduce.reference(np.stack(values), axes=(0,))] * len(values)
 
-    bytes_sent: Callable[[int, int], int] = lambda nbytes, n: (
-        2 * nbytes * (n - 1) // n
-    )  # a reduce_scatter, then an all_gather
+    # a reduce_scatter, then an all_gather
+    bytes_sent: Callable[[int, int], int] = lambda nbytes, n: 2 * nbytes * (n - 1) // n
     p = collective(
         CollectiveSpec(name, type_rule, stacked, exchange, bytes_sent, hlo="all-reduce", **facts)
     )

@@ -258,9 +258,8 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
     axes = axes_of(axis_name)
     tracked = find_tracked_axes()
     if not all(a in tracked for a in axes):
-        return all_gather(
-            x, axes, axis=axis, tiled=tiled
-        )  # to types that do not track the axes it is the same
+        # to types that do not track the axes it is the same
+        return all_gather(x, axes, axis=axis, tiled=tiled)
 
     def one(leaf: Value):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather_invariant")

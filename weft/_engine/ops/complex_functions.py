@@ -133,9 +133,8 @@ def acosh(x: Value):
 def atanh(x: Value):
     """Return the inverse hyperbolic tangent."""
     re, im = ew.real(x), ew.imag(x)
-    far = ew.abs(
-        re
-    )  # log1p loses digits near -1, so the side with the pole at +1 is computed and then signed
+    # log1p loses digits near -1, so the side with the pole at +1 is computed and then signed
+    far = ew.abs(re)
     one_minus_far = ew.sub(1, far)
     size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(one_minus_far), ew.square(im))))
     angle = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(one_minus_far, ew.add(1, far)), ew.square(im)))

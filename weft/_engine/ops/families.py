@@ -236,7 +236,8 @@ def match(*args: Any) -> tuple[Any, ...]:
         if (
             all(len(size) == 1 for size in sizes)
             and len({len(a.shape) for a in avals if a.shape}) == 1
-        ):  # otherwise the type rule reports the shapes
+        ):
+            # otherwise the type rule reports the shapes
             shape = tuple([n for size in sizes for n in size])
             return match_dtypes(*[_stretch(x, a.shape, shape) for x, a in zip(args, avals)])
     return _match_dtypes(args, avals)

@@ -103,9 +103,8 @@ def default_fill_value(dtype: np.dtype[Any]) -> Any:
         return math.nan
     if dtypes.issubdtype(dtype, np.bool_):
         return True
-    info = dtypes.iinfo(
-        np.uint32 if dtypes.is_extended(dtype) else dtype
-    )  # the raw data of random keys
+    # the raw data of random keys
+    info = dtypes.iinfo(np.uint32 if dtypes.is_extended(dtype) else dtype)
     return int(info.min) if dtypes.issubdtype(dtype, np.signedinteger) else int(info.max)
 
 

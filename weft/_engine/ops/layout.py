@@ -757,9 +757,8 @@ def full(
         and not is_abstract(sharding)
         and not (isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes)
     ):
-        return registry["sharding_constraint"].bind(
-            fill(), sharding=sharding
-        )  # a placement, which types do not record
+        # a placement, which types do not record
+        return registry["sharding_constraint"].bind(fill(), sharding=sharding)
     return with_out_sharding(sharding, "full", fill)
 
 
@@ -794,7 +793,6 @@ def full_like(
         and getattr(x, "committed", False)
         and (shape is None or x.sharding.is_fully_replicated)
     ):
-        return registry["sharding_constraint"].bind(
-            out, sharding=x.sharding
-        )  # the placement of `x`
+        # the placement of `x`
+        return registry["sharding_constraint"].bind(out, sharding=x.sharding)
     return cast(out, aval.vma) if aval.vma else out

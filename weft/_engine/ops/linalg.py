@@ -547,9 +547,10 @@ def _qr_jvp(
     t = tangents[0]
     if pivoting:
         t = matrices.matrix_transpose(matrices.take_rows(matrices.matrix_transpose(t), order[0]))
+    # dA R^-1 of the square part of R
     scaled = triangular_solve(
         matrices.columns(matrices.columns(r, (0, k)), (0, k), -2), matrices.columns(t, (0, k))
-    )  # dA R^-1 of the square part of R
+    )
     inner = matrices.dot(matrices.adjoint(q), scaled)
     top = matrices.columns(inner, (0, k), -2)
     low = matrices.strict_tril(top)
@@ -557,9 +558,8 @@ def _qr_jvp(
     if is_complex(q):  # keeps the diagonal of R real
         diagonal = matrices.diagonal_part(top)
         rotation = add(rotation, sub(diagonal, matrices.like(real(diagonal), diagonal)))
-    if (
-        full_matrices and m > n
-    ):  # the columns beyond the matrix's rotate with it, but not among themselves
+    if full_matrices and m > n:
+        # the columns beyond the matrix's rotate with it, but not among themselves
         rotation = matrices.border_matrix(rotation, matrices.columns(inner, (k, m), -2))
         t_q = matrices.dot(q, rotation)
     else:

@@ -81,9 +81,8 @@ def _wide_threefry_rounds(ops: _WordOps, *words: Value):
     keys.append(functools.reduce(ops.xor, keys, ops.word(_PARITY)))
     for step in range(20):
         for at, bits in zip((0, 2), _ROTATIONS_OF_PAIRS[step % 8]):
-            other = (
-                at + 1 if step % 2 == 0 else 3 - at
-            )  # each pair mixes, then the pairs exchange partners
+            # each pair mixes, then the pairs exchange partners
+            other = at + 1 if step % 2 == 0 else 3 - at
             x[at] = ops.add(x[at], x[other])
             x[other] = ops.xor(ops.rotate(x[other], bits), x[at])
         if step % 4 == 3:

@@ -17,12 +17,10 @@ class CostModel:
 
     latency: int = 64  # latency of a collective in bytes; of two equal plans the shorter is cheaper
     flops_per_byte: int = 1024
-    repeated_flops_per_byte: int = (
-        16  # the same, if devices with different terms of a sum would all compute the whole sum
-    )
-    repeated_latency: int = (
-        1 << 19
-    )  # latency of a collective that gathers an operand for that, if one collective reduces all sums
+    # the same, if devices with different terms of a sum would all compute the whole sum
+    repeated_flops_per_byte: int = 16
+    # latency of a collective that gathers an operand for that, if one collective reduces all sums
+    repeated_latency: int = 1 << 19
     local_bytes_per_byte: int = 16  # bytes of memory traffic
 
 

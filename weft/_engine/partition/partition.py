@@ -58,15 +58,12 @@ class PartitionResult:
     mesh: Mesh
     in_shardings: tuple[Sharding, ...] = ()
     out_shardings: tuple[Sharding, ...] = ()
-    layout_callbacks: tuple[
-        tuple[Callable[..., Any], Spec], ...
-    ] = ()  # (callback of `inspect_sharding`, layout of its value)
-    out_blocks: tuple[
-        tuple[int, ...] | None, ...
-    ] = ()  # the numbers of storage blocks per dim of results that are computed whole; None for others
-    program: Jaxpr | None = (
-        None  # the global program; `placed_eqns` has the placements of its equations' results
-    )
+    # (callback of `inspect_sharding`, layout of its value)
+    layout_callbacks: tuple[tuple[Callable[..., Any], Spec], ...] = ()
+    # the numbers of storage blocks per dim of results that are computed whole; None for others
+    out_blocks: tuple[tuple[int, ...] | None, ...] = ()
+    # the global program; `placed_eqns` has the placements of its equations' results
+    program: Jaxpr | None = None
     placed_eqns: tuple[PlacedEqn, ...] = ()
     programs: tuple[PartitionedProgram, ...] = ()  # for the check of shards, then empty
     work: float = 0.0  # time of the local computations, in the unit of bytes sent
@@ -285,9 +282,8 @@ class _Attempts:
     def best(self) -> PartitionResult:
         """Return the attempt that sends least, after trying alternatives that may send less than the first."""
         weight, best = 1.0, self.first
-        if (
-            best.moves
-        ):  # other weights of target specs that were not requested may reduce communication
+        if best.moves:
+            # other weights of target specs that were not requested may reduce communication
             weighted = {1.0: best, 0.5: self.partition(0.5), 2.0: self.partition(2.0)}
             weight = min(weighted, key=lambda weight: weighted[weight].bytes_sent)
             best = search_alternatives(
@@ -295,9 +291,8 @@ class _Attempts:
                 self.target_specs,
                 lambda choices: self.with_choices(choices, weight),
             )
-        if (
-            self.repeatable
-        ):  # computing sums on all devices may help if no other sums are combined with them
+        if self.repeatable:
+            # computing sums on all devices may help if no other sums are combined with them
             other = self.partition(cost=replace(self.request.cost, repeated_latency=0))
             alone = not any(r.parts for r in best.records)
             if other.bytes_sent < best.bytes_sent and (
@@ -482,9 +477,8 @@ def _type_reader(
             return ((),) * aval.ndim, frozenset(), frozenset()
         explicit_spec = to_spec(sharding.with_spec((sharding.mesh.explicit_axes,)), mesh, 1)
         spec = to_spec(sharding.without_partial_axes, mesh, aval.ndim)
-        if (
-            explicit_spec is None or spec is None
-        ):  # axes of other shardings of the program refine these axes differently
+        if explicit_spec is None or spec is None:
+            # axes of other shardings of the program refine these axes differently
             return ((),) * aval.ndim, frozenset(), frozenset()
         terms = (
             to_spec(sharding.with_spec(sharding.storage_sharding.spec.partitions[:1]), mesh, 1)

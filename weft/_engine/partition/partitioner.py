@@ -649,9 +649,8 @@ class Partitioner:
             sum([self.local_bytes(a.aval, p) for a, p in placed]) / self.cost.local_bytes_per_byte
         )
         if rule is not None and isinstance(eqn.primitive, (ProductOp, LibraryOp)):
-            followers = {
-                f for _, *rest in rule.groups for f in rest
-            }  # followers add no iterations to their leaders
+            # followers add no iterations to their leaders
+            followers = {f for _, *rest in rule.groups for f in rest}
             work = math.prod(n for f, n in enumerate(rule.sizes) if f not in followers)
             splits = math.prod(
                 self.sizes[a]

@@ -62,9 +62,10 @@ class ProcessAxes:
 
     parts: Mapping[Any, tuple[AxisPart, ...]]
     ranks: tuple[int, ...]
+    # cached groups and positions, by axes
     known: dict[tuple[Any, ...], tuple[Any, ...]] = field(
         default_factory=dict, compare=False, repr=False
-    )  # cached groups and positions, by axes
+    )
 
     @property
     def all_parts(self) -> list[AxisPart]:

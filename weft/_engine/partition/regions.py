@@ -58,9 +58,8 @@ def region(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
     if eqn.primitive.per_device:
         return shard_map(outer, eqn, values)
     inner = call_jaxpr(eqn)
-    return (
-        outer.run(inner, values) if inner is not None else eqn.primitive.lower(eqn)
-    )  # raises the error of a missing rule
+    # raises the error of a missing rule
+    return outer.run(inner, values) if inner is not None else eqn.primitive.lower(eqn)
 
 
 def callback(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
@@ -74,9 +73,8 @@ def callback(outer: Partitioner, eqn: Eqn) -> list[LocalValue]:
         return []
     by_device = eqn.params.get("partitioned", False)
     mapped = eqn.params.get("mapped", ())
-    if (
-        by_device
-    ):  # blocks are passed unchanged, so they must not have padding; every device has each example
+    if by_device:
+        # blocks are passed unchanged, so they must not have padding; every device has each example
         leads = [sum(m.operands[k] for m in mapped) for k in range(len(values))]
         places = [
             Placement(evenly_split(v.aval.shape, (*((),) * n, *p.dims[n:]), outer.sizes))
@@ -161,9 +159,8 @@ def _record_user_collective(outer: Partitioner, eqn: Eqn, locals_: Sequence[Any]
         groups = eqn.params.get("axis_index_groups")
         n = len(groups[0]) if groups else math.prod(outer.sizes[a] for a in axes)
         nbytes = collective_bytes(spec.name, typeof(locals_[0]).nbytes, n)
-        local = (
-            outer.trace.eqns[-1] if not groups else None
-        )  # reductions over whole axes can be combined
+        # reductions over whole axes can be combined
+        local = outer.trace.eqns[-1] if not groups else None
         outer.record_collective(
             ReshardStep(spec.counted_as, axes, nbytes=nbytes),
             locals_[0],

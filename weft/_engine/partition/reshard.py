@@ -281,9 +281,8 @@ class _SearchSpace:
         ]
         self.is_target_even = all(n % self.count(axes) == 0 for n, axes in zip(shape, target.dims))
         self.whole_bytes = math.prod(shape) * itemsize
-        self.target_bytes = self.whole_bytes // math.prod(
-            [sizes[a] for a in target.axes]
-        )  # on average
+        # on average
+        self.target_bytes = self.whole_bytes // math.prod([sizes[a] for a in target.axes])
 
     def count(self, axes: tuple[Any, ...]) -> int:
         """Return the number of blocks into which `axes` split a dim."""
@@ -318,9 +317,8 @@ class _SearchSpace:
             (self.lower_bound(source), 0, next(order), source)
         ]
         while queue:
-            _, negative_cost, _, place = heapq.heappop(
-                queue
-            )  # of equal estimates the furthest first
+            # of equal estimates the furthest first
+            _, negative_cost, _, place = heapq.heappop(queue)
             cost = -negative_cost
             if place == self.target:
                 return cost

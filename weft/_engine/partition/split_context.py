@@ -138,10 +138,11 @@ class SplitContext:
     def keep_rows(self, x: Any, halo: Halo, window: Window, wide: Any) -> tuple[Window, Any]:
         """Cache fetched rows for other equations."""
         bounds = (window, wide)
+        # the entry keeps `x` alive, so that its id is not reused
         self._partitioner.fetched_rows[id(x), halo.dim, halo.axes] = (
             x,
             bounds,
-        )  # the entry keeps `x` alive, so that its id is not reused
+        )
         return bounds
 
     def fill_padding(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:

@@ -94,9 +94,8 @@ class LocalValue:
     ):
         self.aval = aval
         self.runs = runs  # number of computations if fewer than the program's runs (constants of loops); else 0
-        self.argument = (
-            argument  # its number among the inputs of the program; None if it is not an input
-        )
+        # its number among the inputs of the program; None if it is not an input
+        self.argument = argument
         self.origin = origin
         self.var: Any = None  # the variable of the global program with this value, the first if there are several
         self.forms: dict[Placement, Any] = {placement: local}

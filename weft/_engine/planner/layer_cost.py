@@ -94,9 +94,8 @@ def layer_cost(model: TransformerModel, layout: TrainingLayout, machine: Machine
     if layout.sequence_parallel and layout.recompute != "full":
         gather = blocks * collective_seconds(machine, "all_gather", nbytes, layout.tensor)
     context = _context_exchange(model, layout, machine)
-    hidden = min(
-        context, attention
-    )  # blocks of keys arrive while attention works on the ones before
+    # blocks of keys arrive while attention works on the ones before
+    hidden = min(context, attention)
     return LayerCost(
         matmul,
         elementwise,

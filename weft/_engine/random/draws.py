@@ -93,9 +93,8 @@ def _seed(seed, api: str):
             ew.shift_right_logical(seed, np.asarray(32, seed.dtype)[()]), _U32
         )
     else:
-        high = ew.bitwise_xor(
-            low, low
-        )  # zero, without a constant that would have to be moved to the seed's device
+        # zero, without a constant that would have to be moved to the seed's device
+        high = ew.bitwise_xor(low, low)
     return slicing.concatenate([layout.reshape(high, (1,)), layout.reshape(low, (1,))], 0)
 
 

@@ -142,9 +142,8 @@ def _log_gamma_jvp(primals, tangents):
     raw, a = primals
     out = _log_gamma(raw, a)
     sample = ew.exp(out)
-    tiny = ew.eq(
-        sample, 0
-    )  # then P(a, x) = x^a / gamma(a + 1), solved for log x and differentiated
+    # then P(a, x) = x^a / gamma(a + 1), solved for log x and differentiated
+    tiny = ew.eq(sample, 0)
     slope = ew.div(
         ew.random_gamma_grad(a, sample), ew.select_n(tiny, sample, ew.add(ew.mul(sample, 0), 1))
     )

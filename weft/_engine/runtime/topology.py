@@ -170,7 +170,6 @@ def make_mesh(
     if axis_types is None:
         meshes_without_axis_types.add(mesh)
     else:
-        meshes_without_axis_types.discard(
-            mesh
-        )  # equal meshes are one object; the last call decides
+        # equal meshes are one object; the last call decides
+        meshes_without_axis_types.discard(mesh)
     return mesh

@@ -154,9 +154,8 @@ def _rotate(t: Any, z: Any) -> tuple:
         a, b, c, d = t[m - 1, m - 1], t[m - 1, m], t[m, m - 1], t[m, m]
         half = (a - d) / 2
         root = uf.sqrt(half * half + b * c)
-        mu = half + selection.where(
-            (uf.conjugate(half) * root).real < 0, -root, root
-        )  # an eigenvalue of the block, less d
+        # an eigenvalue of the block, less d
+        mu = half + selection.where((uf.conjugate(half) * root).real < 0, -root, root)
         size = uf.sqrt(uf.abs(mu) ** 2 + uf.abs(c) ** 2)
         needed = uf.abs(c) > eps * (uf.abs(a) + uf.abs(d))
         size = selection.where(needed, size, 1)

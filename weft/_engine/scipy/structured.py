@@ -305,9 +305,10 @@ def invpascal(n: int, kind: str | None = None):
     i, j = _places(n, n)
     sign = np.where((i + j) % 2, -1.0, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
+        # (+ 0.0: zeros without a sign)
         return _real(
             sign * {"lower": lower, "upper": lower.T, "symmetric": lower.T @ lower}[kind] + 0.0
-        )  # (+ 0.0: zeros without a sign)
+        )
 
 
 def hadamard(n: int, dtype: Any = int):

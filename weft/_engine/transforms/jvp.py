@@ -45,7 +45,8 @@ class JVPTracer(Tracer):
         if (
             type(self.tangent) is StageTracer
             and self.owning_trace.parent is self.tangent.owning_trace
-        ):  # the tangent is a value of the linear program that is being staged
+        ):
+            # the tangent is a value of the linear program that is being staged
             return f"GradTracer(primal={self.primal}, typeof(tangent)={typeof(self.tangent).str_short(True, kinds=True)})"
         return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
 

@@ -62,9 +62,8 @@ def physicalize(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
-    with set_trace(
-        eval_trace
-    ):  # constants are concrete, even while a caller of this program is traced
+    with set_trace(eval_trace):
+        # constants are concrete, even while a caller of this program is traced
         rows = [
             registry["random_unwrap"].bind(c) if is_key(v.aval) else c
             for v, c in zip(jaxpr.constvars, jaxpr.consts)

@@ -204,9 +204,10 @@ def _head(name: str, data: bytes) -> bytes:
 def _bytes_of(place: str) -> bytes:
     """Return the contents of a file; empty if it is missing or other users could have written it."""
     try:
+        # opening a pipe would block
         file = os.open(
             place, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-        )  # opening a pipe would block
+        )
     except OSError:
         return b""
     try:
@@ -324,9 +325,8 @@ def flush() -> None:
             with suspended, _lock:  # other threads add entries
                 if not _waiting:
                     return
-                place, make = next(
-                    reversed(_waiting.items())
-                )  # programs before the objects that they read
+                # programs before the objects that they read
+                place, make = next(reversed(_waiting.items()))
             try:
                 data = make()
                 if data is not None:

@@ -160,9 +160,8 @@ class _SuspendingLoader:
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Return the module if user code has imported it since the search began; otherwise create it."""
-        if (
-            sys._getframe(2).f_code.co_name != "_load_unlocked"
-        ):  # the module may be executed much later, or never
+        if sys._getframe(2).f_code.co_name != "_load_unlocked":
+            # the module may be executed much later, or never
             return self._loader.create_module(spec)
         suspended.__enter__()
         stay_first()

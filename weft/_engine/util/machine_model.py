@@ -46,15 +46,13 @@ class MachineModel:
     parallel_bytes: int = 1 << 17  # minimal size of an update for several tasks
 
     # ---- matrix products
-    gemm_bf16_dots: bool = (
-        True  # instructions for products of bfloat16 pairs are faster than float32
-    )
+    # instructions for products of bfloat16 pairs are faster than float32
+    gemm_bf16_dots: bool = True
 
     # ---- costs of matrix products, in cycles for 64 bytes
     gemm_pack_copy: int = 2  # copying an operand into its packed form
-    gemm_pack_far: int = (
-        5  # additional cost if source or target is outside of the core's own caches
-    )
+    # additional cost if source or target is outside of the core's own caches
+    gemm_pack_far: int = 5
 
     # ---- thread pool
     pool_spin_hints: int = 3000  # pause instructions of a worker before it sleeps, about 50 µs

@@ -71,9 +71,8 @@ class _UpperSets(dict[Node, frozenset[Node]]):
         return upper
 
 
-_upper: dict[
-    tuple[bool, bool, int], _UpperSets
-] = {}  # by (strict, x64, number of dtypes), created on first use
+# by (strict, x64, number of dtypes), created on first use
+_upper: dict[tuple[bool, bool, int], _UpperSets] = {}
 
 
 def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:

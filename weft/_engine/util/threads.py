@@ -75,9 +75,8 @@ def _others_import() -> bool:
     return bool(owners - {None, _thread.get_ident()})
 
 
-hold_during_fork(
-    _Imports()
-)  # registered first and therefore acquired last, because owners of other locks may import
+# registered first and therefore acquired last, because owners of other locks may import
+hold_during_fork(_Imports())
 
 
 def allowed_threads() -> int:

@@ -166,18 +166,16 @@ def _columns(
             columns.append(leaves_of_other)
             continue
         try:
-            if (
-                type(other) is type(tree) and not treedef.is_leaf and is_leaf is None
-            ):  # otherwise deeper values may not be valid trees
+            if type(other) is type(tree) and not treedef.is_leaf and is_leaf is None:
+                # otherwise deeper values may not be valid trees
                 try:
                     leaves, other_def = flatten(other)
                 except (
                     ValueError
                 ):  # values below the leaves of the first tree need not be valid trees
                     leaves, other_def = [], None
-                if (
-                    other_def == treedef
-                ):  # the usual case, which is faster than walking both trees together
+                if other_def == treedef:
+                    # the usual case, which is faster than walking both trees together
                     columns.append(leaves)
                     continue
             columns.append(treedef.flatten_up_to(other))

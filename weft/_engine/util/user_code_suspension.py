@@ -34,9 +34,8 @@ from weft._engine.hooks import handler_context
 
 # ---- the garbage collector
 
-_pauses: list[
-    None
-] = []  # one entry per pause; a counter with a lock would hold the lock while finalizers run
+# one entry per pause; a counter with a lock would hold the lock while finalizers run
+_pauses: list[None] = []
 _owes = False  # True if the end of the last pause must enable the collector
 
 

@@ -242,9 +242,8 @@ class EquationMaps:
             np.broadcast_to(x, eqn.outvars[0].aval.shape).reshape(-1)
             for x in (which.values, which.known)
         )
-        inside = (values >= 0) & (
-            values < len(cases)
-        )  # indices outside of the range choose the first or the last case
+        # indices outside of the range choose the first or the last case
+        inside = (values >= 0) & (values < len(cases))
         elements_read = [everywhere[0]]
         for number, atom in enumerate(cases):
             must = elements.must & _ELEMENT

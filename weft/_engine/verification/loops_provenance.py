@@ -278,9 +278,8 @@ class _ProvenanceFunctionWriter:
             "rem": _rem,
             **self.constants,
         }
-        exec(
-            compile(text, "<kernel provenance>", "exec"), space
-        )  # the text consists of names and numbers only
+        # the text consists of names and numbers only
+        exec(compile(text, "<kernel provenance>", "exec"), space)
         return space["run"]
 
     # ---- statements

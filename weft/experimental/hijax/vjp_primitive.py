@@ -253,9 +253,8 @@ def _has_unknowns(trace: LinearTrace, args: Sequence) -> bool:
 def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list:
     """Expand the call, apply the rule for `trace`, or record the call."""
     assert trace is not None  # the outermost is an EvalTrace
-    if not isinstance(
-        trace, (StageTrace, JVPTrace, BatchTrace)
-    ):  # eager: outside of transformations, or on device blocks
+    if not isinstance(trace, (StageTrace, JVPTrace, BatchTrace)):
+        # eager: outside of transformations, or on device blocks
         with set_trace(trace):
             return _flat_results(
                 prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand"
@@ -441,9 +440,8 @@ def _cotangents(name: str, accum: ValAccum) -> list:
 
 
 for _p in (call_hi_primitive_p, hi_linearized_p):
-    _p.define(
-        partial_eval=None, partial_eval_eqn=None
-    )  # ops with tangents are not split by partial evaluation
+    # ops with tangents are not split by partial evaluation
+    _p.define(partial_eval=None, partial_eval_eqn=None)
 _batch_program = call_hi_primitive_p.batch
 
 

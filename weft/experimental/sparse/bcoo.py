@@ -439,9 +439,8 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
     [2, 1]
     """
     order = map_batch_dims(_order, mat.n_batch)(mat.indices)
-    batch = tuple(
-        map(max, mat.data.shape[: mat.n_batch], order.shape[:-1])
-    )  # indices keep broadcast batch dims of size 1
+    # indices keep broadcast batch dims of size 1
+    batch = tuple(map(max, mat.data.shape[: mat.n_batch], order.shape[:-1]))
     full_order = wnp.broadcast_to(order, (*batch, mat.nse))
     data = map_batch_dims(lambda data, order: data[order], mat.n_batch)(
         wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[mat.n_batch :])), full_order
@@ -514,9 +513,8 @@ def _without_zeros(mat: BCOO) -> BCOO:
             is_nonzero, axis=tuple(range(is_nonzero.ndim - mat.n_dense, is_nonzero.ndim))
         )
     repeated = tuple(d for d, size in enumerate(indices.shape[: mat.n_batch]) if size == 1)
-    is_nonzero = wnp.any(
-        is_nonzero, axis=repeated, keepdims=True
-    )  # a broadcast index is needed if any of its entries is needed
+    # a broadcast index is needed if any of its entries is needed
+    is_nonzero = wnp.any(is_nonzero, axis=repeated, keepdims=True)
     return BCOO(
         (
             data,

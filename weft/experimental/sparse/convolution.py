@@ -77,10 +77,11 @@ def bcoo_conv_general_dilated(
         *(weft.ShapeDtypeStruct(each.shape, each.dtype) for each in (left, right)),
     )
     index_dtype = wnp.result_type(left.indices.dtype, right.indices.dtype)
+    # [pairs of entries, dims]
     a, b = (
         left.indices.astype(index_dtype)[:, None],
         right.indices.astype(index_dtype)[None],
-    )  # [pairs of entries, dims]
+    )
     (batch, feature, *image), (out, entering, *window) = numbers.lhs_spec, numbers.rhs_spec
     is_in_range = (
         in_range(left.indices, left.shape)[:, None] & in_range(right.indices, right.shape)[None]

@@ -296,9 +296,8 @@ class SparseTestCase(_Base):
         x, y = np.asarray(x), np.asarray(y)
         self.assertEqual(x.shape, y.shape, err_msg)
         atol, rtol = (max(_bound(each, x.dtype), _bound(each, y.dtype)) for each in (atol, rtol))
-        if (
-            min(x.dtype.itemsize, y.dtype.itemsize) <= 2 and x.dtype.kind not in "iub"
-        ):  # NumPy has no rule for some of these
+        if min(x.dtype.itemsize, y.dtype.itemsize) <= 2 and x.dtype.kind not in "iub":
+            # NumPy has no rule for some of these
             x, y = x.astype(np.float32), y.astype(np.float32)
         np.testing.assert_allclose(x, y, rtol=rtol, atol=atol, err_msg=err_msg)
 

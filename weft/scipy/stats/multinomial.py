@@ -11,6 +11,7 @@ from weft.scipy.special import gammaln, xlogy
 def logpmf(x, n, p):
     """The logarithm of the probability of the counts `x` along the last dim."""
     p = wnp.asarray(inexact("multinomial.logpmf", p))
+    # counts need no promotion
     x, n, p = all_inexact(
         "multinomial.logpmf",
         *(
@@ -18,7 +19,7 @@ def logpmf(x, n, p):
             for value in map(wnp.asarray, (x, n))
         ),
         p,
-    )  # counts need no promotion
+    )
     if not x.ndim or not p.ndim:
         raise ValueError(
             "multinomial.logpmf: `x` and `p` must hold the outcomes along their last dims, got a scalar."

@@ -27,9 +27,8 @@ def _gap(t):
         np.ones_like(x),
         np.ones_like(x),
     )
-    for k in range(
-        1, 24
-    ):  # I0 and I1 times sqrt(2 pi x) exp(-x); terms differ by a factor of 1 / x
+    for k in range(1, 24):
+        # I0 and I1 times sqrt(2 pi x) exp(-x); terms differ by a factor of 1 / x
         term, other = (
             term * (2 * k - 1) ** 2 / (8 * k * far),
             other * ((2 * k - 1) ** 2 - 4) / (8 * k * far),

@@ -189,8 +189,7 @@ class CpuBackend(Backend):
 
     @contextlib.contextmanager
     def enter_compilation(self) -> Iterator[None]:
-        pool.postpone_background_work(
-            1
-        )  # compile before the thread pool starts, but start it if this takes long
+        # compile before the thread pool starts, but start it if this takes long
+        pool.postpone_background_work(1)
         yield
         pool.postpone_background_work()

@@ -27,9 +27,8 @@ def kernels(types: GemmTypes) -> Callable[[GemmTypes, Collection[str]], str] | N
         from weft._engine.codegen.gemm.avx512 import kernel_module
 
         return kernel_module.module
-    if assembler_support.has_avx2(types.machine) and (
-        types.is_float or types.acc_bytes == 4
-    ):  # the AVX2 kernels do not multiply 64-bit integers
+    if assembler_support.has_avx2(types.machine) and (types.is_float or types.acc_bytes == 4):
+        # the AVX2 kernels do not multiply 64-bit integers
         from weft._engine.codegen.gemm.avx2 import register_kernels
 
         return register_kernels.module

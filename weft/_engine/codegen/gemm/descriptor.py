@@ -69,9 +69,8 @@ class Word:
     COLS_AT = 46
     EPILOGUE_ARGS = 47
     EPILOGUE_AT = 48
-    PARTS = (
-        49  # number of parts of the sum that separate tasks compute and that are added afterwards
-    )
+    # number of parts of the sum that separate tasks compute and that are added afterwards
+    PARTS = 49
     PART_BLOCKS = 50
     PART_BYTES = 51  # bytes of the sums of one task
     STRIP_ROWS = 52  # rows of a tile that are multiplied by all panels of a block together

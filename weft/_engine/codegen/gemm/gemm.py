@@ -43,9 +43,8 @@ class _LinkedMatmul:
 
 
 _linked_matmuls: dict[tuple[str, VectorUnit], _LinkedMatmul] = {}
-_drafts: dict[
-    tuple[str, VectorUnit, frozenset[str]], int
-] = {}  # addresses of functions with unoptimized helpers, by symbol, machine and features
+# addresses of functions with unoptimized helpers, by symbol, machine and features
+_drafts: dict[tuple[str, VectorUnit, frozenset[str]], int] = {}
 
 
 def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:

@@ -262,9 +262,8 @@ def _multiply_add_joined(f: LLVMFunctionWriter, types: GemmTypes, x: str, y: str
     lanes, vector = types.lanes, f"<{types.lanes} x {llvm_type(types.acc)}>"
     joined = f"<{types.k_per_step * lanes} x {'bfloat' if types.is_float else llvm_type(types.joined_type)}>"
     x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))
-    if (
-        types.flips_signs and types.in_type == "i8"
-    ):  # the first operand is unsigned: for i8 it is the flipped operand
+    if types.flips_signs and types.in_type == "i8":
+        # the first operand is unsigned: for i8 it is the flipped operand
         x, y = y, x
     name = _ADDS.get(types.joined_type) if types.is_float or types.machine.i8_dot else None
     if name:

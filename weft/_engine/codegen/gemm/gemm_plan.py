@@ -294,9 +294,8 @@ def _block_steps(p: Problem, types: GemmTypes) -> int:
     if along or steps <= _GEMM_ONE_BLOCK * limit:
         limit = max(steps, 1)
     per_segment = _ceil(segment_steps, limit)
-    if (
-        p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0
-    ):  # no block crosses segments
+    if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:
+        # no block crosses segments
         return segment_steps // per_segment
     return max(_up(_ceil(steps, max(_ceil(steps, limit), 1)), 8), 8)
 
@@ -447,9 +446,8 @@ def _b_direct_pays(p: Problem, types: GemmTypes) -> bool:
         p.k * p.segments * p.n * types.in_bytes,
         p.b[0] % types.machine.vector_bytes == 0,
     )
-    if (
-        aligned and p.b[0] == p.n * types.in_bytes <= types.panel_row_bytes
-    ):  # B is stored as if packed
+    if aligned and p.b[0] == p.n * types.in_bytes <= types.panel_row_bytes:
+        # B is stored as if packed
         return True
     small, most_rows = _GEMM_IN_PLACE_BYTES, _GEMM_IN_PLACE_ROWS
     if not aligned:

@@ -43,16 +43,13 @@ class Problem:
     rows: tuple[tuple[int, int], ...] = ()
     cols: tuple[tuple[int, int], ...] = ()
     band: tuple[int, int] | None = None  # only the elements of C with low <= n - m <= high are read
-    epilogue_args: int | None = (
-        None  # number of epilogue arguments; None: C is stored without an epilogue
-    )
-    epilogue_streams: tuple[
-        int, ...
-    ] = ()  # positions of the epilogue arguments that have the layout of C
+    # number of epilogue arguments; None: C is stored without an epilogue
+    epilogue_args: int | None = None
+    # positions of the epilogue arguments that have the layout of C
+    epilogue_streams: tuple[int, ...] = ()
     swapped: bool = False  # True if A and B are exchanged
-    grouped: str = (
-        ""  # run-time groups of rows ("m", `m` is the average) or k ("k", `k` is the maximum)
-    )
+    # run-time groups of rows ("m", `m` is the average) or k ("k", `k` is the maximum)
+    grouped: str = ""
 
     @property
     def segments(self) -> int:

@@ -44,9 +44,8 @@ def parts(types: GemmTypes, symbol: str, wanted: Collection[str]) -> list[Librar
     """
     listed = sorted(wanted)
     outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish")]
-    exports = dict.fromkeys(
-        [name.rpartition("_")[0] or name for name in outer]
-    )  # all packings of an operand are one function
+    # all packings of an operand are one function
+    exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])
     exports |= {"end_panel": None} if required.ends_panels(types, wanted) else {}
     modules = _kernel_parts(types, listed)
     if outer:
@@ -500,9 +499,8 @@ def _tile(
 
         f.branch_without_values(in_runs, lambda: _list_steps(f, types, steps, first, last))
         offset = f.mul(first, types.step_bytes)
-        if (
-            f.descriptor_word(Word.SEGMENTS) != "1"
-        ):  # a block of A that is read in place is in one segment
+        if f.descriptor_word(Word.SEGMENTS) != "1":
+            # a block of A that is read in place is in one segment
             segment = f.div(first, f.descriptor_word(Word.SEGMENT_STEPS))
             inside = f.mul(f.rem(first, f.descriptor_word(Word.SEGMENT_STEPS)), types.step_bytes)
             offset = f.add(

@@ -67,6 +67,5 @@ def k_steps_per_iteration(types: GemmTypes, rows: int, vectors: int, edge: bool)
         return 64 // types.step_bytes
     if types.multiplies_by_element:  # two elements of a row of A are one load
         return 2
-    return (
-        2 * GEMM_LINE_K_STEPS if rows == types.rows and vectors == 1 and edge else 1
-    )  # about a cache line of every row
+    # about a cache line of every row
+    return 2 * GEMM_LINE_K_STEPS if rows == types.rows and vectors == 1 and edge else 1

@@ -102,9 +102,8 @@ class KernelEmitter(Expressions):
         if self.heap:
             self.b.declare("weft_scratch_give", "void", "ptr")
             self.b.do(f"call void @weft_scratch_give(ptr {self.heap})")
-        if (
-            self.has_nontemporal_stores
-        ):  # nontemporal stores need a fence: later readers synchronize with ordinary stores only
+        if self.has_nontemporal_stores:
+            # nontemporal stores need a fence: later readers synchronize with ordinary stores only
             self.b.declare("llvm.x86.sse.sfence", "void")
             self.b.do("call void @llvm.x86.sse.sfence()")
         self.b.do("ret void")
@@ -205,9 +204,8 @@ class KernelEmitter(Expressions):
         old, value = self.env[name], self.evaluate(stmt.value)
         if self.vectorized:
             value = self.replicate_parts(value)
-        operands = (
-            [value, old] if stmt.op in ("min", "max") else [old, value]
-        )  # min and max test their first operand for NaN: pass the new value first
+        # min and max test their first operand for NaN: pass the new value first
+        operands = [value, old] if stmt.op in ("min", "max") else [old, value]
         new = value if stmt.op == "set" else self.operate(stmt.op, operands, old.type)
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         new = self.select_guarded(guard, new, old)
@@ -299,9 +297,8 @@ class KernelEmitter(Expressions):
 
                 nontemporal.store(self, stmt, type_, value, index)
                 return
-        if guard is not None and isinstance(
-            guard, Uniform
-        ):  # one branch for all lanes, because masked stores are slow on some processors
+        if guard is not None and isinstance(guard, Uniform):
+            # one branch for all lanes, because masked stores are slow on some processors
             if guard.parts[0] != "false":
                 self.b.branch(
                     guard.parts[0],

@@ -55,9 +55,8 @@ def store(
         emitter.vector_address(stmt.buf, type_, index, part * lanes.w + offset)
         for part in range(emitter.parts)
     ]
-    while (
-        nbytes < emitter.target.vector_bytes and len(registers) % 2 == 0 and index.stride > 0
-    ):  # half lines are joined into full lines
+    while nbytes < emitter.target.vector_bytes and len(registers) % 2 == 0 and index.stride > 0:
+        # half lines are joined into full lines
         count = 2 * nbytes // ITEMSIZE[type_]
         order = ", ".join([f"i32 {lane}" for lane in range(count)])
         registers = [

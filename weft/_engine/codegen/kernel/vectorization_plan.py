@@ -346,9 +346,8 @@ def _lanes(facts: _VectorLoopFacts, target: CpuTarget, extent: int | None, maske
     if extent is None:
         return lanes
     if extent < lanes:
-        longest = (
-            1 << extent.bit_length() >> 1
-        )  # the largest power of two that is not above the extent
+        # the largest power of two that is not above the extent
+        longest = 1 << extent.bit_length() >> 1
         lanes = max(4, 1 << (extent - 1).bit_length()) if masked else min(lanes, longest)
     if not masked:
         while lanes > 8 and extent % lanes and extent < _UNMASKED_VECTORS * lanes:

@@ -276,9 +276,8 @@ class _Transform:
                 (out, sides[6:]),
             ):
                 at = f.byte_address(base, f.add(f.mul(row, row_bytes), f.mul(column, 2 * size)))
-                last = f.min(
-                    f.sub(f.max(extra_columns, column), column), lanes
-                )  # columns with one number more than the others
+                # columns with one number more than the others
+                last = f.min(f.sub(f.max(extra_columns, column), column), lanes)
                 ends.append(
                     (at, f.byte_address(at, f.mul(full, pitch)), last, full, some, swap, times)
                 )

@@ -301,9 +301,8 @@ def _emit_small_radix(v: Vectors, place: _ElementAddresses, radix: int) -> None:
             str(part) for k, value in enumerate(values[1:], 1) for part in place.twiddle(value, k)
         ]
 
-    flat = v.f.branch_with_values(
-        v.f.is_nonzero(place.p), apply_twiddles, flat, v.vector
-    )  # the factors of group 0 are 1
+    # the factors of group 0 are 1
+    flat = v.f.branch_with_values(v.f.is_nonzero(place.p), apply_twiddles, flat, v.vector)
     for k, value in enumerate(zip(flat[::2], flat[1::2]), 1):
         place.write(value, k)
 

@@ -189,9 +189,8 @@ class _Radix:
         self.half = (64 if self.keys.bits == 64 else 32) if self.ordering else 0
         self.item = f"i{(2 * self.half) if self.ordering else self.keys.bits}"
         self.bytes = int(self.item[1:]) // 8
-        self.head = (
-            f"i{self.half}" if self.ordering else self.item
-        )  # the part that digits and comparisons read
+        # the part that digits and comparisons read
+        self.head = f"i{self.half}" if self.ordering else self.item
 
     def _at(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
         return f.byte_address(base, f.mul(index, self.bytes))
@@ -313,9 +312,8 @@ class _Radix:
 
             f.do(f"call ptr @memset(ptr %counts, i32 0, i64 {bytes_})")
             f.loop(0, "%n", 1, count)
-            same = f.equal(
-                f.let(f"load i64, ptr {counter('0')}"), "%n"
-            )  # if all items have the same digit, the pass moves nothing
+            # if all items have the same digit, the pass moves nothing
+            same = f.equal(f.let(f"load i64, ptr {counter('0')}"), "%n")
             f.branch_without_values(f.let(f"xor i1 {same}, true"), spread)
 
         f.loop(0, self.keys.bits, "%bits", one_pass)

@@ -180,9 +180,8 @@ def _link_batch(
 ) -> None:
     tracker = _link(code, [_symbol(name) for name in batch], {})
     if not isinstance(tracker, loader.LinkedObject):
-        ctypes.pythonapi.Py_IncRef(
-            ctypes.py_object(tracker)
-        )  # LLVM would unload the code at exit, while threads may run it
+        # LLVM would unload the code at exit, while threads may run it
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(tracker))
     for name, kernel in batch.items():
         compiled = CompiledKernel(
             _symbol(name), tracker[_symbol(name)], kernel, from_disk, tracker, stored, is_draft
@@ -309,13 +308,11 @@ class _ProgramRoutines:
 
     def __init__(self, draft_ok: bool = False):
         self.draft_ok = draft_ok
-        self.matmuls: dict[
-            str, frozenset[str]
-        ] = {}  # matmul -> the optional functions that it needs
+        # matmul -> the optional functions that it needs
+        self.matmuls: dict[str, frozenset[str]] = {}
         self.large: set[str] = set()  # matmuls that must be optimized
-        self.others: dict[
-            str, tuple[Routines, bool]
-        ] = {}  # sorts and Fourier transforms, with their maker and True if a draft suffices
+        # sorts and Fourier transforms, with their maker and True if a draft suffices
+        self.others: dict[str, tuple[Routines, bool]] = {}
 
     def symbol(self, step: Gemm | Sort | Fft) -> str:
         """Return the symbol of the function for a step, and register the routine as used."""

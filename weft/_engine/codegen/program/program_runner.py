@@ -60,9 +60,8 @@ class HostCallRunner:
         if symbols.signal_error[0]:
             raised = tuple(map(ctypes.c_void_p, symbols.signal_error))
             symbols.signal_error[:] = (None, None, None)
-            ctypes.pythonapi.PyErr_Restore(
-                *raised
-            )  # ctypes then raises the error; it owns the references
+            # ctypes then raises the error; it owns the references
+            ctypes.pythonapi.PyErr_Restore(*raised)
         if (here := processes.current()) is not None:
             here.raise_failure()
         raise RuntimeError("codegen: a program failed without recording an error")
@@ -131,9 +130,8 @@ class NativeProgram:
         self.keepalive = keepalive
         self.kernel_count = kernel_count  # number of distinct kernels
         self.from_disk = from_disk  # number of kernels that were loaded instead of compiled
-        self.may_take_long = (
-            bool(host.calls) or calls_library
-        )  # calls Python or a library, which may take longer than `work` indicates
+        # calls Python or a library, which may take longer than `work` indicates
+        self.may_take_long = bool(host.calls) or calls_library
         self.work = 0  # approximate cost of a call in bytes of memory traffic
         self.is_draft = False  # True if some code is not optimized yet
         self.draft: Any = None  # the `tiered_compilation.Draft` that replaces it

@@ -49,9 +49,8 @@ class Draft:
     __slots__ = ("then", "was_called", "due", "_program", "_after")
 
     def __init__(self, program: Callable[[], ScheduledProgram], after: float = 0.0):
-        self.then: list[
-            Callable[[NativeProgram], None]
-        ] = []  # called with the optimized program, in the optimizing thread
+        # called with the optimized program, in the optimizing thread
+        self.then: list[Callable[[NativeProgram], None]] = []
         self.was_called = False
         self.due = 0.0
         self._program = program
@@ -81,9 +80,8 @@ _waiting: list[Draft] = []
 
 def _schedule_optimization(draft: Draft, after: float) -> None:
     with suspended, _lock:
-        if (
-            draft.due
-        ):  # another thread was faster; its replacement stays, since native calls may run it
+        if draft.due:
+            # another thread was faster; its replacement stays, since native calls may run it
             return
         draft.due = time.monotonic() + after
         _waiting.append(draft)
@@ -120,9 +118,8 @@ def _begin() -> None:
     """Set the state to no optimization in progress, also in a forked child, where pending drafts
     stay drafts."""
     global _lock, _over, _idle
-    _lock = (
-        threading.RLock()
-    )  # reentrant: a finalizer or a signal handler may run programs while this thread holds it
+    # reentrant: a finalizer or a signal handler may run programs while this thread holds it
+    _lock = threading.RLock()
     _over, _idle = threading.Event(), threading.Event()
     _idle.set()
     _waiting.clear()

@@ -85,9 +85,8 @@ _ARCH = {
 }
 making = hold_during_fork(threading.RLock())
 _pool_addresses: list[dict[str, int]] = []  # empty, or the addresses of the one pool
-_prewarmers: list[
-    DaemonThread
-] = []  # at most one thread, which loads LLVM and compiles the pool ahead of use
+# at most one thread, which loads LLVM and compiles the pool ahead of use
+_prewarmers: list[DaemonThread] = []
 
 
 @functools.cache

@@ -48,9 +48,8 @@ class QueuedFailure:
         """Raise the error. An interrupt (not an `Exception`) is raised only once."""
         error = self.error
         self.forget_frames()
-        with contextlib.suppress(
-            ValueError
-        ):  # raised already, or by another thread at the same time
+        with contextlib.suppress(ValueError):
+            # raised already, or by another thread at the same time
             _unraised_failures.remove(self)
         try:
             raise error
@@ -85,9 +84,8 @@ STOPPED = QueuedFailure(
         "program was queued."
     )
 )
-_unraised_failures: collections.deque[QueuedFailure] = collections.deque(
-    maxlen=16
-)  # errors not raised yet
+# errors not raised yet
+_unraised_failures: collections.deque[QueuedFailure] = collections.deque(maxlen=16)
 _opened: list[Queue] = []
 
 
@@ -96,10 +94,11 @@ class Queue:
 
     def __init__(self, addresses: dict[str, int], pending: type, failed: type):
         at = lambda name: addresses[f"weft_queue_{name}"]
+        # the types of blocks that a queued program will write, or failed to write
         self.pending, self.failed = (
             pending,
             failed,
-        )  # the types of blocks that a queued program will write, or failed to write
+        )
         #: functions of `queue.ll`, called with the GIL held, except `_wait`
         self.post = ctypes.PYFUNCTYPE(ctypes.c_int32, *[_PTR, _I64] * 6, _I64)(at("post"))
         self.wait_for_capacity = ctypes.PYFUNCTYPE(ctypes.c_int32, _I64)(at("room"))

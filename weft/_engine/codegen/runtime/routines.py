@@ -69,12 +69,10 @@ class Routines:
     def __init__(self, parts: Callable[[str, bool], list[LibraryModule]], libc: Sequence[str] = ()):
         self.parts = parts
         self.libc = libc
-        self._addresses: dict[
-            tuple[str, str, bool], int
-        ] = {}  # routine addresses by name, target and draft flag
-        self._linked: dict[
-            tuple[str, str, bool], dict[str, int]
-        ] = {}  # exported addresses of linked modules, by the same key
+        # routine addresses by name, target and draft flag
+        self._addresses: dict[tuple[str, str, bool], int] = {}
+        # exported addresses of linked modules, by the same key
+        self._linked: dict[tuple[str, str, bool], dict[str, int]] = {}
 
     def requests(
         self, name: str, wanted: frozenset[str] | None = None, draft: bool = False
@@ -89,9 +87,8 @@ class Routines:
             for part in self.parts(name, draft):
                 imports = imports | self._linked.get(_key(part.name, draft), {})
             linked = link(missing, imports, self.libc)
-            self._addresses[_key(name, draft)] = linked[
-                name
-            ]  # set before `_linked`, because other threads take a linked routine as complete
+            # set before `_linked`, because other threads take a linked routine as complete
+            self._addresses[_key(name, draft)] = linked[name]
             self._linked.update(
                 {
                     _key(part.name, draft): {symbol: linked[symbol] for symbol in part.exports}

@@ -102,9 +102,8 @@ def _protect(address: int, size: int, rights: int) -> None:
 
 _ARENA = 16 << 20
 _MADV_DONTNEED = 4
-_unused: dict[
-    int, array[int]
-] = {}  # size in bytes -> addresses of freed pages (Python integers would take memory)
+# size in bytes -> addresses of freed pages (Python integers would take memory)
+_unused: dict[int, array[int]] = {}
 _fresh: list[tuple[int, int]] = []  # (begin, end) of unused pages
 # No lock: `pop` of a list is atomic among threads, finalizers and signal handlers.
 
@@ -195,9 +194,8 @@ def place(image: Image, address: Callable[[str], int | None]) -> LinkedObject:
         contents = np.zeros(image.size, np.uint8)
         contents[: len(image.memory)] = np.frombuffer(image.memory, np.uint8)
         if image.places:
-            words = np.ndarray(
-                (image.size - 7,), "<u8", contents, strides=(1,)
-            )  # an overlapping word at every byte
+            # an overlapping word at every byte
+            words = np.ndarray((image.size - 7,), "<u8", contents, strides=(1,))
             addresses[0] = base
             words[np.frombuffer(image.places, np.uint32)] += np.array(addresses, np.uint64)[
                 np.frombuffer(image.targets, np.uint32)
@@ -265,9 +263,8 @@ class _Object:
             raise UnsupportedObjectError("no symbols")
         self.symbols = list(_SYMBOL.iter_unpack(data[table.offset : table.offset + table.size]))
         self.names = _SymbolNames(data, self.sections[table.link])
-        self.titles = _SymbolNames(
-            data, self.sections[struct.unpack_from("<H", data, 62)[0]]
-        )  # of the sections
+        # of the sections
+        self.titles = _SymbolNames(data, self.sections[struct.unpack_from("<H", data, 62)[0]])
         self.places: dict[int, int] = {}
 
     def is_variable(self, s: _ObjectSection) -> bool:

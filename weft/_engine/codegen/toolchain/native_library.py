@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 from weft._engine.codegen.toolchain import loader, objects, target
 from weft._engine.util import cache
 
-_compiling_threads: dict[
-    tuple[str, ...], threading.Thread
-] = {}  # threads of `start_compiling`, by module names
+# threads of `start_compiling`, by module names
+_compiling_threads: dict[tuple[str, ...], threading.Thread] = {}
 
 
 class LibraryModule(NamedTuple):

@@ -161,10 +161,11 @@ def _machine(
     return llvm_c.LLVMTargetMachine(target.cpu, target.features, level)
 
 
+# locks of LLVM's foreground and background compilations
 _lock, _apart = (
     hold_during_fork(threading.RLock()),
     hold_during_fork(threading.RLock()),
-)  # locks of LLVM's foreground and background compilations
+)
 
 
 class _Compilations:
@@ -289,9 +290,8 @@ def _load_then_work(work: Callable[[int], None], number: int) -> None:
     """Load LLVM, then work. No finalizers run here: they might need locks of the caller, which
     waits for this thread."""
     with suspended:
-        with contextlib.suppress(
-            ImportError, OSError
-        ):  # the next compilation raises the error again
+        with contextlib.suppress(ImportError, OSError):
+            # the next compilation raises the error again
             load()
         work(number)
 

@@ -84,9 +84,8 @@ def _round_f16_by_hand(lanes: Registers, x: str) -> str:
     odd = lanes.binary("and", i32, lanes.binary("lshr", i32, bits, _i(lanes, 13)), _i(lanes, 1))
     up = lanes.binary("add", i32, bits, lanes.binary("add", i32, odd, _i(lanes, 0xFFF)))
     normal = lanes.convert("bitcast", i32, lanes.binary("and", i32, up, _i(lanes, -8192)), f32)
-    half = lanes.const(
-        0.5, "f32"
-    )  # the ulp of [0.5, 1) in f32 is the spacing of half-precision subnormals
+    # the ulp of [0.5, 1) in f32 is the spacing of half-precision subnormals
+    half = lanes.const(0.5, "f32")
     tiny = lanes.binary("fsub", f32, lanes.binary("fadd", f32, size, half), half)
     is_tiny = lanes.b.pure(f"fcmp olt {f32} {size}, {lanes.const(2.0**-14, 'f32')}", size)
     y = lanes.select(is_tiny, f32, tiny, normal)

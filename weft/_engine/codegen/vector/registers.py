@@ -76,9 +76,8 @@ class Registers:
         self.target = target
         self.w = width
         self._raw: dict[tuple[str, str], str] = {}
-        self.unrounded: dict[
-            str, str
-        ] = {}  # bfloat16 register -> the register of the value before rounding
+        # bfloat16 register -> the register of the value before rounding
+        self.unrounded: dict[str, str] = {}
         self.f32 = vector("float", width)
         self.f64 = vector("double", width)
         self.i32 = vector("i32", width)

@@ -110,9 +110,8 @@ _IN_KERNELS = frozenset(
         LoweringKind.SORT,
     }
 )
-_kinds: dict[
-    Primitive, tuple[LoweringKind, bool]
-] = {}  # the kind, and whether a generated kernel computes it
+# the kind, and whether a generated kernel computes it
+_kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}
 
 
 def lowering_kind(eqn: Eqn) -> LoweringKind:

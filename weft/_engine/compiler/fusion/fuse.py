@@ -92,9 +92,8 @@ class Fusion(FusionGraph):
             var = stack.pop()
             if group.dot is not None and var is group.dot.outvars[0]:
                 leaves[var] = None
-                parts.append(
-                    (numbers.setdefault(var, len(numbers)), var.aval)
-                )  # its type may appear nowhere else in the key
+                # its type may appear nowhere else in the key
+                parts.append((numbers.setdefault(var, len(numbers)), var.aval))
                 continue
             eqn = self.producer[var]
             if id(eqn) in done:

@@ -149,9 +149,8 @@ class FusionGraph:
         self.costs: dict[Var, ComputeCost] = {}
         self.column_reductions: dict[Var, ColumnReduction] = {}
         self.roots: set[Var] = set()
-        self.demanded: dict[
-            Var, None
-        ] = {}  # values that must be in memory; their order is the same in every process
+        # values that must be in memory; their order is the same in every process
+        self.demanded: dict[Var, None] = {}
         self.non_fusible: list[tuple[int, Eqn]] = []
         self.non_fusible_outs: dict[Var, Eqn] = {}
         self.uses: dict[Var, int] = {}

@@ -95,11 +95,12 @@ class EpilogueLowering(GroupLowering):
         done = emit.compute([substitute(x) for x in (*at, *values)])
         for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots) :]))):
             emit.append(StoreElement(f"y{i}", index, value))
+        # the minimum tells codegen that there are few columns
         emit.close(
             "c",
             b.imin(word["cols"], self.dot.n),
             LoopKind.VECTOR if self.dot.n > 1 else LoopKind.SERIAL,
-        )  # the minimum tells codegen that there are few columns
+        )
         emit.close("r", word["rows"], LoopKind.SERIAL)
         leaves = list(self.names)
         bufs = [

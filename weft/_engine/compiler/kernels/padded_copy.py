@@ -42,9 +42,8 @@ def rows_of(eqn: Eqn, strides: Sequence[int]) -> dict | None:
     lead, dims = 0, []
     for extent, stride, (lo, hi, _) in reversed([*zip(operand.shape, strides, config)]):
         padded = lo + extent + hi
-        if (
-            not dims and row == run and (stride * size == run or extent == 1)
-        ):  # all inner dims are one run
+        if not dims and row == run and (stride * size == run or extent == 1):
+            # all inner dims are one run
             row, lead, run = row * padded, lo * run, run * extent
         elif padded > 1:
             dims.append((padded, lo, extent, stride * size))

@@ -78,13 +78,11 @@ def prefix_scan_of(eqn: Eqn) -> PrefixScan:
 
 
 def _of_op(op: str) -> Combine:
-    if (
-        op
-        in (
-            "min",
-            "max",
-        )
-    ):  # the NaN test of the first operand, the new value, is then not part of the dependency between iterations
+    if op in (
+        "min",
+        "max",
+    ):
+        # the NaN test of the first operand, the new value, is then not part of the dependency between iterations
         return lambda b, earlier, later: [b.op(op, later[0], earlier[0])]
     return lambda b, earlier, later: [b.op(op, earlier[0], later[0])]
 
@@ -392,9 +390,8 @@ class _PrefixScanWriter:
         """Return the code of a block with accumulators in scalars, or in lanes of a vector of all inner elements."""
         run, b = self.run, self.b
         accs, names = self.refs("a"), self.refs("v")
-        if (
-            not self.stores and run.op is not None and run.inner == 1
-        ):  # only the total is needed: any order of terms will do
+        if not self.stores and run.op is not None and run.inner == 1:
+            # only the total is needed: any order of terms will do
             step: Stmt = Accum(accs[0].name, run.op, *self.values(k))
         else:
             step = PrefixCombine(

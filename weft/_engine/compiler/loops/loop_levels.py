@@ -95,9 +95,8 @@ class LoopNest:
         self.emit = Emitter(b)
         self.scratch: list[Buf] = []
         self.staged: dict[int, Expr] = {}  # replacements of loads by reads of scratch
-        self.decided: dict[
-            int, Expr
-        ] = {}  # replacements in the current loop: constants of comparisons, unguarded loads
+        # replacements in the current loop: constants of comparisons, unguarded loads
+        self.decided: dict[int, Expr] = {}
         self.part: Expr = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
         self.rows_later: Callable[[int], dict[int, Expr]] | None = None

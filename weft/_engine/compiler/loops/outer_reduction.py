@@ -341,9 +341,8 @@ class OuterReduction:
             roots.append(
                 self._rescale_sum(online_sum, where, self._tree("max", values[online_sum.top.name]))
             )
-        apart = (
-            self.chunk < self.vector.extent
-        )  # the hardware prefetches adjacent rows, which are one stream
+        # the hardware prefetches adjacent rows, which are one stream
+        apart = self.chunk < self.vector.extent
         prefetched = (
             self._prefetch_next_rows(where, rows)
             if outputs or (len(rows) > 1 and apart and not online_sums)

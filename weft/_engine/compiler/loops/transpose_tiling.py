@@ -209,9 +209,8 @@ class TransposeTiling:
         top, bottom = b.icmp("eq", start, 0), b.icmp("ge", end, vector.extent)
         begin = b.select(top, b.irem(b.isub(line, lead), line), b.imax(b.isub(start, lead), 0))
         stop = b.select(bottom, b.const(vector.extent, "i64"), b.isub(end, lead))
-        head = b.icmp(
-            "eq", b.index("p", 2, _HEADS), 1
-        )  # at the start of a result row, a second loop computes the elements before the first whole line
+        # at the start of a result row, a second loop computes the elements before the first whole line
+        head = b.icmp("eq", b.index("p", 2, _HEADS), 1)
         self.first = b.imax(b.isub(start, self.size), 0)
         self.along = b.isub(b.imin(end, vector.extent), self.first)
         where[id(vector)] = b.iadd(

@@ -39,9 +39,8 @@ class Emitter:
         self.env: dict[int, Expr] = {}
         self.level_of: dict[int, int] = {}
         self.ref_levels: dict[str, int] = {}
-        self.written: frozenset[str] = (
-            frozenset()
-        )  # buffers that the current body writes; loads from them stay in that body
+        # buffers that the current body writes; loads from them stay in that body
+        self.written: frozenset[str] = frozenset()
         self.count = 0
         self.keep: list = []
 

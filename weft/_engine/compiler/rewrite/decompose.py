@@ -220,9 +220,8 @@ def _unsplit_reductions(jaxpr: Jaxpr) -> set[Eqn]:
     """Return reductions over outer dims whose results are used together with their operands, strip by strip, and the reductions of
     values computed there; these are not split because one kernel computes all."""
     origins: dict[Var, set[Eqn]] = {}
-    again: dict[
-        Var, set[tuple[int, ...]]
-    ] = {}  # values computed in a second pass over rows -> the reduced dims
+    # values computed in a second pass over rows -> the reduced dims
+    again: dict[Var, set[tuple[int, ...]]] = {}
     unsplit: set[Eqn] = set()
     for eqn in jaxpr.eqns:
         kind, read = lowering_kind(eqn), [a for a in eqn.invars if type(a) is not Literal]

@@ -630,9 +630,8 @@ def _broadcast(walk: _Simplifier, eqn: Eqn):
     unstretched = [d for d, at in enumerate(dims) if x.aval.shape[d] == shape[at]]
     if len(unstretched) == len(dims) or x.aval.explicit is not None:
         return merged_broadcast
-    flat = Var(
-        x.aval.update(shape=tuple([x.aval.shape[d] for d in unstretched]))
-    )  # a stretched dim of size 1 becomes a new dim
+    # a stretched dim of size 1 becomes a new dim
+    flat = Var(x.aval.update(shape=tuple([x.aval.shape[d] for d in unstretched])))
     source = walk.as_reshape(Eqn(registry["reshape"], [x], [flat], {}, eqn.source))
     if isinstance(source, Eqn):
         walk.emit(source)

@@ -54,9 +54,8 @@ class Deviations:
     x: Var
     center: Var
     dims: tuple[int, ...]  # the dim of x of each dim of `center`
-    folded: tuple[
-        int, ...
-    ]  # the shape of x with the reduced dims replaced by two: parts, elements of a part
+    # the shape of x with the reduced dims replaced by two: parts, elements of a part
+    folded: tuple[int, ...]
     at: int  # the position of the first of these two dims
 
 

@@ -30,9 +30,8 @@ class ArenaBuffer:
     last: int = -1
     offset: int = 0
     forward: "ArenaRef | None" = None
-    takes_over: "ArenaBuffer | None" = (
-        None  # the buffer that the first writer of this one reads last, and overwrites in place
-    )
+    # the buffer that the first writer of this one reads last, and overwrites in place
+    takes_over: "ArenaBuffer | None" = None
 
     @property
     def is_temp(self) -> bool:

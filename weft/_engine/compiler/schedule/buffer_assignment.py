@@ -57,9 +57,8 @@ class BufferAssignment:
             self.items = schedule_overlap(self.graph)
         self.targets: dict[Var, ArenaRef] = {}
         self.last_read: dict[Var, int] = {}
-        self.requests: dict[
-            Atom, ArenaRef
-        ] = {}  # requests of exchanges in flight, by their results
+        # requests of exchanges in flight, by their results
+        self.requests: dict[Atom, ArenaRef] = {}
         self.now = 0  # the position of the item whose step is being created
 
     def assign_targets(self) -> set[int]:

@@ -23,9 +23,8 @@ def lower(body: BufferAssignment, eqn: Eqn) -> None:
     role = role_of(eqn)
     if role == "position":
         at = _word(plan, ("position", *eqn.params["table"]))
-        body.env[eqn.outvars[0]] = _words(plan).offset_by(
-            8 * at
-        )  # the low int32 of a little-endian i64
+        # the low int32 of a little-endian i64
+        body.env[eqn.outvars[0]] = _words(plan).offset_by(8 * at)
         plan.touch(_words(plan))
         return
     if role == "done":

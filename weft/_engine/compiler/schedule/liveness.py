@@ -26,9 +26,8 @@ class PendingStep:
     time: int
     in_place: dict[ArenaBuffer, list[tuple[ArenaBuffer, str, str]]] | None = None
     aliases: list[tuple[str, str]] | None = None
-    copied: tuple[ArenaBuffer, ArenaBuffer] | None = (
-        None  # (target, source) if the step only copies a whole buffer
-    )
+    # (target, source) if the step only copies a whole buffer
+    copied: tuple[ArenaBuffer, ArenaBuffer] | None = None
     dropped: bool = False
     origin: P.Origin = ()
 

@@ -111,9 +111,8 @@ class _OutlinedBuffer:
     loaded: bool = False
     stored: bool = False
     in_registers: bool = False
-    early: bool = (
-        False  # its registers are initialized before the loop, because the condition uses them
-    )
+    # its registers are initialized before the loop, because the condition uses them
+    early: bool = False
     places: dict[int, None] = field(default_factory=dict)
 
 
@@ -121,22 +120,18 @@ class _LoopKernelWriter:
     def __init__(self, private: set[int], types: dict[int, str], registers: frozenset[str]):
         self.private, self.types, self.register_names = private, types, registers
         self.b = LoopsBuilder()
-        self.memory: dict[
-            int | str, _OutlinedBuffer
-        ] = {}  # by slot; scratch of inner kernels by name
-        self.vars: dict[
-            str, tuple[loops.Expr, int]
-        ] = {}  # loop variables in the kernel: index of the iteration, number of iterations
+        # by slot; scratch of inner kernels by name
+        self.memory: dict[int | str, _OutlinedBuffer] = {}
+        # loop variables in the kernel: index of the iteration, number of iterations
+        self.vars: dict[str, tuple[loops.Expr, int]] = {}
         self.names: dict[str, loops.Expr] = {}
-        self.bufs: dict[
-            str, tuple[_OutlinedBuffer, loops.Expr]
-        ] = {}  # buffers of the kernel being copied: memory and first element
+        # buffers of the kernel being copied: memory and first element
+        self.bufs: dict[str, tuple[_OutlinedBuffer, loops.Expr]] = {}
         self.memo: dict[int, loops.Expr] = {}
         self.count = self.work = 0
         self.copies = 1
-        self.known: dict[
-            tuple[str, int], tuple[loops.Expr, loops.Expr]
-        ] = {}  # (memory, id of index) -> index, value last stored there
+        # (memory, id of index) -> index, value last stored there
+        self.known: dict[tuple[str, int], tuple[loops.Expr, loops.Expr]] = {}
         self.in_vector = False
 
     def registers(self) -> frozenset[str]:

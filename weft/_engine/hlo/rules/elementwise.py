@@ -191,9 +191,8 @@ def _logaddexp(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
     x, y = broadcast_operands(b, (x, y))
     top, gap = b.op("maximum", x, y), b.op("abs", b.op("subtract", x, y))
     log_term = b.op("log_plus_one", b.op("exponential", b.op("negate", gap)))
-    return b.op(
-        "select", b.compare("NE", gap, gap), top, b.op("add", top, log_term), type=x.type
-    )  # the difference of equal infinities is NaN
+    # the difference of equal infinities is NaN
+    return b.op("select", b.compare("NE", gap, gap), top, b.op("add", top, log_term), type=x.type)
 
 
 # --- by scalar code

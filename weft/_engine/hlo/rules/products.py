@@ -170,9 +170,8 @@ def _permutation(b: HloBlock, eqn: Eqn, pivots: HloValue) -> list[HloValue]:
 def _custom_call(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a custom call for a computation of a library or of the host."""
     backend_config = {k: v for k, v in eqn.params.items() if isinstance(v, (bool, int, str))}
-    named = getattr(
-        getattr(eqn.params.get("callback"), "fun", None), "target", None
-    )  # a function of another language
+    # a function of another language
+    named = getattr(getattr(eqn.params.get("callback"), "fun", None), "target", None)
     return b.emit(
         "custom_call",
         args,

@@ -58,9 +58,8 @@ _ELEMENTS: dict[int, tuple[str, str, int]] = {
     )
 }
 _PRED, _TUPLE, _OPAQUE, _TOKEN = 1, 13, 14, 17
-_VARINT_LITERALS = frozenset(
-    ["bool", "int32", "int64", "uint32", "uint64"]
-)  # other dtypes are stored as bytes in memory order
+# other dtypes are stored as bytes in memory order
+_VARINT_LITERALS = frozenset(["bool", "int32", "int64", "uint32", "uint64"])
 
 
 # ---- protocol buffers

@@ -314,9 +314,8 @@ class _StablehloPrinter:
 
     def operation(self, op: HloOp) -> None:
         """Write the lines of an operation."""
-        if has_names(
-            [value for key, value in op.attrs.items() if key != "groups"]
-        ):  # groups hold numbers of devices, not sizes
+        if has_names([value for key, value in op.attrs.items() if key != "groups"]):
+            # groups hold numbers of devices, not sizes
             raise NotImplementedError(
                 f"as_text: {op.name} in the program needs constant sizes; its attributes are {op.attrs}."
             )

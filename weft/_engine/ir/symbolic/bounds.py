@@ -73,9 +73,8 @@ class Bounds:
         difference = add(a, b, -1) if name == "max" else add(b, a, -1)
         case_bounds: list[float] = []
         for operand, fact in ((a, difference), (b, multiply(constant(-1), difference))):
-            if (
-                -self._bound_from_facts(multiply(constant(-1), fact), facts, 1) >= 0
-            ):  # otherwise the case does not occur
+            if -self._bound_from_facts(multiply(constant(-1), fact), facts, 1) >= 0:
+                # otherwise the case does not occur
                 known = [replace_monomial(f, ((atom, 1),), operand) for f in (*facts, fact)]
                 case_bounds.append(
                     self._bound_by_cases(

@@ -62,9 +62,8 @@ def find(name: str) -> Any:
     function = functions.get(name)
     if module is None:
         return function and function.op
-    return (
-        None if function is not None and function.op is None else getattr(module, name, None)
-    )  # None: only kernels have the function
+    # None: only kernels have the function
+    return None if function is not None and function.op is None else getattr(module, name, None)
 
 
 def __getattr__(name: str) -> Any:

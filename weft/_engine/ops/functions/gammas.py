@@ -298,9 +298,8 @@ def _bessel(f: Formulas, x: FormulaValue, order: int):
     near = f.horner(f.fma(bounded, 0.25, -1.0), f.table(f"{name}_small"))
     large = f.select(small, 8.0, size)
     far = f.horner(16.0 / large - 1.0, f.table(f"{name}_big")) / f.sqrt(large)
-    grow = f.fma(
-        bounded, 0.25, 1.0
-    )  # flattens the function, so that the polynomial keeps its relative precision
+    # flattens the function, so that the polynomial keeps its relative precision
+    grow = f.fma(bounded, 0.25, 1.0)
     near = near * size / (grow * grow * grow) if order else near / grow
     y = f.select(small, near, far)
     y = f.select(size.same(inf), 0.0, y)

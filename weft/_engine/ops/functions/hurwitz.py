@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
 #: the numbers of explicit terms and of corrections, by the bits of the result
 _TERMS, _CORRECTIONS = {32: 4, 64: 8}, {32: 5, 64: 10}
-_LARGEST_RATIO = (
-    40.0  # of s to the first q + k that is not summed: above it, the remaining terms are negligible
-)
+# of s to the first q + k that is not summed: above it, the remaining terms are negligible
+_LARGEST_RATIO = 40.0
 _FACTORS = 20.0  # the largest argument whose factorial is exact in doubles
 _STIRLING = 1e15  # orders above which the logarithm of a factorial needs only two terms
 #: B(2j) / (2j)!: coefficients of the corrections, as many as a type can resolve
@@ -139,9 +138,8 @@ def _zeta_of_any(f: Formulas, s: FormulaValue, q: FormulaValue, even: FormulaVal
     )
     y = f.select(even, above + (below - rest), odd)
     y = f.select(inside, y, nan)
-    far = f.select(
-        q > 1.0, 0.0, f.select(q.same(1.0), 1.0, f.select(q < 1.0, inf, f.c(nan)))
-    )  # for infinite order
+    # for infinite order
+    far = f.select(q > 1.0, 0.0, f.select(q.same(1.0), 1.0, f.select(q < 1.0, inf, f.c(nan))))
     y = f.select(s.same(inf), far, f.select(q.same(inf), 0.0, y))
     y = f.select((q <= 0.0) & start.same(0.0), inf, y)
     return f.select(s > 1.0, y, f.select(s.same(1.0), inf, f.c(nan)))
@@ -191,9 +189,8 @@ def _polygamma_general(f: Formulas, m: FormulaValue, x: FormulaValue):
         (m >= 1.0) & (m < inf) & _is_whole(f, m),
         _is_whole(f, m * 0.5),
     )
-    x = f.select(
-        even & (x < 0.0) & (x - f.floor(x)).same(0.5), 1.0 - x, x
-    )  # terms of either sign cancel
+    # terms of either sign cancel
+    x = f.select(even & (x < 0.0) & (x - f.floor(x)).same(0.5), 1.0 - x, x)
     inside = ordinary & (x > 0.0) & (x < inf)
     small, factorial = _small_factorial(f, m)
     product = _of_large_order(
@@ -303,9 +300,8 @@ def polygamma(f: Formulas, m: FormulaValue, x: FormulaValue):
 
 
 def _zeta_reference(x: NumPyArray, q: NumPyArray):
-    return of_scipy("zeta", wide=True)(
-        x, np.where(q == -np.inf, np.nan, q)
-    )  # poles at all negative integers
+    # poles at all negative integers
+    return of_scipy("zeta", wide=True)(x, np.where(q == -np.inf, np.nan, q))
 
 
 @function(

@@ -359,9 +359,8 @@ def _parts(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue
 
     One of the two functions is factor * share where `own` holds, and one minus that elsewhere.
     """
-    lift = f.select(
-        a < 1e-200, 1e150, f.c(1.0)
-    )  # the upper function is proportional to the order for the least orders
+    # the upper function is proportional to the order for the least orders
+    lift = f.select(a < 1e-200, 1e150, f.c(1.0))
     order, a = a, a * lift
     _, uniform, rest = _regions(f, a, x)
     series = rest & ((x <= a) | (x <= _LITTLE))

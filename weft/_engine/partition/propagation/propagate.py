@@ -84,33 +84,26 @@ class Propagation:
     sizes: Mapping[Any, int]
     dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
     fixed: set[Var] = field(default_factory=set)  # variables whose spec is given
-    explicit: dict[Var, frozenset[Any]] = field(
-        default_factory=dict
-    )  # axes whose dims the variable's type determines
-    cuts: set[tuple[Any, int]] = field(
-        default_factory=set
-    )  # axes that should be refined, and the sizes of their major parts
-    carried: dict[Atom, int] = field(
-        default_factory=dict
-    )  # bytes of the largest value from which the spec comes
-    changed: set[Var] = field(
-        default_factory=set
-    )  # variables changed since the last transfer began
+    # axes whose dims the variable's type determines
+    explicit: dict[Var, frozenset[Any]] = field(default_factory=dict)
+    # axes that should be refined, and the sizes of their major parts
+    cuts: set[tuple[Any, int]] = field(default_factory=set)
+    # bytes of the largest value from which the spec comes
+    carried: dict[Atom, int] = field(default_factory=dict)
+    # variables changed since the last transfer began
+    changed: set[Var] = field(default_factory=set)
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
-    shared: dict[tuple[Any, ...], FactorRule | None] = field(
-        default_factory=dict
-    )  # rules of equal equations, by op, parameters and types
+    # rules of equal equations, by op, parameters and types
+    shared: dict[tuple[Any, ...], FactorRule | None] = field(default_factory=dict)
     facts: dict[tuple[Any, ...], _RuleFacts] = field(default_factory=dict)
-    terms: dict[Var, frozenset[Any]] = field(
-        default_factory=dict
-    )  # axes over which a variable is, or should be, a partial sum
+    # axes over which a variable is, or should be, a partial sum
+    terms: dict[Var, frozenset[Any]] = field(default_factory=dict)
     boundary: set[Var] = field(default_factory=set)  # arguments and results of the program
     meshes: Any = None  # the mesh of the axes, and the coarser given mesh
     last_round: bool = False  # True if specs pass from values to their broadcasts and parts
     settling: ConflictRule = ConflictRule.BY_SIZE
-    reach: dict[Var, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # the reach of each dim, if it decides conflicts
+    # the reach of each dim, if it decides conflicts
+    reach: dict[Var, tuple[int, ...]] = field(default_factory=dict)
     conflicts: bool = False  # True if any specs conflicted
     slices_split: bool = False  # True if a loop or an equation takes slices along a split dim
     splits_slices: bool = False  # True if the axes of such dims split other dims of the slices

@@ -270,9 +270,8 @@ def _arg_reduction(primitive: Primitive, extremum: Callable[..., Any], largest: 
         value = extremum(x, axes)
         best = ctx.pmax(value, over) if largest else ctx.pmin(value, over)
         wins = comparison.eq(value, best)
-        if dtypes.issubdtype(
-            typeof(x).dtype, np.inexact
-        ):  # a NaN is an extremum, and unequal to itself
+        if dtypes.issubdtype(typeof(x).dtype, np.inexact):
+            # a NaN is an extremum, and unequal to itself
             wins = bitwise.bitwise_or(wins, comparison.ne(value, value))
         start = casting.convert_element_type(ctx.start(over, local), index_dtype)
         position = arithmetic.add(

@@ -278,9 +278,8 @@ def _conv_split(ctx: Any, args: list[Any], **params: Any) -> Any:
             or halo.size % ctx.size(halo.axes)
             or _misses(halo.window, ctx.size(halo.axes), halo.size)
         ):
-            image = mask_outside(
-                ctx, image, halo, zero
-            )  # otherwise rows outside of the image are already zeros
+            # otherwise rows outside of the image are already zeros
+            image = mask_outside(ctx, image, halo, zero)
         (_, places) = _conv_places(ctx, i, params) or ((), (0, 0, 0, 1))
         image = _dilate(ctx, image, halo, places, zero)
         padding[i], spread[i] = (0, 0), 1

@@ -45,17 +45,16 @@ class Chebyshev:
         """Return the coefficients that are nonzero in float64, from values of the function."""
         nodes = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
         values = self.fun((nodes + 1) * ((self.high - self.low) / 2) + self.low)
-        turns = np.outer(np.arange(_POINTS), 2 * np.arange(_POINTS) + 1) % (
-            4 * _POINTS
-        )  # large angles would round
-        wide = np.cos(
-            turns * (np.arccos(np.longdouble(-1)) / (2 * _POINTS))
-        )  # where there is more than float64
+        # large angles would round
+        turns = np.outer(np.arange(_POINTS), 2 * np.arange(_POINTS) + 1) % (4 * _POINTS)
+        # where there is more than float64
+        wide = np.cos(turns * (np.arccos(np.longdouble(-1)) / (2 * _POINTS)))
         terms = (wide * values).sum(1) * (2 / np.longdouble(_POINTS))
         terms[0] /= 2
+        # the last coefficients are rounding errors
         return _truncate_series(
             terms.astype(np.float64), np.dtype(np.float64), 2 * float(np.abs(terms[-16:]).max())
-        )  # the last coefficients are rounding errors
+        )
 
     @functools.cached_property
     def terms(self) -> list[float]:

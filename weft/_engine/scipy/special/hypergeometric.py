@@ -174,9 +174,8 @@ def _gauss(a, b, c, x):
     y = wnp.where(below, x / (x - 1), x)
     inner_b = wnp.where(below, c - b, b)
     excess = c - a - inner_b
-    slow = (
-        (excess < 0) & ~_ends(a) & ~_ends(inner_b)
-    )  # the terms grow: (1 - y)^excess times a faster series
+    # the terms grow: (1 - y)^excess times a faster series
+    slow = (excess < 0) & ~_ends(a) & ~_ends(inner_b)
     first, second = wnp.where(slow, c - a, a), wnp.where(slow, c - inner_b, inner_b)
     value, by_1, by_2, by_c = _gauss_series(first, second, c, y)
     log = wnp.log1p(-wnp.where(y < 1, y, 0))

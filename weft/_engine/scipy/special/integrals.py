@@ -75,9 +75,8 @@ def _dawsn_rest(u):
     return np.where(s > 50, far, (2 * s * _dawsn_share(np.minimum(s, 50)) - 1) / u)
 
 
-_DAWSN_NEAR = Chebyshev(
-    "dawsn_near", lambda s: (1 + s / 2) * _dawsn_share(s), 0.0, 9.0
-)  # smaller where it is multiplied by less
+# smaller where it is multiplied by less
+_DAWSN_NEAR = Chebyshev("dawsn_near", lambda s: (1 + s / 2) * _dawsn_share(s), 0.0, 9.0)
 _DAWSN_FAR = Chebyshev("dawsn_far", lambda u: 1 + u * _dawsn_rest(u), 0.0, 1 / 9)
 _DAWSN_REST = make_piecewise_series("dawsn_rest", _dawsn_rest, 0.0, 0.04, 0.25)
 
@@ -341,9 +340,8 @@ def _trig_auxiliary(u):
     """g + i f of the sine and cosine integrals for 1 / x^2 = u, on the host, where they are close to 1 / x^2 and 1 / x."""
     x = 1 / np.sqrt(u)
     near = np.minimum(x, 45)
-    exact = _reference("exp1")(1j * near) * np.exp(
-        1j * near
-    )  # the integral of exp(-x t) / (t + i) dt = g - i f
+    # the integral of exp(-x t) / (t + i) dt = g - i f
+    exact = _reference("exp1")(1j * near) * np.exp(1j * near)
     return np.where(
         x > 40, asymptotic(x.astype(complex), lambda x, k: -k / (1j * x), 38) / (1j * x), exact
     )
@@ -553,10 +551,11 @@ spence = _unary(
 # ---- Owen's T function
 
 _NODES = {4: 16, 8: 40}  # of the Gauss-Legendre rule
+# number of deviations beyond which the normal density is negligible
 _REACH = {
     4: 6.5,
     8: 9.5,
-}  # number of deviations beyond which the normal density is negligible
+}
 
 
 def _owens_inside(h, a):

@@ -148,9 +148,8 @@ def _beta_binomial_exponent(k, m, a, b):
 
     It has binomial log-probabilities at (a + k) / (a + b + k + m), and the difference to those at a / (a + b).
     """
-    scale = wnp.where(
-        wnp.maximum(a, b) > 1e30, 0.125, 1.0
-    )  # scale of numbers whose sum may overflow
+    # scale of numbers whose sum may overflow
+    scale = wnp.where(wnp.maximum(a, b) > 1e30, 0.125, 1.0)
     total = a * scale + b * scale + (k + m) * scale
     least = float(dtypes.finfo(total.dtype).smallest_normal)
     x, y = wnp.maximum((a + k) * scale / total, least), wnp.maximum((b + m) * scale / total, least)

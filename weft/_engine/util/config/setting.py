@@ -106,9 +106,8 @@ _trace_names: list[str] = []
 #: settings that can no longer be changed, with the values in force
 frozen: dict[str, Any] = {}
 _lock = hold_during_fork(threading.RLock())
-_keys: dict[
-    tuple[Any, ...], tuple[Any, ...]
-] = {}  # equal trace keys are one object, compared by identity
+# equal trace keys are one object, compared by identity
+_keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 _UNSET = object()
 _PREFIXES = ("weft_", "jax_")
 
@@ -166,9 +165,8 @@ class Config(threading.local):
             # Prefixed names are descriptors; a method __getattr__ would double the cost of every read.
             for prefix in _PREFIXES:
                 setattr(Config, prefix + name, _Alias(name))
-            declared[name] = (
-                setting  # last, because other threads read the values of all names in this table
-            )
+            # last, because other threads read the values of all names in this table
+            declared[name] = setting
             if in_trace_key:
                 _trace_names.append(name)
             Config._version += 1

@@ -34,9 +34,8 @@ class _CodeConstants(dict):
 
 def _compile(text: str, name: str, names: _CodeConstants) -> Any:
     """Compile a text; return its function `name`."""
-    exec(
-        compile(text, f"{__file__}:builder", "exec"), names
-    )  # with a file name of weft, so that its frames count as internal
+    # with a file name of weft, so that its frames count as internal
+    exec(compile(text, f"{__file__}:builder", "exec"), names)
     return names[name]
 
 

@@ -110,9 +110,8 @@ def is_namedtuple(type_: type) -> bool:
 def _namedtuple_node(type_: Any) -> NodeType:
     keys = [GetAttrKey(name) for name in type_._fields]
     is_sequence = type_.__iter__ is tuple.__iter__
-    fields = (
-        tuple if is_sequence else lambda value: tuple(tuple.__iter__(value))
-    )  # even if `__iter__` is overridden
+    # even if `__iter__` is overridden
+    fields = tuple if is_sequence else lambda value: tuple(tuple.__iter__(value))
     return NodeType(
         type_,
         lambda value: (fields(value), None),
@@ -191,9 +190,8 @@ def _flatten_dict(value: dict[Any, Any], leaves: list[Any]) -> Spec:
 
 
 _Order = tuple[tuple[Any, ...], Callable[[dict[Any, Any]], Iterable[Any]]]
-_key_orders: dict[
-    tuple[str, ...], _Order
-] = {}  # keys in the order of a dict -> (sorted keys, function that returns their values)
+# keys in the order of a dict -> (sorted keys, function that returns their values)
+_key_orders: dict[tuple[str, ...], _Order] = {}
 
 
 def _key_order(given: tuple[Any, ...]) -> _Order:

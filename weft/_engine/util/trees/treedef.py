@@ -426,9 +426,8 @@ def _paths(spec: Spec, path: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
     return None if None in below else [path for paths in below if paths for path in paths]
 
 
-_last_codes: dict[
-    type, _StructureFunctions
-] = {}  # type of a tree -> the code of the structure that was last flattened and rebuilt
+# type of a tree -> the code of the structure that was last flattened and rebuilt
+_last_codes: dict[type, _StructureFunctions] = {}
 
 
 def flatten_again(tree: Any) -> tuple[list[Any], PyTreeDef]:
@@ -437,9 +436,8 @@ def flatten_again(tree: Any) -> tuple[list[Any], PyTreeDef]:
     if code is not None and (leaves := code.leaves(tree)) is not None:
         return leaves, code.treedef
     leaves, treedef = flatten(tree)
-    if (
-        code is not None and treedef == code.treedef
-    ):  # every tree has new static data, so identity tests would always fail
+    if code is not None and treedef == code.treedef:
+        # every tree has new static data, so identity tests would always fail
         code.match_identical = _no_match
     return leaves, treedef
 

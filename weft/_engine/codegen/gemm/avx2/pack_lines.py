@@ -134,7 +134,8 @@ def _transpose_squares(rows: list[str]) -> tuple[list[str], list[str]]:
         for j in (
             0,
             2,
-        ):  # interleave the low elements of two lines, then the high elements
+        ):
+            # interleave the low elements of two lines, then the high elements
             out += [
                 f"vunpck{half}ps {rows[i + j + 1]}, {rows[i + j]}, {other[i + j + h]}"
                 for h, half in enumerate("lh")

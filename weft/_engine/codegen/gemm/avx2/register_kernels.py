@@ -60,9 +60,8 @@ def module(types: GemmTypes, wanted: Collection[str]) -> str:
         for kernel in kernels
         for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)
     ]
-    if any(
-        kernel.edge for kernel in kernels
-    ):  # a mask is loaded from the border between 32 bytes of ones and 32 bytes of zeros
+    if any(kernel.edge for kernel in kernels):
+        # a mask is loaded from the border between 32 bytes of ones and 32 bytes of zeros
         lines += [".p2align 5", ".Llanes:", ".fill 32, 1, 0xff", ".fill 32, 1, 0"]
     return as_module(lines)
 
@@ -82,9 +81,8 @@ class _Avx2RegisterKernel:
         self.add = f"vaddp{self.kind}" if types.is_float else "vpaddd"
 
     def lines(self, adds: bool, epilogue: bool) -> list[str]:
-        full = (
-            self.rows == self.types.rows and not self.edge
-        )  # the kernel that does nearly all work
+        # the kernel that does nearly all work
+        full = self.rows == self.types.rows and not self.edge
         out = [
             f".globl {self.name}",
             f".type {self.name},@function",

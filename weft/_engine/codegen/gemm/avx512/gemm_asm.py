@@ -200,9 +200,8 @@ class Avx512RegisterKernel:
         out = [f"vmovups .Lorder(%rip), {order}"]
         for r in range(self.rows):
             sums = [self.sum((r, v)) for v in range(self.vectors)]
-            for _ in range(
-                2
-            ):  # add neighboring lanes of two vectors (a missing one leaves unused lanes)
+            for _ in range(2):
+                # add neighboring lanes of two vectors (a missing one leaves unused lanes)
                 pairs = [(sums[i], sums[min(i + 1, len(sums) - 1)]) for i in range(0, len(sums), 2)]
                 for a, b in pairs:
                     out += [
@@ -277,9 +276,8 @@ def _fetch_place(types: GemmTypes, streams: bool) -> list[str]:
 def multiply_add(types: GemmTypes, x: str, y: str, sum: str, product: str) -> list[str]:
     """Add the products of an element of A and a vector of B to a sum."""
     multiply, add = _instructions(types)
-    if (
-        types.flips_signs and types.in_type == "i8"
-    ):  # the middle operand of the instruction is unsigned
+    if types.flips_signs and types.in_type == "i8":
+        # the middle operand of the instruction is unsigned
         x, y = y, x
     if multiply.startswith(("vfm", "vdp", "vpdp")):
         return [f"{multiply} {x}, {y}, {sum}"]

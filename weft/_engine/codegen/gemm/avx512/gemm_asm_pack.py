@@ -113,9 +113,8 @@ def _transpose_squares(rows: list[str]) -> tuple[list[str], list[str]]:
     the registers of the result."""
     other = [f"%zmm{i + 16}" for i in range(16)]
     out = []
-    for i in range(
-        0, 16, 2
-    ):  # pairs of elements, then groups of four, within quarters of registers
+    for i in range(0, 16, 2):
+        # pairs of elements, then groups of four, within quarters of registers
         out += [
             f"vunpck{half}ps {rows[i + 1]}, {rows[i]}, {other[i + j]}"
             for j, half in enumerate("lh")
