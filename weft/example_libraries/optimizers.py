@@ -341,7 +341,7 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
 
 
 def make_schedule(scalar_or_schedule: StepSize) -> Schedule:
-    """A function of the step: the one that is given, or one with the number that is given; anything else raises a TypeError."""
+    """Return a schedule as it is, or the constant schedule of a number; raise TypeError for other arguments."""
     if callable(scalar_or_schedule):
         return scalar_or_schedule
     if wnp.ndim(scalar_or_schedule) == 0:

@@ -162,7 +162,7 @@ class custom_partitioning:
             sharding_rule = _ComputedShardingRule(sharding_rule, factor_sizes, options)
         elif sharding_rule is not None:
             raise ValueError(
-                f"custom_partitioning: sharding_rule is a text, an SdyShardingRule or a function, got {sharding_rule!r}."
+                f"custom_partitioning: sharding_rule must be a string, an SdyShardingRule or a function, got {sharding_rule!r}."
             )
         self.partition, self.infer, self.sharding_rule = (
             partition,

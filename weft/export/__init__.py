@@ -284,8 +284,8 @@ class Exported(metaclass=Sealed):
                 return None
             raise ValueError(
                 f"Function '{self.fun_name}' was exported for {quantity(self.nr_devices, 'device')} and is called in a context with "
-                f"{quantity(len(devices), 'device')}.\n  Its shardings are of a mesh of {self.nr_devices}. "
-                "Put the arguments there with weft.device_put."
+                f"{quantity(len(devices), 'device')}.\n  Move the arguments to a mesh of {quantity(self.nr_devices, 'device')} "
+                "with weft.device_put."
             )
         return devices
 

@@ -117,8 +117,8 @@ def _system(api: str, a: Any, b: Any) -> tuple:
     b = b[..., None] if vectors else b
     if b.shape[-2] != n:
         raise ValueError(
-            f"{api}: the matrices have {quantity(n, 'row')} and b has {b.shape[-2]}: shapes {tuple(a.shape)} and {tuple(b.shape)}. They "
-            "must be equal in number."
+            f"{api}: the matrices have {quantity(n, 'row')} and b has {b.shape[-2]}: shapes {tuple(a.shape)} and {tuple(b.shape)}. Both "
+            "must have the same number of rows."
         )
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return *[broadcast_to_shape(x, (*lead, *x.shape[-2:])) for x in (a, b)], vectors

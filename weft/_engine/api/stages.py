@@ -126,7 +126,7 @@ class Traced(metaclass=Sealed):
 
     @property
     def lojax(self) -> "Traced":
-        """The same, with operations of user-defined types (`experimental.hijax`) replaced by what they compute."""
+        """This stage, with operations of user-defined types (`experimental.hijax`) replaced by what they compute."""
         program = copy.copy(self._program)
         program.jaxpr = inline_hijax_ops(program.jaxpr)
         return Traced.make(self._jitted, program, self._leaves, self._refs)

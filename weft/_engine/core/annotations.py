@@ -50,7 +50,7 @@ def annotate_types(
 def _own_types(
     primitive: Any, avals: Sequence[ShapedArray], params: dict[str, Any]
 ) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset[Any]]]:
-    """Do the same as `annotate_types` for an operation whose type rule determines the varying axes of its results."""
+    """Return the results of `annotate_types` for an operation whose type rule determines the varying axes of its results."""
     in_axes = [a.vma for a in avals]
     if isinstance(primitive, RegionOp):
         in_axes = _inner_axes(primitive, avals, params)

@@ -47,7 +47,7 @@ def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 def evaluate_with(
     bind: Callable[[Eqn, list[Any]], Sequence[Any]], jaxpr: Jaxpr, args: Sequence[Any]
 ) -> list[Any]:
-    """Do the same as `evaluate`, with `bind(eqn, operands)` as the function that returns the results of each equation."""
+    """Return the results of a program; `bind(eqn, operands)` returns the results of each equation."""
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts))
     env.update(zip(jaxpr.invars, args))
 

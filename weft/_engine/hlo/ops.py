@@ -96,7 +96,7 @@ class HloContext(ABC):
         self.metadata: Metadata = ()
         self._chlo = chlo  # the CHLO functions that the text format has; None: all
         self.meshes: dict[str, str] = {}  # the names of meshes in the module, by their texts
-        self.sizes: list[int] = []  # numbers of devices of these meshes
+        self.sizes: list[int] = []  # number of devices of each mesh in `meshes`
         # the names in symbolic sizes, as scalars of the main function
         self.variables: dict[str, HloValue] = {}
         self.around: Metadata = ()  # attributes of enclosing calls that are inlined

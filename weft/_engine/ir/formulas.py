@@ -90,7 +90,7 @@ class Formulas:
         return self.select(tiny, k - float(scale), k), m
 
     def split_normal(self, x: Any) -> tuple[Any, Any]:
-        """Do the same as `split` for positive normal numbers."""
+        """Return (k, m) with x = 2^k m and 3/4 <= m < 3/2, for positive normal x only."""
         bits = self.to_bits(x)
         k = (bits - self.three_quarters) >> self.mantissa
         return self.small_to_float(k), self.from_bits(bits - (k << self.mantissa))

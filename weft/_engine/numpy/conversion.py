@@ -133,7 +133,7 @@ def _from_numbers(x, leaves: list, want) -> Array:
         raise ValueError(
             f"array: the nested lists do not form an array, got {x!r:.60}: {error}"
         ) from None
-    # 64 bits
+    # Python and NumPy numbers that no 64-bit dtype holds
     beyond = nested.dtype == object and all(
         isinstance(v, (*promote.PYTHON_SCALARS, np.number)) for v in nested.flat
     )

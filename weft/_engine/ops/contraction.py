@@ -61,7 +61,7 @@ Dims = tuple[int, ...]
 DotDimensionNumbers = tuple[
     tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
 ]
-#: the same, with nonnegative dims
+#: canonical `DotDimensionNumbers`: tuples of nonnegative dims
 DotNumbers = tuple[tuple[Dims, Dims], tuple[Dims, Dims]]
 
 

@@ -87,7 +87,7 @@ def products_along(
     residue = (offset // step) % period * pow(stride // step, -1, period) % period
     first = np.maximum(-(-offset // stride), 0)
     past = np.minimum((offset + (n - 1) * lhs_dilation) // stride + 1, places)
-    # members of the class in [0, end)
+    # number of members of the residue class in [0, end)
     upto: Callable[[NumPyArray], NumPyArray] = lambda end: (end - residue + period - 1) // period
     met = np.where(offset % step == 0, np.maximum(upto(past) - upto(first), 0), 0)
     return int(met.sum()) if n else 0

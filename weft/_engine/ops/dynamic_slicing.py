@@ -339,10 +339,7 @@ def _dynamic_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, slic
 
 
 def _stacked_starts(starts: Values, dims: BatchDims, size: int):
-    """Return start indices as one array of indices [size, len(starts)].
-
-    Some of them may have one value per example.
-    """
+    """Return start indices, batched or not, as one array [batch size, len(starts)]."""
     dtype = functools.reduce(common_dtype, [typeof(s).dtype for s in starts])
     columns = [
         reshape(batch_dim_to_front(convert_element_type(s, dtype), d, size), (size, 1))

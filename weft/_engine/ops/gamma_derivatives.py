@@ -72,7 +72,7 @@ def _by_fraction(a: NumPyArray, x: NumPyArray):
 def _order_slope(a: NumPyArray, x: NumPyArray):
     """Return the derivative of P(a, x) by `a`, divided by its derivative by `x`.
 
-    P is the lower function; the result is nan outside of its domain.
+    P is the regularized lower incomplete gamma function; the result is nan outside of its domain.
     """
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     out = np.full(a.shape, np.nan)
@@ -94,7 +94,7 @@ def random_gamma_grad(a: NumPyArray, x: NumPyArray):
 
 
 def igamma_grad_x(a: NumPyArray, x: NumPyArray):
-    """Return the derivative of the lower function by `x`."""
+    """Return the derivative of the lower incomplete gamma function by `x`."""
     gammaln, xlogy = scipy_special("gammaln"), scipy_special("xlogy")
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
@@ -109,7 +109,7 @@ def igamma_grad_x(a: NumPyArray, x: NumPyArray):
 
 
 def igamma_grad_a(a: NumPyArray, x: NumPyArray):
-    """Return the derivative of the lower function by the order."""
+    """Return the derivative of the lower incomplete gamma function by its order `a`."""
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         value = _order_slope(a, x) * igamma_grad_x(a, x)
@@ -139,12 +139,12 @@ def _log_value(a: NumPyArray, x: NumPyArray, upper: bool) -> NumPyArray:
 
 
 def log_igamma(a: NumPyArray, x: NumPyArray) -> NumPyArray:
-    """Return the logarithm of the lower function."""
+    """Return the logarithm of the regularized lower incomplete gamma function."""
     return _log_value(a, x, False)
 
 
 def log_igammac(a: NumPyArray, x: NumPyArray) -> NumPyArray:
-    """Return the logarithm of the upper function."""
+    """Return the logarithm of the regularized upper incomplete gamma function."""
     return _log_value(a, x, True)
 
 

@@ -253,9 +253,9 @@ def _factors(
 
 
 def _by_groups(lhs: Value, rhs: Value, starts: Value, ends: Value, rows: Value, **params: Any):
-    """Rewrite to the compiler's form, for dtypes that have a matmul.
+    """Return the product by `grouped_dot`, or by masks if the compiler has no matmul of these dtypes.
 
-    Row numbers count from the first row.
+    The group bounds that it receives count from the first of `rows`.
     """
     left, right = typeof(lhs), typeof(rhs)
     out = (

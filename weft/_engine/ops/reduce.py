@@ -508,7 +508,7 @@ def _running(
 def _by_doubling(
     of_two: Callable[..., Any], fill: complex, operand: Value, axis: int, reverse: bool
 ):
-    """Return the running reduction of an idempotent binary function: of 2, 4, 8, ... neighbors."""
+    """Return the running reduction by an idempotent function, by combining windows of 2, 4, 8, ... elements."""
     aval = typeof(operand)
     (axis,) = families.canonical_dims(of_two.__name__, (axis,), aval.ndim)
     by = 1

@@ -17,9 +17,9 @@ class CostModel:
 
     latency: int = 64  # latency of a collective in bytes; of two equal plans the shorter is cheaper
     flops_per_byte: int = 1024
-    # the same, if devices with different terms of a sum would all compute the whole sum
+    # `flops_per_byte` of a reduction that devices with different terms would all compute as a whole
     repeated_flops_per_byte: int = 16
-    # latency of a collective that gathers an operand for that, if one collective reduces all sums
+    # latency of gathering an operand for such a reduction, if one collective could reduce all sums
     repeated_latency: int = 1 << 19
     local_bytes_per_byte: int = 16  # bytes of memory traffic
 

@@ -128,7 +128,7 @@ def _check_limits(table: dict[str, Any]) -> None:
                 below += value
             elif isinstance(value, str):
                 if len(value) > _MAX_TEXT:
-                    raise ForeignDataError("a text in a frame is too long")
+                    raise ForeignDataError("a string in a frame is too long")
             elif isinstance(value, int) and abs(value) >= _MAX_INTEGER:
                 raise ForeignDataError("a number in a frame is too large")
         count += len(below)

@@ -43,7 +43,7 @@ def change_layout(array: Array, spec: ArraySpec) -> Array:
         return Array(spec, array._live())
     if have.has_terms or spec.has_terms:
         raise AssertionError(
-            f"{array.aval.str_short()} is laid out as {spec.sharding} by a program, which adds up or makes terms"
+            f"{array.aval.str_short()} needs a compiled program to become {spec.sharding}, because partial sums are added or made"
         )
     if not needs_transfer(have, spec):
         if have.backend is spec.backend and have.order == spec.order:
@@ -53,7 +53,7 @@ def change_layout(array: Array, spec: ArraySpec) -> Array:
         return put(array._numpy(), spec, copy=False)
     if have.order != spec.order:
         raise AssertionError(
-            f"{array.aval.str_short()} is stored in the order {spec.order} by a program, which transposes it"
+            f"{array.aval.str_short()} needs a compiled program to change its dim order to {spec.order}"
         )
     from weft._engine.runtime.exchange import change_layout
 

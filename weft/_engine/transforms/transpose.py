@@ -151,7 +151,7 @@ def transpose_jaxpr(
 def transpose_with_refs(
     jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]
 ) -> tuple[Jaxpr, tuple[bool, ...], list[Any]]:
-    """Do the same as `transpose_jaxpr`, and also return the references to mutable arrays that derivative rules inside of `jaxpr` use.
+    """Return the results of `transpose_jaxpr`, and the references to mutable arrays that derivative rules in `jaxpr` use.
 
     The first inputs of the transposed program are then the values of the references; its last results are their final values.
     """

@@ -66,7 +66,7 @@ def canonical(value: str | Checks | None) -> str:
     ('types,values:10%', '')
     """
     if value is not None and not isinstance(value, (str, Checks)):
-        raise _bad_check(value, f"{type(value).__name__} is not a text")
+        raise _bad_check(value, f"{type(value).__name__} is not a string")
     return str(parse_checks(str(value or "")))
 
 

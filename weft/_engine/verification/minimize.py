@@ -52,7 +52,7 @@ class Minimizer:
         return self._case(eqns, outs)
 
     def _evaluate(self, program: Jaxpr, args: Sequence[np.ndarray]) -> None:
-        """Compute every value."""
+        """Compute every value of a program and keep it in `env`."""
         self.env.update(zip(program.constvars, map(np.asarray, program.consts)))
         self.env.update(zip(program.invars, args))
         with set_trace(eval_trace):

@@ -46,7 +46,7 @@ EPSILON = {
 }
 #: allowed difference in units, without an evaluation with noise
 UNITS = 200
-#: the same for coarse units: compiled programs round less often
+#: allowed difference in units of narrow types; compiled programs round these less often
 COARSE_UNITS = 16
 #: allowed units per square root of the length of a reduction
 UNITS_PER_ROOT = 8

@@ -152,7 +152,7 @@ def _curve(points: Sequence[tuple[float, float]], unit: str) -> str:
 
 
 def _shares(values: Sequence[float]) -> list[float]:
-    """Return where values are between the least and the greatest one, from 0 to 1."""
+    """Return the values scaled linearly, the least to 0 and the greatest to 1."""
     least, span = min(values), max(values) - min(values)
     return [(value - least) / span if span else 0.0 for value in values]
 

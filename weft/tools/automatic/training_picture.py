@@ -50,7 +50,7 @@ def training_picture(plan: TrainingPlan) -> str:
 
 
 def _x(seconds: float, end: float) -> float:
-    """Return where a time is, in pixels."""
+    """Return the position of a time in pixels."""
     return MARGIN + NAMES + (WIDTH - 2 * MARGIN - NAMES) * seconds / end
 
 

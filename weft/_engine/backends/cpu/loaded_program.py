@@ -59,8 +59,9 @@ class CallPlan:
     argument_bytes: tuple[int, ...]  # of each argument
     result_bytes: tuple[int, ...]
     work: int  # approximate cost of a call, in bytes of memory traffic
-    words: tuple = ()  # process-dependent entries (`process_constants.process_words`) of a constant
-    words_at: int = -1  # number of that constant
+    # process-dependent entries (`process_constants.process_words`) of the constant `words_at`
+    words: tuple = ()
+    words_at: int = -1
 
 
 class CpuProgram(LoadedLocalProgram):

@@ -176,7 +176,7 @@ class PjrtBackend(PluginBackend):
     def shard(
         self, buffer: ShardBuffers, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
     ) -> ShardBuffers:
-        if len(local.splits) != len(spec.splits):  # a term of an array of terms has one dim fewer
+        if len(local.splits) != len(spec.splits):  # a single term of an unreduced array
             return super().shard(buffer, spec, position, local)
         (device,) = local.sharding.device_assignment
         return buffer.part(spec.sharding.device_assignment.index(device))

@@ -223,8 +223,7 @@ def _find_needed_row_blocks(
     here = f.add(t.i0, BAND_ZERO)
     first = f.min(f.sub(f.max(f.add(col, f.descriptor_word(Word.BAND_FROM)), here), here), t.rows)
     end = f.sub(f.max(f.add(f.add(col, cols), f.descriptor_word(Word.BAND_TO)), here), here)
-    # (Wanted rows at the end of the tile are in the smaller row blocks, so all of these are
-    # included.)
+    # If rows at the end of the tile are needed, all smaller row blocks are included.
     return f.div(first, most), f.select(f.less(end, t.rows), f.ceil_div(end, most), count)
 
 
@@ -239,8 +238,8 @@ class _RowBlock:
 
 
 class _RowBlocks:
-    """The division of a tile's rows into full row blocks and smaller ones at the end, or one that
-    reaches back."""
+    """The division of a tile's rows into full row blocks and a remainder: smaller row blocks, or one
+    full row block that overlaps the one before ("reaches back")."""
 
     def __init__(self, f: Task, types: GemmTypes, rows: str, wanted: Collection[str]) -> None:
         self.f, self.rows, self.most, self.counts = f, rows, types.rows, row_counts(types)

@@ -79,7 +79,7 @@ _GEMM_LONG_RUN_BYTES = 512
 #: maximum stride between steps of A (its largest power-of-two factor) if a cache is to hold a block
 #: of them
 _GEMM_STRIDE_BYTES = 1 << 10
-#: the same bound for evenly spaced rows that are multiplied by at most half a panel of B
+#: maximum such stride for evenly spaced rows that are multiplied by at most half a panel of B
 _GEMM_EVEN_STRIDE_BYTES = 1 << 12
 #: bytes of a block of B that stay in the L1 cache if steps of A are more than a cache line apart
 _GEMM_ACROSS_BYTES = 32 << 10

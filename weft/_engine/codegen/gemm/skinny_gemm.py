@@ -102,7 +102,7 @@ class _AlongWriter:
             self.prefetch(steps, offset)
         of_b = [self.load_step(rows, offset, left) for rows in steps.rows]
         masks = [self.mask(v, left) for v in range(self.vectors)]
-        # The surplus of flipped sign bits in every row.
+        # Flipping the sign bits of A adds this amount to every row; it is subtracted below.
         corrections = ["zeroinitializer"] * self.vectors
         for step_of_b in of_b if types.flips_signs else ():
             corrections = self.multiply(sign_bits(self.lanes), step_of_b, corrections)

@@ -356,7 +356,7 @@ class Expressions(Emission):
     ) -> EmittedValue:
         """Load the lanes selected by a guard; the others take the value `other`."""
         if self.lanes.w == 1:
-            raise AssertionError("a scalar value is uniform")
+            raise AssertionError("_load_guarded: without vector lanes every value must be Uniform")
         conds = self.registers_of(guard)
         # Lanes that are not loaded become zero.
         is_zero = other.parts[0] == literal(0, type_)

@@ -37,9 +37,9 @@ _LAPACK_UNROLLED_PROBLEMS = 256
 #: OpenBLAS allocate under a lock: on problems of less than a microsecond two threads gain nothing,
 #: and they wait for each other for milliseconds if one loses its CPU
 _LAPACK_TINY_TRSM = 1 << 11
-#: the same bound for Cholesky factorizations
+#: number of elements below which one thread computes all Cholesky factorizations
 _LAPACK_TINY_POTRF = 1 << 10
-#: the same bound for LU factorizations
+#: number of elements below which one thread computes all LU factorizations
 _LAPACK_TINY_GETRF = 1 << 9
 
 

@@ -199,7 +199,7 @@ class _Radix:
         return f.read(self.item, self._at(f, base, index), min(self.bytes, 8))
 
     def _head(self, f: LLVMFunctionWriter, base: str, index: str) -> str:
-        """Load the key of an item; it is in the upper half."""
+        """Load the key of an item, which is in the upper half of its bits."""
         return f.read(
             self.head, f.byte_address(self._at(f, base, index), self.half // 8), min(self.bytes, 8)
         )

@@ -38,7 +38,8 @@ def compile_draft(program: ScheduledProgram) -> NativeProgram:
     return native_program
 
 
-_MAX_DELAY_S = 0.1  # maximum delay of an optimization by continuous compilations of others
+#: seconds after its due time that an optimization waits at most for an idle thread pool
+_MAX_DELAY_S = 0.1
 #: delay in seconds before a process loads the compiler to optimize a draft from an earlier process
 FROM_DISK_S = 1.0
 

@@ -26,7 +26,7 @@ _FFT_LONGEST = 1 << 14
 _FFT_LONG = 1 << 10
 #: maximal number of rows that are each computed as a matrix
 _FFT_FEW_ROWS = 15
-#: minimal ratio of row length to number of rows for that
+#: minimal ratio of row length to number of rows, if each row is computed as a matrix
 _FFT_FEW_ROWS_LENGTH = 48
 #: minimal length of rows that are computed as a matrix
 _FFT_MATRIX_FROM = 1 << 8

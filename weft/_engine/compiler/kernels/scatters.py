@@ -63,7 +63,7 @@ SCATTER_BLOCK = 1024
 _SCATTER_TASK_COLUMNS = 64
 #: minimal size of an operand whose rows are all written once
 _SCATTER_ROWS_BYTES = 1 << 20
-#: maximal ratio of operand elements to update elements for that, unless the scatter is in place
+#: maximal ratio of operand elements to update elements if all rows are written once and not in place
 _SCATTER_FEWEST_UPDATED = 8
 #: maximal number of elements of a row that are combined at a time
 _SCATTER_ROW_SEGMENT = 2048

@@ -31,11 +31,11 @@ _TILE_RUN = 4096
 _TILE_CONFLICT_BYTES = 1 << 10
 #: maximal number of rows of tiles that are processed together if results are stored past the caches
 _TILE_ROWS = 4
-#: the same for skewed tiles, if their lines fit into the cache
+#: maximal number of rows of skewed tiles processed together, if their lines fit into the cache
 _TILE_ROWS_SKEWED = 8
-#: size of the cache near a core
+#: bytes of a core's own cache
 _TILE_CACHE_BYTES = 1 << 19
-#: size of one way of that cache
+#: bytes of one way of a core's own cache
 _TILE_CACHE_WAY_BYTES = 1 << 16
 #: rows of a block that is transposed as a whole in the cache
 _TILE_BLOCK_ROWS = 128

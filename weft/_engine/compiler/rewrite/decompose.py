@@ -64,7 +64,7 @@ _REDUCTION_SPLIT_PARTS = 128
 _TINY_PRODUCT = 1024
 #: maximal number of terms of such a sum that are added one by one instead of reduced
 _UNROLLED_SUM = 7
-#: the same limit per row of a matmul of many rows by a tiny matrix
+#: maximal number of multiplications per row of a product of many rows and a tiny matrix
 _TINY_ROW_PRODUCT = 36
 
 

@@ -93,7 +93,7 @@ class Message:
         return b"".join(map(bytes, self._fields.get(field, ())))
 
     def text(self, field: int) -> str:
-        """Return a text."""
+        """Return a string field."""
         return self.data(field).decode(errors="replace")
 
     def values(self, field: int) -> list[Any]:

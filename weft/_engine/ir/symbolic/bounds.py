@@ -44,7 +44,8 @@ class Bounds:
         self._nonnegative = tuple(nonnegative)
         self._reduce = reduce
         self._known: dict[Polynomial, float] = {}  # polynomial without a constant -> lower bound
-        self._seen: dict[tuple[Any, ...], float] = {}  # the same, during the search for one bound
+        # (polynomial, facts, depth) -> lower bound, during one search
+        self._seen: dict[tuple[Any, ...], float] = {}
         self._intervals: dict[Atom, tuple[float, float]] = {}
 
     def __call__(self, p: Polynomial) -> tuple[float, float]:

@@ -71,7 +71,7 @@ def _small(x: Value):
 
 
 def _igamma_reference(a: NumPyArray, x: NumPyArray):
-    """Return SciPy's function, or its limit for small arguments and for huge orders."""
+    """Return SciPy's `gammainc`, or its limit for small arguments and for huge orders."""
     gammainc, gammaln = scipy_special("gammainc"), scipy_special("gammaln")
     a64, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
@@ -83,9 +83,9 @@ def _igamma_reference(a: NumPyArray, x: NumPyArray):
 
 
 def _igammac_reference(a: NumPyArray, x: NumPyArray):
-    """Return the upper function like `_igamma_reference`.
+    """Return SciPy's `gammaincc`, or its limit for small orders and for huge orders.
 
-    For small orders it is a times the exponential integral.
+    For small orders the limit is a times the exponential integral.
     """
     exp1, gammaincc = scipy_special("exp1"), scipy_special("gammaincc")
     a64, z = np.asarray(a, np.float64), np.asarray(x, np.float64)

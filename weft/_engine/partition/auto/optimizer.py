@@ -64,7 +64,7 @@ class Solution:
     #: forms of variables that are dropped after an equation, and made again later
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = field(default_factory=dict)
     peak: float = 0.0  # bytes of a device, estimated; 0 where memory does not matter
-    excess: float = 0.0  # bytes of that above the limit
+    excess: float = 0.0  # bytes of `peak` above the limit
 
     @property
     def rank(self) -> tuple[float, float]:

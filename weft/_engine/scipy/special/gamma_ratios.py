@@ -310,7 +310,7 @@ def _rise_of_positive(x, y, b, share):
 
 
 def _digamma_rise(a, b, share=1.0):
-    """(digamma(a + b) - digamma(a)) / share; where both have poles, the limit for a fixed integer b."""
+    """Return (digamma(a + b) - digamma(a)) / share; where both digammas have poles, the limit for integer b."""
     total = ew.add(a, b)
     from_left, to_left = ew.lt(a, 0), ew.le(total, 0)
     x, y = select(from_left, ew.sub(1, a), a), select(to_left, ew.sub(1, total), total)

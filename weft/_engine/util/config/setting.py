@@ -232,7 +232,7 @@ class Config(threading.local):
 
     @property
     def verify(self) -> bool:
-        """True if the setting `check` contains types."""
+        """True if the setting `check` contains "types"."""
         return self.checks.types
 
     @property

@@ -233,7 +233,10 @@ class Avx512RegisterKernel:
     def each_place(
         self, first: str, stride: str, each: Callable[[str, str, str], str]
     ) -> list[str]:
-        """Return `each(place, sum, mask)` for all sums; `first` advances down the rows."""
+        """Return the line `each(address, sum, mask)` for every register of sums.
+
+        The register `first` holds the address of row 0; `stride` is added to it for each further row.
+        """
         out = []
         for r in range(self.rows):
             out += [f"addq {stride}, {first}"] if r else []

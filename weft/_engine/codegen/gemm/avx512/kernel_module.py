@@ -32,7 +32,7 @@ def module(types: GemmTypes, wanted: Collection[str]) -> str:
         for kernel in kernels
         for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)
     ]
-    if types.quads:  # the order of the sums of columns after the lanes of quads are added
+    if types.quads:  # permutation of lanes that restores the order of columns after quads are added
         lines = [
             ".p2align 6",
             ".Lorder:",
