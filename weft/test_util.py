@@ -170,8 +170,10 @@ def _difference(
         if not _is_inexact(above):
             return np.zeros(above.shape, np.float64)
         above, below = _widen(above), _widen(below)
-        same = ~np.isfinite(above) & (above == below)  # infinite on both sides
-        return np.where(same, 0, above - np.where(same, 0, below)) / (2 * step)
+        are_equal_infinities = ~np.isfinite(above) & (above == below)  # infinite on both sides
+        return np.where(
+            are_equal_infinities, 0, above - np.where(are_equal_infinities, 0, below)
+        ) / (2 * step)
 
     return tree_map(quotient, moved(+1.0), moved(-1.0))
 

@@ -219,7 +219,7 @@ def cubed():
     mlir.register_lowering(p, mlir.lower_fun(lambda x: x * x * x, multiple_results=False))
     p.def_impl(lambda x: x * x * x)
     yield p
-    jet_rules.given.clear()
+    jet_rules.user_rules.clear()
 
 
 RULES = {

@@ -152,7 +152,7 @@ class ChainTolerance(ResultTolerance):
             want,
             [rounded if epsilon_of(x.dtype) else ResultPrecision() for x in want],
             lambda number: evaluate(chain, "reference", noise=number),
-            least=0.05 if chain.keeps_exactness else 0.5,
+            min_magnitude=0.05 if chain.keeps_exactness else 0.5,
             either_zero=bool(chain.mesh) or re.search(MAY_CHANGE_ZEROS, text) is not None,
             wild=any(a.values == "mask" for a in chain.arguments),
         )

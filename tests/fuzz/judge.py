@@ -214,7 +214,7 @@ def tolerance_of(program: Program, task: runner.Task, want: list[np.ndarray]) ->
     rounded = ResultPrecision(max([2.0**-23, *coarse]), 1, overflows)
     precision = [rounded if epsilon_of(x.dtype) else ResultPrecision() for x in want]
     return ResultTolerance(
-        want, precision, lambda k: runner.results(weft, task, noise=k, backend="reference"), least=1.0,
+        want, precision, lambda k: runner.results(weft, task, noise=k, backend="reference"), min_magnitude=1.0,
         either_zero=re.search(r"max|min|clip|relu", program.text) is not None, wild=program.wild, coarse_units=UNITS)  # fmt: skip
 
 

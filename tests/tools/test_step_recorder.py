@@ -158,7 +158,7 @@ def test_state_has_the_same_shardings_as_its_results(recorder):
     plan = plan_function(found, SearchOptions(weft.make_mesh((8,), ("x",))))
     moment, weight, _ = plan.in_shardings
     assert plan.out_shardings == (weight, moment)
-    assert plan.decision.given.ties == {0: 1, 1: 0}
+    assert plan.decision.given_specs.ties == {0: 1, 1: 0}
 
 
 def test_recorded_program_is_not_traced_again(recorder, wrapped_step):

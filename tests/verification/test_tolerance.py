@@ -74,7 +74,7 @@ def test_units_are_relative_to_the_result():
         want[1],
         1,
     )
-    assert difference([got], [want], ResultTolerance([want], [F32], least=1.0)) is None
+    assert difference([got], [want], ResultTolerance([want], [F32], min_magnitude=1.0)) is None
 
 
 @pytest.mark.parametrize(

@@ -298,29 +298,29 @@ def _is_array(entry: TreeEntry) -> bool:
 def _read(
     folder: Path,
     stored: StoredTree,
-    wanted: Sequence[tuple[TreeEntry, _LeafRequest]],
+    requests: Sequence[tuple[TreeEntry, _LeafRequest]],
     texts: dict[str, str],
     like: Sequence[Any] | None = None,
 ) -> list[Any]:
-    return list(_values(folder, stored, wanted, texts, like))
+    return list(_values(folder, stored, requests, texts, like))
 
 
 def _values(
     folder: Path,
     stored: StoredTree,
-    wanted: Sequence[tuple[TreeEntry, _LeafRequest]],
+    requests: Sequence[tuple[TreeEntry, _LeafRequest]],
     texts: dict[str, str],
     like: Sequence[Any] | None = None,
 ) -> Iterator[Any]:
     """Yield the values of entries, in order; reads run ahead of placement."""
     reader = store.ArrayReader(folder, stored.ocdbt, stored.zarr3, stored.complete)
     generators = layout.read_generators(folder)
-    opened = {entry.names: reader.open(entry.name) for entry, _ in wanted if _is_array(entry)}
+    opened = {entry.names: reader.open(entry.name) for entry, _ in requests if _is_array(entry)}
     ready = {names: reader.result(".".join(names), future) for names, future in opened.items()}
-    _check(wanted, ready, generators, like)
+    _check(requests, ready, generators, like)
     pending: deque[_PendingRead] = deque()
     pending_bytes = 0
-    for entry, target in wanted:
+    for entry, target in requests:
         reading = _PendingRead(
             entry, target, ready.get(entry.names), generators.get(entry.name), texts
         )
@@ -335,14 +335,14 @@ def _values(
 
 
 def _check(
-    wanted: Sequence[tuple[TreeEntry, _LeafRequest]],
+    requests: Sequence[tuple[TreeEntry, _LeafRequest]],
     ready: dict[tuple[str, ...], Any],
     generators: dict[str, str],
     like: Sequence[Any] | None,
 ) -> None:
     """Raise ValueError for all leaves whose shape or dtype does not fit the request."""
     bad = []
-    for i, (entry, target) in enumerate(wanted):
+    for i, (entry, target) in enumerate(requests):
         like_leaf = like[i] if like is not None else None
         if entry.is_empty or entry.value == "string" or target.plain is str:
             kind = str if entry.value == "string" else type(layout.EMPTY.get(entry.value, 0.0))

@@ -366,10 +366,13 @@ def _place_batch(plan: _LoaderPlan, rows: Any, mine: list[tuple[int, int]], coun
             shardings, rows, is_leaf=lambda x: isinstance(x, Sharding)
         )
     leaves, structure = tree.tree_flatten(rows)
-    each = [shardings] * len(leaves) if isinstance(shardings, Sharding) else shardings
+    leaf_shardings = [shardings] * len(leaves) if isinstance(shardings, Sharding) else shardings
     return tree.tree_unflatten(
         structure,
-        [_global(np.asarray(leaf), sharding, mine, count) for leaf, sharding in zip(leaves, each)],
+        [
+            _global(np.asarray(leaf), sharding, mine, count)
+            for leaf, sharding in zip(leaves, leaf_shardings)
+        ],
     )
 
 

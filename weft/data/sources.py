@@ -92,24 +92,22 @@ class Stream:
 Source = Arrays | Records | Stream
 
 
-def make_source(given: Any) -> Source:
+def make_source(data: Any) -> Source:
     """Return the source for the argument of `Loader`: a tree of arrays, an object with a length and `[]`, or an iterable."""
-    leaves = tree.tree_leaves(given)
+    leaves = tree.tree_leaves(data)
     if leaves and all(hasattr(leaf, "shape") and hasattr(leaf, "__getitem__") for leaf in leaves):
-        return Arrays(given)
+        return Arrays(data)
     if (
-        hasattr(given, "__len__")
-        and hasattr(given, "__getitem__")
-        and not isinstance(given, (dict, str, bytes))
+        hasattr(data, "__len__")
+        and hasattr(data, "__getitem__")
+        and not isinstance(data, (dict, str, bytes))
     ):
-        return Records(given)
-    if callable(given) or (
-        hasattr(given, "__iter__") and not isinstance(given, (dict, str, bytes))
-    ):
-        return Stream(given)
+        return Records(data)
+    if callable(data) or (hasattr(data, "__iter__") and not isinstance(data, (dict, str, bytes))):
+        return Stream(data)
     raise TypeError(
         f"data.Loader: a source is a tree of arrays, a sequence of records, an iterable of them or a function that gives one; "
-        f"got {type(given).__name__}."
+        f"got {type(data).__name__}."
     )
 
 

@@ -151,9 +151,9 @@ class JetTrace(Trace):
         if primitive is jit_p:  # evaluate the called program by this trace
             with set_trace(self):
                 return evaluate(params["jaxpr"], *args)
-        if primitive in jet_rules.given:
+        if primitive in jet_rules.user_rules:
             return self._by_given_rule(
-                jet_rules.given[primitive], primitive, primals, series, params
+                jet_rules.user_rules[primitive], primitive, primals, series, params
             )
         rule = _RULES.get(primitive.name)
         if rule is None and _is_linear(primitive):
@@ -525,11 +525,11 @@ class JetRules(MutableMapping[Primitive, JetRule]):
     """
 
     def __init__(self) -> None:
-        self.given: dict[Primitive, JetRule] = {}
+        self.user_rules: dict[Primitive, JetRule] = {}
 
     def __getitem__(self, primitive: Primitive) -> JetRule:
-        if primitive in self.given:
-            return self.given[primitive]
+        if primitive in self.user_rules:
+            return self.user_rules[primitive]
         if not isinstance(primitive, Primitive) or not has_rule(primitive.jvp):
             raise KeyError(primitive)
         return lambda primals, series, **params: jet2(
@@ -541,14 +541,16 @@ class JetRules(MutableMapping[Primitive, JetRule]):
             raise TypeError(
                 f"jet_rules: a rule is for a primitive, got {primitive!r}. Make one with weft.extend.core.Primitive(name)."
             )
-        self.given[primitive] = rule
+        self.user_rules[primitive] = rule
 
     def __delitem__(self, primitive: Primitive) -> None:
-        del self.given[primitive]
+        del self.user_rules[primitive]
 
     def __iter__(self) -> Iterator[Primitive]:
         return iter(
-            dict.fromkeys([*self.given, *(p for p in list(registry.values()) if has_rule(p.jvp))])
+            dict.fromkeys(
+                [*self.user_rules, *(p for p in list(registry.values()) if has_rule(p.jvp))]
+            )
         )
 
     def __len__(self) -> int:

@@ -47,10 +47,12 @@ class _MaskedKeys:
     mask: bool | np.ndarray
 
     def __init__(self, idx: int, mask: bool | np.ndarray = True):
-        held = np.array(mask, bool)
-        held.flags.writeable = False
+        consumed = np.array(mask, bool)
+        consumed.flags.writeable = False
         object.__setattr__(self, "idx", idx)
-        object.__setattr__(self, "mask", bool(held.any()) if held.all() or not held.any() else held)
+        object.__setattr__(
+            self, "mask", bool(consumed.any()) if consumed.all() or not consumed.any() else consumed
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise ValueError(f"{type(self).__name__} is immutable: {name} cannot be set.")

@@ -33,15 +33,15 @@ xla_metadata_call_p = ProgramCallOp("xla_metadata_call", multiple_results=True)
 _TRACING = ("trace", "lower", "eval_shape")
 
 
-def _pairs(api: str, given: dict[str, Any], removable: bool = False) -> Metadata:
+def _pairs(api: str, metadata: dict[str, Any], removable: bool = False) -> Metadata:
     """Return attributes as pairs sorted by key. TypeError unless values are strings, numbers or bools, or None if `removable`."""
-    for key, value in given.items():
+    for key, value in metadata.items():
         if not isinstance(value, (str, bool, int, float)) and not (removable and value is None):
             raise TypeError(
                 f"{api}: metadata values must be strings, bools, ints or floats{', or None to remove a key' * removable}; got "
                 f"{value!r} of type {type(value).__name__} for {key!r}. Pass str(value) for its text."
             )
-    return tuple(sorted(given.items()))
+    return tuple(sorted(metadata.items()))
 
 
 class _MetadataContext:

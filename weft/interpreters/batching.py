@@ -59,7 +59,7 @@ fancy_primitive_batchers = RuleTable(
     _make_rule_adapter(
         "fancy", lambda rule, axis, args, dims, params: rule(axis, args, dims, **params)
     ),
-    given=lambda rule: getattr(rule, "table", "") in ("fancy", "axis"),
+    is_user_rule=lambda rule: getattr(rule, "table", "") in ("fancy", "axis"),
 )
 #: rules that take the size and the name of the mapped axis first
 axis_primitive_batchers = RuleTable(
@@ -70,7 +70,7 @@ axis_primitive_batchers = RuleTable(
             axis.size, axis.name, None, args, dims, **params
         ),
     ),
-    given=lambda rule: getattr(rule, "table", "") == "axis",
+    is_user_rule=lambda rule: getattr(rule, "table", "") == "axis",
 )
 
 

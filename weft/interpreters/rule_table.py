@@ -30,9 +30,14 @@ class RuleTable(MutableMapping):
         slot: str,
         to_slot: Callable = lambda primitive, rule: rule,
         to_table: Callable = lambda primitive, rule: rule,
-        given: Callable[[Callable], bool] = lambda rule: True,
+        is_user_rule: Callable[[Callable], bool] = lambda rule: True,
     ):
-        self.slot, self.to_slot, self.to_table, self.given = slot, to_slot, to_table, given
+        self.slot, self.to_slot, self.to_table, self.is_user_rule = (
+            slot,
+            to_slot,
+            to_table,
+            is_user_rule,
+        )
 
     def __getitem__(self, primitive: Primitive) -> Callable:
         if primitive not in self:
@@ -60,7 +65,7 @@ class RuleTable(MutableMapping):
         return (
             isinstance(primitive, Primitive)
             and has_rule(rule := getattr(primitive, self.slot))
-            and self.given(rule)
+            and self.is_user_rule(rule)
         )
 
     def __iter__(self) -> Iterator[Primitive]:

@@ -250,7 +250,7 @@ def test_price_of_memory_ends_in_zero_3(adam):
 def test_zero_1_gathers_each_parameter_once(adam, mesh):
     """Parameters are updated where their optimizer's state is."""
     program, prices = adam.decision.program, adam.decision.prices
-    graph, given = adam.decision.optimizer.graph, adam.decision.given
+    graph, given = adam.decision.optimizer.graph, adam.decision.given_specs
     _, zero_1, *_ = known_layouts(graph, given, mesh, prices.model)
     specs = zero_1.in_specs, zero_1.out_specs
     result = partition_with_layouts(program, mesh, *specs, zero_1.layouts, prices.model)

@@ -31,10 +31,10 @@ def _is_layout(x: Any) -> bool:
     return x is None or isinstance(x, (NamedSharding, PartitionSpec))
 
 
-def _layouts(given: Any, values: Any, what: str) -> list:
+def _layouts(layouts: Any, values: Any, what: str) -> list:
     """Return one layout per leaf of `values` from a prefix tree of layouts."""
     try:
-        return tree.broadcast_prefix(given, values, is_leaf=_is_layout)
+        return tree.broadcast_prefix(layouts, values, is_leaf=_is_layout)
     except ValueError as error:
         raise ValueError(f"{what} must be a prefix of the tree of values: {error}") from None
 

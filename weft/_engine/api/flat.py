@@ -25,9 +25,9 @@ def check_static_argnums(static: Iterable[int], n_args: int) -> None:
         )
 
 
-def check_argnames(given: str | Iterable[str], api: str, parameter: str) -> tuple[str, ...]:
+def check_argnames(argnames: str | Iterable[str], api: str, parameter: str) -> tuple[str, ...]:
     """Return one name or several as a tuple; raise TypeError if one is not a string."""
-    names = (given,) if isinstance(given, str) else tuple(given)
+    names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise TypeError(f"{api}: {parameter} must be strings, got {wrong[0]!r:.60}.")
     return names

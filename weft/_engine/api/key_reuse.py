@@ -216,11 +216,11 @@ class _KeyTracker:
         if eqn.primitive is slice_p or eqn.primitive is concatenate_p:
             self.pass_on(eqn, ins, numbers)
 
-    def pass_on(self, eqn: Eqn, ins: list, taken: np.ndarray) -> None:
+    def pass_on(self, eqn: Eqn, ins: list, passed_keys: np.ndarray) -> None:
         """Record that operands passed keys to a new array, which assertions about the operands count as consumed."""
         for a, numbers in zip(eqn.invars, ins):
             if numbers is not None:
-                self.moved[a] = self.moved.get(a, False) | np.isin(numbers, taken)
+                self.moved[a] = self.moved.get(a, False) | np.isin(numbers, passed_keys)
 
     def check(self, keys: Any, numbers: np.ndarray, eqn: Eqn) -> None:
         """Raise AssertionError if the consumed or passed-on keys differ from the expectation of an assertion."""
@@ -312,7 +312,7 @@ def _check_condition(eqn: Eqn) -> None:
     params = eqn.params
     first, second = params["cond_nconsts"], params["body_nconsts"]
     cond, body = signature_of(params["cond_jaxpr"]), signature_of(params["body_jaxpr"])
-    for carried, (mask, again) in enumerate(zip(cond.uses[first:], body.uses[second:])):
+    for carried, (mask, body_mask) in enumerate(zip(cond.uses[first:], body.uses[second:])):
         if mask is None or not mask.any():
             continue
         is_carried = any(
@@ -321,7 +321,7 @@ def _check_condition(eqn: Eqn) -> None:
             if origins is not None
             for source, _ in origins
         )
-        if is_carried or (again is not None and (mask & again).any()):
+        if is_carried or (body_mask is not None and (mask & body_mask).any()):
             fact = f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses too, or passes on."
             raise KeyReuseError(
                 describe(

@@ -79,18 +79,18 @@ def _in_range(dim: int | None, x: Any, where: str) -> int | None:
     return dim % aval.ndim
 
 
-def check_mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | None) -> int:
-    """Return the size of all mapped dims; it must equal `given` if that is not None."""
+def check_mapped_size(where: str, flat: FlatFunction, dims: Sequence, axis_size: int | None) -> int:
+    """Return the size of all mapped dims; it must equal `axis_size` if that is not None."""
     sizes: dict[int, list[int]] = {}
     for i, (x, d) in enumerate(zip(flat.leaves, dims)):
         if d is not None and not is_spec(d):
             sizes.setdefault(typeof(x).shape[d], []).append(i)
-    if given is not None:
-        sizes.setdefault(given, [])
+    if axis_size is not None:
+        sizes.setdefault(axis_size, [])
     if not sizes:
         raise _nothing_is_mapped(where, flat, dims)
     if len(sizes) > 1:
-        raise _sizes_differ(where, flat, dims, sizes, given)
+        raise _sizes_differ(where, flat, dims, sizes, axis_size)
     return next(iter(sizes))
 
 
@@ -113,12 +113,16 @@ def _nothing_is_mapped(where: str, flat: FlatFunction, dims: Sequence) -> ValueE
 
 
 def _sizes_differ(
-    where: str, flat: FlatFunction, dims: Sequence, sizes: dict[int, list[int]], given: int | None
+    where: str,
+    flat: FlatFunction,
+    dims: Sequence,
+    sizes: dict[int, list[int]],
+    axis_size: int | None,
 ) -> ValueError:
     """Return the error for mapped dims of several `sizes`, which list the argument numbers; the most frequent size comes first."""
     names, most = flat.names(), max(map(len, sizes.values()))
     is_unique = sum(len(numbers) == most for numbers in sizes.values()) == 1
-    facts = [] if given is None else [f"the `axis_size` argument was {given}"]
+    facts = [] if axis_size is None else [f"the `axis_size` argument was {axis_size}"]
     for size, numbers in sorted(sizes.items(), key=lambda entry: -len(entry[1])):
         if not numbers:
             continue

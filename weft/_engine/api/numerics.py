@@ -117,7 +117,7 @@ class FiniteCheck:
             for i, (a, x) in enumerate(zip(eqn.invars, ins))
         ]
         # an operation that was called eagerly
-        alone = len(program.eqns) == 1 and eqn.primitive.name == name
+        is_only_equation = len(program.eqns) == 1 and eqn.primitive.name == name
         raise FloatingPointError(
             describe(
                 "",
@@ -125,8 +125,8 @@ class FiniteCheck:
                 if sharded
                 else f"invalid value ({kind}) encountered in {eqn.primitive.name}",
                 rows,
-                line if alone else eqn.source,
-                "" if alone else f"It was found in result {result} of {name}.",
+                line if is_only_equation else eqn.source,
+                "" if is_only_equation else f"It was found in result {result} of {name}.",
             )
         )
 

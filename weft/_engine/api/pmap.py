@@ -97,8 +97,8 @@ def pmap(
     )
 
 
-def _numbers(given: int | Iterable[int]) -> tuple[int, ...]:
-    return (given,) if isinstance(given, int) else tuple(given)
+def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
+    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
 
 class _PmapThreadState(threading.local):
@@ -131,10 +131,10 @@ class PmapFunction:
         self.out_axes = tuple(out_axes) if isinstance(out_axes, list) else out_axes
         self.static, self.donated = static, donated
         self.devices, self.backend, self.axis_size = devices, backend, axis_size
-        both = sorted(set(static) & set(donated))
-        if both:
+        in_both = sorted(set(static) & set(donated))
+        if in_both:
             raise ValueError(
-                f"{self.name}: arguments {both} are both static and donated; a static argument has no buffer."
+                f"{self.name}: arguments {in_both} are both static and donated; a static argument has no buffer."
             )
         if not all(
             isinstance(d, int) and not isinstance(d, bool)

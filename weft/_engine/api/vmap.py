@@ -282,10 +282,12 @@ def _splits(name: str, flat, dims) -> tuple:
     return splits.pop() if splits else ()
 
 
-def _check_unmapped(flat_fun: FlatFunction, outs, dims, wanted, name: str, axis_name) -> None:
+def _check_unmapped(
+    flat_fun: FlatFunction, outs, dims, requested_dims, name: str, axis_name
+) -> None:
     """Raise ValueError if a result depends on the mapped axis but `out_axes` has None for it."""
     named = "" if axis_name is None else f" (axis_name={axis_name})"
-    for i, (out, dim, out_axis) in enumerate(zip(outs, dims, wanted)):
+    for i, (out, dim, out_axis) in enumerate(zip(outs, dims, requested_dims)):
         if out_axis is None and dim is not None:
             path = tree.keystr(
                 tree.tree_flatten_with_path(result_shape(flat_fun, len(outs)))[0][i][0]

@@ -114,7 +114,7 @@ class LoadedLocalProgram:
     aliases: Mapping[int, int] = {}
 
     def start(
-        self, held: list[Any], array_type: type, check: Callable | None = None
+        self, buffers: list[Any], array_type: type, check: Callable | None = None
     ) -> list[Any] | None:
         """Queue the program on the contents of arrays; return the contents of its results, or None if running it now is better. After the
         run, `check(argument buffers, result buffers)` is called; an exception that it raises is the program's failure."""
@@ -440,23 +440,23 @@ class Backend:
             f"{type(self).__name__} does not import memory of other libraries."
         )
 
-    def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
+    def adopt(self, contents: Any, spec: ArraySpec) -> Buffer:
         """Return the buffer for the contents of an array; only native dispatch creates arrays with other contents."""
-        return held
+        return contents
 
-    def wait(self, held: Any) -> None:
+    def wait(self, contents: Any) -> None:
         """Wait until the contents of an array are computed; raise the error of a failed computation."""
 
-    def is_ready(self, held: Any) -> bool:
+    def is_ready(self, contents: Any) -> bool:
         """Return whether `wait` would return immediately."""
         return True
 
     def wait_for_effects(self, raising: bool) -> None:
         """Wait for the programs called so far that call Python; if `raising`, raise an error of one that was not raised yet."""
 
-    def identity(self, held: Any) -> Any:
+    def identity(self, contents: Any) -> Any:
         """Return a key of the memory: two arrays with equal keys share memory."""
-        return id(held)
+        return id(contents)
 
     # ---- programs
     @property

@@ -103,9 +103,9 @@ class Lockstep:
         self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Values]
     ) -> list[Values]:
         """Return the results of `jaxpr` on the members with the indices `chosen`; the others do not participate."""
-        some = copy.copy(self)
-        some.members = [self.members[i] for i in chosen]
-        return some.run(jaxpr, [[x[i] for i in chosen] for x in operands])
+        runner = copy.copy(self)
+        runner.members = [self.members[i] for i in chosen]
+        return runner.run(jaxpr, [[x[i] for i in chosen] for x in operands])
 
     def position(self, member: int, axes: Sequence[Any]) -> int:
         """Return the number of a device along `axes`, major axis first."""

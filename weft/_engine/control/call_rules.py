@@ -114,7 +114,7 @@ class ProgramCallOp(CallLike):
 
     def jvp(self, primals, tangents, *, jaxpr, **params):
         nonzero = tuple(not isinstance(t, Zero) for t in tangents)
-        both, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+        jvp_program, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
         params["jaxpr"] = jaxpr
         ins, outs = params.get("in_shardings"), params.get("out_shardings")
         if ins is not None and outs is not None:
@@ -124,7 +124,7 @@ class ProgramCallOp(CallLike):
         if isinstance(barred, tuple):
             params["prevent_cse"] = (*barred, *_pick(barred, nonzero))
         operands = [*primals, *_pick(tangents, nonzero)]
-        results = self.call(both, operands, params, (ins, outs))
+        results = self.call(jvp_program, operands, params, (ins, outs))
         n = len(jaxpr.outvars)
         out_tangents = iter(results[n:])
         return results[:n], [

@@ -539,8 +539,8 @@ def _indices(eqn: Eqn, operands: list) -> tuple[Any, list[int], list[int], list[
         numbers = eqn.params["dimension_numbers"]
         indices, axes = operands[1], list(numbers.scatter_dims_to_operand_dims)
         sizes = iter([typeof(operands[2]).shape[d] for d in numbers.update_window_dims])
-        gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-        window = [1 if d in gone else next(sizes) for d in range(len(shape))]
+        dropped_dims = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+        window = [1 if d in dropped_dims else next(sizes) for d in range(len(shape))]
     return indices, axes, [shape[d] - window[d] for d in axes], [shape[d] for d in axes]
 
 

@@ -124,8 +124,8 @@ def _jvp(primals, tangents, *, branches):
         out_nonzero = _any([jvp_jaxpr(b, nonzero)[1] for b in branches])
         return tuple(jvp_jaxpr(b, nonzero, out_nonzero)[0] for b in branches), out_nonzero
 
-    both, out_nonzero = _memo(branches, ("cond jvp", nonzero), make)
-    results = cond_p.bind(*primals, *pick(tangents[1:], nonzero), branches=both)
+    jvp_branches, out_nonzero = _memo(branches, ("cond jvp", nonzero), make)
+    results = cond_p.bind(*primals, *pick(tangents[1:], nonzero), branches=jvp_branches)
     n = len(out_nonzero)
     tangents_out = iter(results[n:])
     return results[:n], [
@@ -366,17 +366,17 @@ def _transpose(cts, index, *args, branches):
 def _add_zero_results(
     jaxpr: Jaxpr,
     have: Sequence[bool],
-    wanted: Sequence[bool],
+    needed: Sequence[bool],
     avals: Sequence[ShapedArray],
     mine: Sequence[Ref],
     refs: Sequence[Ref],
 ) -> Jaxpr:
-    """Return `jaxpr` with zeros for the `wanted` results that it lacks.
+    """Return `jaxpr` with zeros for the needed results that it lacks.
 
     `have` masks the results that it has. The new program takes and returns the values of all
     `refs`; those not in `mine` pass through unchanged.
     """
-    if tuple(have) == tuple(wanted) and [*map(id, mine)] == [*map(id, refs)]:
+    if tuple(have) == tuple(needed) and [*map(id, mine)] == [*map(id, refs)]:
         return jaxpr
 
     def run(*xs):
@@ -387,7 +387,7 @@ def _add_zero_results(
         outs_iter = iter(outs[:n])
         values = [next(outs_iter) if h else None for h in have]
         return [
-            *[zeros(a) if v is None else v for v, w, a in zip(values, wanted, avals) if w],
+            *[zeros(a) if v is None else v for v, w, a in zip(values, needed, avals) if w],
             *states.values(),
         ]
 

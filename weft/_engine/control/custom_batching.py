@@ -175,7 +175,7 @@ def _batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, rule, num_
 @custom_vmap_call_p.def_jvp
 def _jvp(primals: Sequence, tangents: Sequence, *, jaxpr, rule, num_consts, name):
     n = len(primals)
-    both, _ = jvp_jaxpr(jaxpr, (True,) * n, True)
+    jvp_program, _ = jvp_jaxpr(jaxpr, (True,) * n, True)
     operands = [*primals, *map(instantiate, tangents)]
     order = [
         *range(num_consts),
@@ -183,10 +183,10 @@ def _jvp(primals: Sequence, tangents: Sequence, *, jaxpr, rule, num_consts, name
         *range(num_consts, n),
         *range(n + num_consts, 2 * n),
     ]
-    both = both.replace(invars=[both.invars[i] for i in order])
+    jvp_program = jvp_program.replace(invars=[jvp_program.invars[i] for i in order])
     outs = custom_vmap_call_p.bind(
         *[operands[i] for i in order],
-        jaxpr=both,
+        jaxpr=jvp_program,
         rule=_rule_of_jvp(rule),
         num_consts=2 * num_consts,
         name=name,

@@ -159,18 +159,18 @@ class DifferentiableArguments:
         return [self.nondiff[i] for i in sorted(self.nondiff)]
 
 
-def check_outputs(rule: str, name: str, known: list, given: list) -> None:
-    """Raise TypeError if a rule's results (`given`) differ from its function's (`known`).
+def check_outputs(rule: str, name: str, expected_outputs: list, outputs: list) -> None:
+    """Raise TypeError if a rule's results (`outputs`) differ from its function's (`expected_outputs`).
 
     They differ in structure, shapes or dtypes.
     """
-    if known and known[0] != given[0]:
+    if expected_outputs and expected_outputs[0] != outputs[0]:
         raise TypeError(
             f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
-            f"structure of the output of {name}, {known[0]}, got {given[0]}."
-            f"{tree.describe_difference(known[0], given[0], 'output', 'first element')}"
+            f"structure of the output of {name}, {expected_outputs[0]}, got {outputs[0]}."
+            f"{tree.describe_difference(expected_outputs[0], outputs[0], 'output', 'first element')}"
         )
-    for expected, got in zip(known[1:], given[1:]):
+    for expected, got in zip(expected_outputs[1:], outputs[1:]):
         if not (expected.is_high or got.is_high) and (
             expected.shape != got.shape or (expected.dtype != got.dtype and not got.weak_type)
         ):
@@ -178,7 +178,7 @@ def check_outputs(rule: str, name: str, known: list, given: list) -> None:
                 f"{rule} for function {name} must produce a pair whose first element has leaves of the shapes and dtypes of "
                 f"the output of {name}: got rule output type {got.str_short()} which doesn't match {expected.str_short()}."
             )
-    known[:] = given
+    expected_outputs[:] = outputs
 
 
 def check_tangents(name, outs, tangents) -> None:
@@ -247,8 +247,8 @@ def leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callable
         for t, f in zip(values, flags)
     ]
 
-    def fill(given):
-        rest = iter(given)
+    def fill(cotangents):
+        rest = iter(cotangents)
         return [next(rest) if z is None else z for z in zeros]
 
     return [t for t, z in zip(values, zeros) if z is None], fill

@@ -522,9 +522,9 @@ class ValueRef(_Writable):
     def __setitem__(self, index: Any, value: Any) -> None:
         self._store(index, value, "set")
 
-    def _store(self, index: Any, value: Any, how: str) -> None:
+    def _store(self, index: Any, value: Any, mode: str) -> None:
         self._check(index)
-        if how != "set":
+        if mode != "set":
             raise NotImplementedError(
                 f"{self.type}: values of hi types cannot be added in place. Read the value, and write the sum."
             )
@@ -791,7 +791,7 @@ def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
     return out, [Contents(i, typeof(x), *contents(x)) for i, x in sorted(values.items())]
 
 
-def write_back_contents(values: Sequence, found: Sequence[Contents]) -> None:
+def write_back_contents(values: Sequence, contents: Sequence[Contents]) -> None:
     """Update mutable values with the final contents from `on_copies`."""
-    for x, new in zip(values, found):
+    for x, new in zip(values, contents):
         set_contents(x, new.state, new.arrays)

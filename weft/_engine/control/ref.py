@@ -91,7 +91,7 @@ class _Writable:
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError
 
-    def _store(self, index: Any, value: Any, how: str) -> None:
+    def _store(self, index: Any, value: Any, mode: str) -> None:
         raise NotImplementedError
 
     def set(self, value: Any, *, idx: Any = ...) -> None:
@@ -237,14 +237,14 @@ class Ref(_Writable, metaclass=Sealed):
     def __setitem__(self, index: Any, value: Any) -> None:
         self._store(index, value, "set")
 
-    def _store(self, index: Any, value: Any, how: str) -> None:
+    def _store(self, index: Any, value: Any, mode: str) -> None:
         current = self._read()
         shape = self.shape if _is_whole(index) else typeof(read(current, index)).shape
         value = self._cast_to_array(value, shape)
-        if how == "set" and _is_whole(index) and not isinstance(value, (np.ndarray, np.generic)):
+        if mode == "set" and _is_whole(index) and not isinstance(value, (np.ndarray, np.generic)):
             self._write(value)
         else:
-            self._write(write(current, index, value, how))
+            self._write(write(current, index, value, mode))
 
     def _cast_to_array(self, value: Any, shape: tuple[int, ...]) -> Any:
         """Return `value` with the array's dtype and the given shape.
@@ -374,20 +374,20 @@ class TransformedRef(_Writable):
     def __setitem__(self, index: Any, value: Any) -> None:
         self._store(index, value, "set")
 
-    def _store(self, index: Any, value: Any, how: str) -> None:
+    def _store(self, index: Any, value: Any, mode: str) -> None:
         if all(map(_is_whole, self.transforms[1:])) and _is_whole(index):
-            self.ref._store(self.transforms[0], value, how)
+            self.ref._store(self.transforms[0], value, mode)
             return
         if all(map(is_basic, self.transforms)):
-            self._store_inside(self.ref[...], [*self.transforms, index], value, how)
+            self._store_inside(self.ref[...], [*self.transforms, index], value, mode)
             return
         where = self._positions(index)
         shape = np.shape(where) if isinstance(where, np.ndarray) else typeof(where).shape
         value = self.ref._cast_to_array(value, shape)
         flat = self.ref[...].reshape(-1)
-        self.ref._write(getattr(flat.at[where], how)(value).reshape(self.ref.shape))
+        self.ref._write(getattr(flat.at[where], mode)(value).reshape(self.ref.shape))
 
-    def _store_inside(self, whole: Any, indices: list, value: Any, how: str) -> None:
+    def _store_inside(self, whole: Any, indices: list, value: Any, mode: str) -> None:
         """Write into parts without overlaps, from the innermost outward."""
         parts = [whole]
         for i in indices[:-1]:
@@ -397,8 +397,8 @@ class TransformedRef(_Writable):
             value, typeof(parts[-1] if _is_whole(last) else read(parts[-1], last)).shape
         )
         for part, i in zip(reversed(parts), reversed(indices)):
-            value, how = (
-                (value if _is_whole(i) and how == "set" else write(part, i, value, how)),
+            value, mode = (
+                (value if _is_whole(i) and mode == "set" else write(part, i, value, mode)),
                 "set",
             )
         self.ref._write(value)
@@ -741,11 +741,11 @@ def lift_refs(
     )
 
 
-def thread_refs(how: Callable) -> Callable:
+def thread_refs(call_with_refs: Callable) -> Callable:
     """Return a decorator for functions that trace user functions.
 
-    If these or the arguments contain references, `how(fun, first, *args, **kwargs)` is called instead, which threads their values through;
-    `first` is the trace of a first attempt.
+    If these or the arguments contain references, `call_with_refs(fun, first, *args, **kwargs)` is called instead and passes
+    the values of the references explicitly; `first` is the trace of a first attempt.
     """
 
     def decorate(fun: Callable) -> Callable:
@@ -758,7 +758,7 @@ def thread_refs(how: Callable) -> Callable:
                     return fun(*args, **kwargs)
                 except ClosedOverRefsError as used:
                     first = used
-            return how(fun, first, *args, **kwargs)
+            return call_with_refs(fun, first, *args, **kwargs)
 
         return call
 

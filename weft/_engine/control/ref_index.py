@@ -153,17 +153,17 @@ def read(value: Any, index: Any) -> Any:
     return value if _selects_all(inner_index) else value[inner_index]
 
 
-def write(value: Any, index: Any, new: Any, how: str) -> Any:
+def write(value: Any, index: Any, new: Any, method: str) -> Any:
     """Return `value` with `new` set ("set") or added ("add") at the index."""
     if not has_slices(index):
-        return getattr(value.at[index], how)(new)
-    if how == "set":
+        return getattr(value.at[index], method)(new)
+    if method == "set":
         from weft._engine.ops.dynamic_slicing import dynamic_update_slice
 
         starts, sizes, inner_index = _window(typeof(value).shape, index)
         if starts is not None and _selects_all(inner_index):
             return dynamic_update_slice(value, reshape(new, sizes), starts)
-    return replace_window(value, index, lambda part, rest: getattr(part.at[rest], how)(new))
+    return replace_window(value, index, lambda part, rest: getattr(part.at[rest], method)(new))
 
 
 def replace_window(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> Any:

@@ -216,9 +216,11 @@ def _transpose(cts, *args, jaxpr, prevent_cse, **params):
     ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
     backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
     nonzero_cts = [ct for ct, nz in zip(cts, ct_nonzero) if nz]
-    held = [flag for flag, lin in zip(_each(prevent_cse, len(args)), linear) if not lin]
+    nonlinear_flags = [flag for flag, lin in zip(_each(prevent_cse, len(args)), linear) if not lin]
     params.update(
-        jaxpr=backward, prevent_cse=(*held, *[False] * len(nonzero_cts)), differentiated=True
+        jaxpr=backward,
+        prevent_cse=(*nonlinear_flags, *[False] * len(nonzero_cts)),
+        differentiated=True,
     )
     outs = iter(
         call_on_values(

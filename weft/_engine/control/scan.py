@@ -103,7 +103,7 @@ def _lockstep(devices, operands, *, jaxpr, length, reverse, num_consts, num_carr
 def _jvp(primals, tangents, **params):
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
     nonzero = tuple(type(t) is not Zero for t in tangents)
-    both, carry_nz, ys_nz = body.memo(
+    jvp_body, carry_nz, ys_nz = body.memo(
         ("scan jvp", nonzero, nc, nk), lambda: _jvp_body(body, nonzero, nc, nk)
     )
     consts, carry, xs = bodies.split_list(primals, nc, nk)
@@ -117,7 +117,7 @@ def _jvp(primals, tangents, **params):
         *t_carry,
         *xs,
         *t_xs,
-        **_params(both, params, nc + len(t_consts), nk + len(t_carry)),
+        **_params(jvp_body, params, nc + len(t_consts), nk + len(t_carry)),
     )
     carry, t_carry, ys, t_ys = bodies.split_list(outs, nk, len(t_carry), len(body.outvars) - nk)
     tangents_out = iter([*t_carry, *t_ys])
@@ -133,19 +133,19 @@ def _jvp_body(body: Jaxpr, nonzero: tuple, nc: int, nk: int) -> tuple:
     n, ny = len(body.invars), len(body.outvars) - nk
     const_nz, carry_nz, xs_nz = (tuple(part) for part in bodies.split_list(nonzero, nc, nk))
     while True:
-        both, out_nz = jvp_jaxpr(body, const_nz + carry_nz + xs_nz, carry_nz + (False,) * ny)
+        jvp_body, out_nz = jvp_jaxpr(body, const_nz + carry_nz + xs_nz, carry_nz + (False,) * ny)
         wider = tuple(a or b for a, b in zip(carry_nz, out_nz))
         if wider == carry_nz:
             break
         carry_nz = wider
-    consts, carry, xs = bodies.split_list(both.invars[:n], nc, nk)
-    t_consts, t_carry, t_xs = bodies.split_list(both.invars[n:], sum(const_nz), sum(carry_nz))
-    carry_out, ys, t_carry_out, t_ys = bodies.split_list(both.outvars, nk, ny, sum(carry_nz))
-    both = both.replace(
+    consts, carry, xs = bodies.split_list(jvp_body.invars[:n], nc, nk)
+    t_consts, t_carry, t_xs = bodies.split_list(jvp_body.invars[n:], sum(const_nz), sum(carry_nz))
+    carry_out, ys, t_carry_out, t_ys = bodies.split_list(jvp_body.outvars, nk, ny, sum(carry_nz))
+    jvp_body = jvp_body.replace(
         invars=[*consts, *t_consts, *carry, *t_carry, *xs, *t_xs],
         outvars=[*carry_out, *t_carry_out, *ys, *t_ys],
     )
-    return both, carry_nz, out_nz[nk:]
+    return jvp_body, carry_nz, out_nz[nk:]
 
 
 @scan_p.def_batch

@@ -201,9 +201,9 @@ def _jvp(primals, tangents, **params):
     jaxpr, ins, outs = params["jaxpr"], params["in_specs"], params["out_specs"]
     nonzero = tuple(type(t) is not Zero for t in tangents)
     with manual_scope(params):
-        both, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+        jvp_program, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
     results = _bind(
-        both,
+        jvp_program,
         [*primals, *pick(tangents, nonzero)],
         params,
         [*ins, *pick(ins, nonzero)],
@@ -442,7 +442,7 @@ def _transpose(cts, *args, **params):
 
 
 def _divide_copied_cotangents(
-    backward: Jaxpr, given: Sequence, wanted: Sequence, params: dict
+    backward: Jaxpr, result_specs: Sequence, operand_specs: Sequence, params: dict
 ) -> Callable:
     """Return an adjoint program for types that do not track copies.
 
@@ -454,12 +454,12 @@ def _divide_copied_cotangents(
         return ct if n == 1 else div(ct, np.asarray(n).astype(typeof(ct).dtype)[()])
 
     def run(*operands):
-        n = len(operands) - len(given)
-        cts = [share(ct, spec) for ct, spec in zip(operands[n:], given)]
+        n = len(operands) - len(result_specs)
+        cts = [share(ct, spec) for ct, spec in zip(operands[n:], result_specs)]
         results = evaluate(backward, *operands[:n], *cts)
         return [
             psum(ct, axes) if (axes := replicated_axes(spec, params)) else ct
-            for ct, spec in zip(results, wanted)
+            for ct, spec in zip(results, operand_specs)
         ]
 
     return run

@@ -96,15 +96,17 @@ def unchanged_carries(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
     return [a is b for a, b in zip(jaxpr.invars[first : first + count], jaxpr.outvars)]
 
 
-def restore_unchanged_carries(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
+def restore_unchanged_carries(
+    jaxpr: Jaxpr, first: int, arguments: Sequence, results: Sequence
+) -> list:
     """Return the results of a loop, with unchanged carries restored.
 
     The initial value replaces each traced carry that no step changes.
     """
-    unchanged = unchanged_carries(jaxpr, first, len(given))
+    unchanged = unchanged_carries(jaxpr, first, len(arguments))
     return [
         x if keep and isinstance(x, Tracer) else out
-        for keep, x, out in zip(unchanged, given, results)
+        for keep, x, out in zip(unchanged, arguments, results)
     ]
 
 
@@ -223,18 +225,18 @@ def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
 
 
 class AdaptedFunction:
-    """The function `how(fun, *args)` of `args`.
+    """The function `adapter(fun, *args)` of `args`.
 
     There is one object per pair, which is staged once, as `fun` itself is.
     """
 
-    __slots__ = ("__weakref__", "fun", "how")
+    __slots__ = ("__weakref__", "fun", "adapter")
 
-    def __init__(self, fun: Callable, how: Callable):
-        self.fun, self.how = fun, how
+    def __init__(self, fun: Callable, adapter: Callable):
+        self.fun, self.adapter = fun, adapter
 
     def __call__(self, *args):
-        return self.how(self.fun(), *args)
+        return self.adapter(self.fun(), *args)
 
     __name__ = property(lambda self: function_name(self.fun()))
 
@@ -244,15 +246,15 @@ _adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, AdaptedFunction]] =
 )
 
 
-def adapt_function(fun: Callable, how: Callable) -> AdaptedFunction:
-    """Return `how(fun, *args)` as a function of `args`, cached as long as `fun` lives."""
+def adapt_function(fun: Callable, adapter: Callable) -> AdaptedFunction:
+    """Return `adapter(fun, *args)` as a function of `args`, cached as long as `fun` lives."""
     try:
         known = _adapted.setdefault(fun, {})
-        if how not in known:
-            known[how] = AdaptedFunction(weakref.ref(fun), how)
-        return known[how]
+        if adapter not in known:
+            known[adapter] = AdaptedFunction(weakref.ref(fun), adapter)
+        return known[adapter]
     except TypeError:  # no hash or no weak reference
-        return AdaptedFunction(lambda: fun, how)
+        return AdaptedFunction(lambda: fun, adapter)
 
 
 def _capture(fun: Callable) -> tuple | None:
@@ -613,13 +615,15 @@ def check_carry(
         )
 
 
-def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why: str) -> str:
-    """Return how to change the code so that a carry keeps its type.
+def _carry_fix(
+    name: str, path: str, input_type: ShapedArray, output_type: ShapedArray, why: str
+) -> str:
+    """Return adapter to change the code so that a carry keeps its type.
 
     Return '' if the fix for another leaf suffices.
     """
     if why == VARYING:
-        more = sorted(made.vma - given.vma, key=str)
+        more = sorted(output_type.vma - input_type.vma, key=str)
         axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"
         return (
             (
@@ -630,10 +634,10 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
             else ""
         )
     if why.startswith("layout"):
-        return f"In {name}, return weft.sharding.reshard({path}, {given.sharding.spec!r})."
+        return f"In {name}, return weft.sharding.reshard({path}, {input_type.sharding.spec!r})."
     if why.startswith("dtype"):
-        return f"In {name}, return {path}.astype({given.dtype.name!r}), or start with {made.dtype.name}."
-    return f"In {name}, return {path} with shape {list(given.shape)}, or start with shape {list(made.shape)}."
+        return f"In {name}, return {path}.astype({input_type.dtype.name!r}), or start with {output_type.dtype.name}."
+    return f"In {name}, return {path} with shape {list(input_type.shape)}, or start with shape {list(output_type.shape)}."
 
 
 def keep_axes(body: StagedBody, in_avals: Sequence[ShapedArray]) -> StagedBody:

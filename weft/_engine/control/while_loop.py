@@ -105,7 +105,7 @@ def _jvp(primals, tangents, **params):
     of_cond, of_body, carry = bodies.split_list(primals, n_cond, n_body)
     _, t_body, t_carry = bodies.split_list(tangents, n_cond, n_body)
     nonzero = tuple(type(t) is not Zero for t in (*t_body, *t_carry))
-    both, carry_nz = body.memo(
+    jvp_body, carry_nz = body.memo(
         ("while jvp", nonzero, n_body), lambda: _jvp_body(body, nonzero, n_body)
     )
     extended = cond.memo(
@@ -120,7 +120,7 @@ def _jvp(primals, tangents, **params):
         *t_body,
         *carry,
         *t_carry,
-        **_params(extended, both, n_cond, n_body + len(t_body)),
+        **_params(extended, jvp_body, n_cond, n_body + len(t_body)),
     )
     tangents_out = iter(outs[len(carry) :])
     return outs[: len(carry)], [
@@ -133,14 +133,14 @@ def _jvp_body(body: Jaxpr, nonzero: tuple, n_body: int) -> tuple:
     """Return the body on values and tangents, and which carries have tangents."""
     n, const_nz, carry_nz = len(body.invars), nonzero[:n_body], nonzero[n_body:]
     while True:
-        both, out_nz = jvp_jaxpr(body, const_nz + carry_nz, carry_nz)
+        jvp_body, out_nz = jvp_jaxpr(body, const_nz + carry_nz, carry_nz)
         wider = tuple(a or b for a, b in zip(carry_nz, out_nz))
         if wider == carry_nz:
             break
         carry_nz = wider
-    t_consts, t_carry = bodies.split_list(both.invars[n:], sum(const_nz))
-    return both.replace(
-        invars=[*both.invars[:n_body], *t_consts, *both.invars[n_body:n], *t_carry]
+    t_consts, t_carry = bodies.split_list(jvp_body.invars[n:], sum(const_nz))
+    return jvp_body.replace(
+        invars=[*jvp_body.invars[:n_body], *t_consts, *jvp_body.invars[n_body:n], *t_carry]
     ), carry_nz
 
 
@@ -212,9 +212,9 @@ def _batch_programs(
         carry_b = wider
     if not flag_b:
         return _params(flag, step, n_cond, n_body), carry_b
-    apart = without_shared_draws(cond), without_shared_draws(body)
-    if apart[0] is not cond or apart[1] is not body:
-        return _batch_programs(axis, *apart, batched, n_cond, n_body)
+    programs = without_shared_draws(cond), without_shared_draws(body)
+    if programs[0] is not cond or programs[1] is not body:
+        return _batch_programs(axis, *programs, batched, n_cond, n_body)
     if cond.effects - {"debug"}:
         # prints may be repeated: the whole batch prints at both evaluations of the flags
         return None, carry_b
@@ -329,12 +329,12 @@ def _split(args, unknown, params, known, staged):
         return outs, [True] * len(outs)
     # the loop runs once for the known values, and again, whole, for the others
     early = known(while_p, bodies.pick(args, keep), known_params)
-    again = (
+    recomputed = (
         {**params, "cond_jaxpr": _without_effects(cond), "body_jaxpr": _without_effects(body)}
         if any(carry_u)
         else params
     )
-    late = staged(while_p, args, again) if any(carry_u) else [None] * len(carry_u)
+    late = staged(while_p, args, recomputed) if any(carry_u) else [None] * len(carry_u)
     early = iter(early)
     return [y if u else next(early) for y, u in zip(late, carry_u)], list(carry_u)
 

@@ -50,11 +50,11 @@ def result_specs(
     terms, reduced = operands.terms(), operands.find_reduced_axes()
     complete_specs: list[PartitionSpec] = []
     for spec in outs:
-        both = terms & set(spec.axes)
-        if both:
+        common_axes = terms & set(spec.axes)
+        if common_axes:
             terms = operands.refuse(
                 ShardingTypeError,
-                f"the result would be split by {_text(both)}, over which an operand is unreduced.",
+                f"the result would be split by {_text(common_axes)}, over which an operand is unreduced.",
                 "A mesh axis cannot both split a dim of a value and be an unreduced axis of it.",
             )
         complete_specs.append(
@@ -91,13 +91,13 @@ def manual_terms(
         True,
     )
     terms, reduced = operands.terms(), operands.find_reduced_axes()
-    both = terms & NO_AXES.union(
+    common_axes = terms & NO_AXES.union(
         *[v for v, a in zip(varying, avals) if v is not None and a.dtype != np.bool_]
     )
-    if both:
+    if common_axes:
         terms = operands.refuse(
             ShardingTypeError,
-            f"an operand varies over {_text(both)}, over which another operand is unreduced.",
+            f"an operand varies over {_text(common_axes)}, over which another operand is unreduced.",
             "Operands that are combined with an unreduced value must be equal on all devices along its unreduced axes.",
             "Sum the terms first with lax.psum.",
         )

@@ -192,7 +192,7 @@ def _message(
     ]
     return describe(
         primitive.name + conflict.verb,
-        conflict.what,
+        conflict.fact,
         rows,
         user_frame(),
         conflict.rule,
@@ -203,8 +203,8 @@ def _message(
 def _remedy(primitive: Primitive, outs: Sequence[Spec], conflict: Conflict) -> str:
     choice = primitive.out_sharding.format(spec_text(outs[0]))
     moved = ""
-    if conflict.wanted is not None:
-        moved = f"weft.sharding.reshard(<operand {conflict.operand}>, {spec_text(conflict.wanted)})"
+    if conflict.target is not None:
+        moved = f"weft.sharding.reshard(<operand {conflict.operand}>, {spec_text(conflict.target)})"
     if choice and moved:
         return f"Give the sharding of the result, with {choice}, or reshard the operand first: {moved}."
     if choice:

@@ -129,10 +129,10 @@ class _DeviceVariance:
             return self._loop(primitive, params, operands)
         if isinstance(eqn.primitive, CollectiveOp):
             over = Axes(collective_axes(params))
-            same = spec_of(eqn.primitive).hlo in _SAME_RESULT and not params.get(
+            is_same_result = spec_of(eqn.primitive).hlo in _SAME_RESULT and not params.get(
                 "axis_index_groups"
             )
-            axes = axes - over if same else axes | over
+            axes = axes - over if is_same_result else axes | over
         elif isinstance(eqn.primitive, CallbackOp):
             axes = self.names - _automatic(eqn)
         elif any(True for _ in subjaxprs(params)):

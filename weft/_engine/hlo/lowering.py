@@ -231,9 +231,11 @@ def _size_variables(b: HloBlock, args: Sequence[HloValue]) -> dict[str, HloValue
 
 def _composite(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
     """Write a composite as the operations of its definition."""
-    fn, many = eqn.primitive.lower.fn, eqn.primitive.multiple_results
+    fn, has_multiple_results = eqn.primitive.lower.fn, eqn.primitive.multiple_results
     return b.context.inline_function(
-        b, lambda *xs: fn(*xs, **eqn.params) if many else [fn(*xs, **eqn.params)], args
+        b,
+        lambda *xs: fn(*xs, **eqn.params) if has_multiple_results else [fn(*xs, **eqn.params)],
+        args,
     )
 
 

@@ -163,11 +163,11 @@ def with_axis_types(mesh: Any, axes: Sequence[Any], kind: AxisType) -> Any:
 class Conflict:
     """The reason why the operands' types do not determine the results' types, as the parts of an error message."""
 
-    what: str  # the fact, in one line
+    fact: str  # the fact, in one line
     notes: Mapping[int, str] = field(default_factory=dict)  # operand -> the fact about it
     rule: str = ""
-    operand: int = 0  # the operand to reshard to `wanted`, if that resolves the conflict
-    wanted: Spec | None = None
+    operand: int = 0  # the operand to reshard to `target`, if that resolves the conflict
+    target: Spec | None = None
     verb: str = ""  # the text between the name of the operation and the fact
 
 
@@ -193,11 +193,11 @@ class _ShardingInference:
         notes: Mapping[int, str],
         rule: str,
         operand: int = 0,
-        wanted: Spec | None = None,
+        target: Spec | None = None,
         verb: str = "",
     ) -> None:
         if self.conflict is None:
-            self.conflict = Conflict(what, notes, rule, operand, wanted, verb)
+            self.conflict = Conflict(what, notes, rule, operand, target, verb)
 
     def dim_of_factor(self, f: int, i: int) -> int:
         """Return the dim of operand i that has factor f."""
@@ -367,9 +367,11 @@ class _ShardingInference:
 
         Resharding the operand may require communication. Return `axes` in other cases, and if the axes do not divide the size of the dim.
         """
-        each = [self.axes.get(f, ()) for f in factors]
-        all_axes = tuple(a for mine in each for a in mine)
-        leading = all(mine or not any(each[k:]) for k, mine in enumerate(each))
+        axes_of_factors = [self.axes.get(f, ()) for f in factors]
+        all_axes = tuple(a for mine in axes_of_factors for a in mine)
+        leading = all(
+            mine or not any(axes_of_factors[k:]) for k, mine in enumerate(axes_of_factors)
+        )
         size, parts = (
             math.prod(self.rule.sizes[f] for f in factors),
             math.prod(self.sizes[a] for a in all_axes),

@@ -71,9 +71,9 @@ class FftFactors(NamedTuple):
 class Convolution(NamedTuple):
     """The sizes of a transform by convolution: the numbers that it reads, the length of its passes, and the numbers that it writes."""
 
-    taken: int
+    in_count: int
     length: int
-    given: int
+    out_count: int
 
 
 @record
@@ -268,14 +268,14 @@ def _factors(n: int, sizes: Convolution, mirrored: bool, dtype: np.dtype) -> lis
     of conjugates is an inverse transform. Intermediate numbers are scaled by 1/8, so that they do not overflow if the results are
     finite. If the operand is `mirrored`, each number except the first also represents its conjugate at the mirrored position.
     """
-    re, im = chirp = _chirp(n, max(sizes.taken, sizes.given))
-    before = np.stack([im, re], 1)[: sizes.taken] * [-1 / 8, 1 / 8]
+    re, im = chirp = _chirp(n, max(sizes.in_count, sizes.out_count))
+    before = np.stack([im, re], 1)[: sizes.in_count] * [-1 / 8, 1 / 8]
     if mirrored:
         before[1:] *= 2
     parts = (
         before,
         np.stack(_frequencies(chirp, sizes, dtype), 1),
-        8 * np.stack([re, im], 1)[: sizes.given],
+        8 * np.stack([re, im], 1)[: sizes.out_count],
     )
     return [part.astype(dtype).view(np.result_type(dtype, np.complex64)) for part in parts]
 
@@ -312,7 +312,7 @@ def _frequencies(
     The result are real parts and imaginary parts. The extended chirp is even, so its transform is even, and real transforms of its
     real and imaginary part suffice.
     """
-    m, num_inputs, written = sizes.length, sizes.taken, sizes.given
+    m, num_inputs, written = sizes.length, sizes.in_count, sizes.out_count
     if num_inputs == written and m > _BY_NUMPY:
         x, parts = np.zeros(m), np.empty((2, m), dtype)
         for part, whole in zip((-chirp[1], chirp[0]), parts):
@@ -338,14 +338,18 @@ def convolution_factors(
     They are the factors of the operand after the exchange of its real and imaginary parts, of the frequencies before this
     exchange, and of the results, multiplied by `scale`.
     """
-    counts = [(sizes.taken, sizes.length // column), (sizes.length, column), (sizes.given, column)]
+    counts = [
+        (sizes.in_count, sizes.length // column),
+        (sizes.length, column),
+        (sizes.out_count, column),
+    ]
     tables = [
         _align(-(-count // inner) * inner * 2, dtype).reshape(-1, 2, inner)
         for count, inner in counts
     ]
 
     def fill() -> None:
-        re, im = chirp = _chirp(n, max(sizes.taken, sizes.given))
+        re, im = chirp = _chirp(n, max(sizes.in_count, sizes.out_count))
         values = ((im, re), -1 / 8), (_frequencies(chirp, sizes, dtype), 1), ((re, im), 8 * scale)
         for (parts, factor), table, (count, inner) in zip(values, tables, counts):
             full, remaining = divmod(count, inner)
@@ -434,9 +438,9 @@ def _fill_by_products(crossed: np.ndarray) -> None:
         angle = np.outer(numbers, np.arange(inner)) * (-2 * np.pi / (n * inner))
         return np.cos(angle) + 1j * np.sin(angle)
 
-    few = factors(np.arange(step))
+    first_factors = factors(np.arange(step))
     for first, row in zip(range(0, n, step), factors(np.arange(0, n, step))):
-        block = few[: n - first] * row
+        block = first_factors[: n - first] * row
         crossed[first : first + step, 0], crossed[first : first + step, 1] = block.real, block.imag
 
 

@@ -86,9 +86,9 @@ def _print_scan(stmt: L.PrefixCombine) -> str:
 
 
 def _print_store(stmt: L.StoreElement) -> str:
-    how = f"{stmt.accumulate or ''}="
+    operator = f"{stmt.accumulate or ''}="
     tail = _print_guard(stmt.guard) + (" streaming" if stmt.streaming else "")
-    return f"{stmt.buf}[{print_expr(stmt.index)}] {how} {print_expr(stmt.value)}{tail}"
+    return f"{stmt.buf}[{print_expr(stmt.index)}] {operator} {print_expr(stmt.value)}{tail}"
 
 
 def _print_interleave(stmt: L.Interleave) -> str:
@@ -283,11 +283,11 @@ class _KernelParser:
     def store(self, buf: str) -> L.StoreElement:
         index = self.expr()
         self.expect("]")
-        how = self.next() if self.peek() != "=" else None
+        accumulate = self.next() if self.peek() != "=" else None
         self.expect("=")
         value = self.expr()
         guard = self.expr() if self.accept("when") else None
-        return L.StoreElement(buf, index, value, guard, how, self.accept("streaming"))
+        return L.StoreElement(buf, index, value, guard, accumulate, self.accept("streaming"))
 
     def parse_binding(self, make: type[L.Let | L.Init]) -> L.Stmt:
         name = self.next()

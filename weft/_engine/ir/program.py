@@ -192,8 +192,8 @@ class Sort:
 class FftConvolutionPart:
     """The operations of an FFT step that belong to a convolution (Bluestein's algorithm), in addition to its transform.
 
-    taken          numbers per row of the source; the rest of the row is zero
-    given          numbers per row of the result that are written
+    in_count       numbers per row of the source; the rest of the row is zero
+    out_count      numbers per row of the result that are written
     times_source   the number of leading elements that are multiplied by `factors` before the transform
     times_out      the number of leading elements that are multiplied by `factors` after the transform
     swaps_source   whether real and imaginary parts are exchanged when the source is read
@@ -201,8 +201,8 @@ class FftConvolutionPart:
     factors        per element the real parts for all rows (or columns), then the imaginary parts
     """
 
-    taken: int
-    given: int
+    in_count: int
+    out_count: int
     times_source: int
     times_out: int
     swaps_source: bool

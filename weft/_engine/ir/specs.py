@@ -157,10 +157,10 @@ class PartitionSpec:
                 f"PartitionSpec: `unreduced` and `reduced` cannot overlap, got {set(self.unreduced)} and {set(self.reduced)}."
             )
         for name in ("unreduced", "reduced"):
-            both = getattr(self, name) & frozenset(self.axes)
-            if both:
+            common_axes = getattr(self, name) & frozenset(self.axes)
+            if common_axes:
                 raise ValueError(
-                    f"PartitionSpec: partitions cannot overlap with {name} axes, got {sorted(map(str, both))} in "
+                    f"PartitionSpec: partitions cannot overlap with {name} axes, got {sorted(map(str, common_axes))} in "
                     f"{self._entries} and in {name}. An axis either splits a dim or is {name}."
                 )
         if not issubclass(class_of(self.unreduced_kind), (UnreducedKind, type(None))):

@@ -399,8 +399,8 @@ def _constrain(x: Any, sharding: Any) -> Any:
         placed = sharding_constraint(x, sharding)
         is_free = type(placed) is Array and not placed.committed
         # a program of one device has no placements
-        alone = is_free and len(sharding.device_assignment) == 1
-        return device_put(placed, sharding) if alone else placed
+        is_single_device = is_free and len(sharding.device_assignment) == 1
+        return device_put(placed, sharding) if is_single_device else placed
     free: frozenset = frozenset()
     if isinstance(sharding, NamedSharding):
         free = sharding.spec.unconstrained_dims()

@@ -68,9 +68,11 @@ def monoid(computation: Callable, dtype: Any) -> str | None:
     same = lambda some, others: (
         len(some) == len(others) and set(map(id, some)) == set(map(id, others))
     )
-    alone = same(eqn.invars, jaxpr.invars) and same(eqn.outvars, jaxpr.outvars)
+    is_only_equation = same(eqn.invars, jaxpr.invars) and same(eqn.outvars, jaxpr.outvars)
     name = eqn.primitive.name
-    return name if name in _COMBINE and eqn.primitive is registry[name] and alone else None
+    return (
+        name if name in _COMBINE and eqn.primitive is registry[name] and is_only_equation else None
+    )
 
 
 def _array(x):

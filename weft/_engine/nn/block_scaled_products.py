@@ -145,8 +145,8 @@ def _product(rows: Any, columns: Any, configs: Sequence[BlockScaleConfig]) -> An
     def product(rows, columns):
         return _quantized_product(rows, columns, left, right)
 
-    def backward(kept, ct):
-        rows, columns = kept
+    def backward(residuals, ct):
+        rows, columns = residuals
         turned = lambda x: x.swapaxes(1, 2)
         d_rows = _quantized_product(ct, turned(columns), gradient, right)
         d_columns = _quantized_product(turned(ct), turned(rows), gradient, left)

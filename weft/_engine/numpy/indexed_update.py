@@ -263,7 +263,7 @@ class IndexedUpdate:
             result = self._apply_repeated(func, result, mode)
         return self.set(result, **kwargs)
 
-    def _apply_repeated(self, func, found, mode):
+    def _apply_repeated(self, func, index, mode):
         """Apply `func` again to elements that the index contains several times.
 
         It was applied once to each.
@@ -273,8 +273,8 @@ class IndexedUpdate:
 
         times = IndexedUpdate(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
         here = IndexedUpdate(times, self.index).get(mode=mode)
-        repeat = lambda k, found: where(here > k, func(found), found).astype(found.dtype)
-        return fori_loop(1, times.max() if times.size else 1, repeat, found)
+        repeat = lambda k, index: where(here > k, func(index), index).astype(index.dtype)
+        return fori_loop(1, times.max() if times.size else 1, repeat, index)
 
 
 def _normalize_index(shape: tuple[int, ...], index) -> tuple:

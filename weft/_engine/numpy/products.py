@@ -323,8 +323,8 @@ def einsum(
     _check_sizes(terms, arrays)
     steps: Collection = [tuple(range(len(arrays)))]
     if len(arrays) > 2:
-        how = "optimal" if optimize is True else optimize or "auto"
-        steps = _contraction_path(f"{inputs}->{output}", arrays, how)[0]
+        order = "optimal" if optimize is True else optimize or "auto"
+        steps = _contraction_path(f"{inputs}->{output}", arrays, order)[0]
     product = dot_general if _dot_general is None else _dot_general
     out_dtype = dtype if preferred_element_type is None else np.dtype(preferred_element_type)
 

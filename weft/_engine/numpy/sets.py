@@ -225,7 +225,7 @@ def _order(ar, assume_unique: bool = False) -> tuple:
     )
 
 
-def _choose(values, mask, size: int, fill_value, least: bool = True) -> tuple:
+def _choose(values, mask, size: int, fill_value, fills_with_first: bool = True) -> tuple:
     """Return the first `size` elements where `mask` holds, and their positions.
 
     Missing ones are `fill_value`, by default the first element (zero if there is none), with
@@ -237,7 +237,7 @@ def _choose(values, mask, size: int, fill_value, least: bool = True) -> tuple:
     picked = selection.take(values, at, mode="clip")
     fill = (
         selection.where(rd.any(mask), picked[0], 0)
-        if fill_value is None and least
+        if fill_value is None and fills_with_first
         else asarray(0 if fill_value is None else fill_value)
     )
     return selection.where(uf.less(at, mask.shape[0]), picked, cast(fill, values.dtype)), at
@@ -303,7 +303,7 @@ def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None,
         uf.logical_and(first, isin(ordered, ar2, invert=True)),
         size,
         fill_value,
-        least=False,
+        fills_with_first=False,
     )[0]
 
 

@@ -161,10 +161,10 @@ def in_dtype(operand: Value, dtype: np.dtype) -> Any:
     """Return `operand` in the dtype of an existing value; 64-bit dtypes are kept even without x64."""
     if dtype == dtypes.canonicalize_dtype(dtype):
         return convert_element_type(operand, dtype)
-    same = typeof(operand).dtype == dtype and not typeof(operand).weak_type
+    has_dtype = typeof(operand).dtype == dtype and not typeof(operand).weak_type
     return (
         operand
-        if same
+        if has_dtype
         else convert_element_type_p.bind(operand, new_dtype=dtype, weak_type=False, sharding=None)
     )
 

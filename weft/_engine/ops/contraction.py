@@ -394,9 +394,9 @@ def _dims(dims: Sequence[int], ndim: int) -> Dims:
 # --- rules
 
 
-def _free(ndim: int, *taken: Dims) -> Dims:
+def _free(ndim: int, *used_dims: Dims) -> Dims:
     """Return the dims of an operand that are neither contracted nor batch dims."""
-    used = {d for dims in taken for d in dims}
+    used = {d for dims in used_dims for d in dims}
     return tuple(d for d in range(ndim) if d not in used)
 
 

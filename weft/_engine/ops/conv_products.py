@@ -462,12 +462,16 @@ def _phases(image: Value, kernel: Value, p: ConvParams):
             pads.append(
                 (
                     before,
-                    phases.each[i] + typeof(part).shape[k] - 1 - typeof(image).shape[d] - before,
+                    phases.phase_sizes[i]
+                    + typeof(part).shape[k]
+                    - 1
+                    - typeof(image).shape[d]
+                    - before,
                 )
             )
         if 0 in typeof(part).shape:
-            return _empty_result(image, kernel, p, phases.each)
-        return _convolve(_pad(image, pads, (1,) * len(pads), part, p), part, p, phases.each)
+            return _empty_result(image, kernel, p, phases.phase_sizes)
+        return _convolve(_pad(image, pads, (1,) * len(pads), part, p), part, p, phases.phase_sizes)
 
     return phases.join(phase, numbers.out_spec[2:])
 
@@ -484,7 +488,7 @@ class _Phases:
     """The phases of the result of a spread image (one phase if the spread is 1)."""
 
     sizes: tuple[int, ...]
-    each: tuple[int, ...]  # positions in one phase
+    phase_sizes: tuple[int, ...]  # positions in one phase
     low: tuple[int, ...]  # padding before the image
     spread: tuple[int, ...]
 
@@ -588,16 +592,18 @@ def _by_taps(image: Value, kernel: Value, p: ConvParams):
         for i, d in enumerate(places):
             first, before = phases.begin(i, offsets[i])
             part = _strided_elements(part, i, first, spread[i])
-            reach = phases.each[i] + (typeof(part).shape[i] - 1) * dilation[i]
+            reach = phases.phase_sizes[i] + (typeof(part).shape[i] - 1) * dilation[i]
             config[d] = (before, reach - typeof(part).shape[d] - before, 0)
         if 0 in typeof(part).shape:
-            return full([*typeof(products).shape[count : count + 2], *phases.each], 0, acc_dtype)
+            return full(
+                [*typeof(products).shape[count : count + 2], *phases.phase_sizes], 0, acc_dtype
+            )
         padded = pad(part, np.zeros((), acc_dtype)[()], config)
         shifted = shifted_p.bind(
             padded,
             dims=tuple(places),
             along=tuple(taps),
-            places=phases.each,
+            places=phases.phase_sizes,
             dilation=tuple(dilation),
         )
         return reduce_sum(shifted, tuple(taps))

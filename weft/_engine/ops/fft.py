@@ -168,10 +168,10 @@ def _fft_transpose(ct: Value, x: UndefPrimal, *, fft_type: FftType, fft_lengths:
     length, size = fft_lengths[-1], math.prod(fft_lengths)
     if isinstance(size, SymbolicDim):
         places = iota(np.int32, shape[-1])
-        alone = bitwise_or(
+        is_own_negative = bitwise_or(
             eq(places, np.int32(0)), eq(mul(places, np.int32(2)), size_as(length, np.int32))
         )
-        weights = select_n(alone, full(shape[-1:], 2, dtype), full(shape[-1:], 1, dtype))
+        weights = select_n(is_own_negative, full(shape[-1:], 2, dtype), full(shape[-1:], 1, dtype))
         return div(
             mul(out, broadcast_in_dim(weights, shape, (len(shape) - 1,))), size_as(size, dtype)
         )

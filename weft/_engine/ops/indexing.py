@@ -395,8 +395,10 @@ def _checked_window(
     name: str, numbers: ScatterDimensionNumbers, operand: ShapedArray, updates: ShapedArray
 ):
     window = numbers.update_window_dims
-    gone = len(numbers.inserted_window_dims) + len(numbers.operand_batching_dims)
-    if len(window) != operand.ndim - gone or any(not 0 <= d < updates.ndim for d in window):
+    dropped_count = len(numbers.inserted_window_dims) + len(numbers.operand_batching_dims)
+    if len(window) != operand.ndim - dropped_count or any(
+        not 0 <= d < updates.ndim for d in window
+    ):
         raise families.shape_error(
             name,
             "update_window_dims do not fit the operand and the updates.",

@@ -51,18 +51,18 @@ class EigImplementation(enum.Enum):
 
 
 def check_choice(
-    name: str, argument: str, given: Any, choices: type[enum.Enum], known: Sequence[enum.Enum]
+    name: str, argument: str, value: Any, choices: type[enum.Enum], known: Sequence[enum.Enum]
 ) -> Any:
-    """Return `given`, None or one of `choices`.
+    """Return `value`, None or one of `choices`.
 
     Raise NotImplementedError unless it is None or in `known`.
     """
-    if given is None or given in known:
-        return given
-    if not isinstance(given, choices):
-        raise ValueError(f"{name}: {argument} must be a {choices.__name__}, got {given!r}.")
+    if value is None or value in known:
+        return value
+    if not isinstance(value, choices):
+        raise ValueError(f"{name}: {argument} must be a {choices.__name__}, got {value!r}.")
     raise NotImplementedError(
-        f"{name}: {argument}={given} is not supported on this backend; use {' or '.join(map(str, known))}."
+        f"{name}: {argument}={value} is not supported on this backend; use {' or '.join(map(str, known))}."
     )
 
 

@@ -222,8 +222,8 @@ def _interleave(even: Any, odd: Any, axis: int) -> Any:
     """
     half, size = typeof(odd).shape[axis], typeof(even).shape[axis]
     head = slicing.slice_in_dim(even, 0, half, axis=axis)
-    both = slicing.concatenate([layout.expand_dims(x, (axis + 1,)) for x in (head, odd)], axis + 1)
-    out = layout.collapse(both, axis, axis + 2)
+    pairs = slicing.concatenate([layout.expand_dims(x, (axis + 1,)) for x in (head, odd)], axis + 1)
+    out = layout.collapse(pairs, axis, axis + 2)
     return (
         out
         if size == half

@@ -263,16 +263,16 @@ def _by_groups(lhs: Value, rhs: Value, starts: Value, ends: Value, rows: Value, 
         if params["preferred_element_type"] is None
         else np.dtype(params["preferred_element_type"])
     )
-    apart = left.dtype != right.dtype or not is_whole(left.dtype, right.dtype, out)
-    odd = (
-        apart
+    differ = left.dtype != right.dtype or not is_whole(left.dtype, right.dtype, out)
+    has_no_matmul = (
+        differ
         or "b" in (left.dtype.kind, out.kind)
         or (
             left.dtype != out
             and (dtypes.is_complex(left.dtype) or (is_narrow(left.dtype) and out != np.float32))
         )
     )
-    if odd or not left.size or not right.size or not typeof(starts).size:
+    if has_no_matmul or not left.size or not right.size or not typeof(starts).size:
         return _mask(lhs, rhs, starts, ends, rows, **params)
     m, groups = left.shape[-2], typeof(starts).shape
     first = broadcast_in_dim(

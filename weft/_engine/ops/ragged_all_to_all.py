@@ -127,22 +127,22 @@ def _batch(
     return _combine_exchanges(axis.size, *args, axis_name=axis_name), 0
 
 
-def _stack(axis: BatchAxis, *given: Value, **params: Any):
+def _stack(axis: BatchAxis, *operands: Value, **params: Any):
     """Return the results of all positions;
 
-    `given` has the operands, followed by their batch dims.
+    `operands` has the operands, followed by their batch dims.
     """
     operand, output, *lists = [
-        batch_dim_to_front(x, d, axis.size) for x, d in zip(given[:5], given[6:])
+        batch_dim_to_front(x, d, axis.size) for x, d in zip(operands[:5], operands[6:])
     ]
     return _overwrite_rows(output, operand, *(_by_target(x, axis.size) for x in lists)), 0
 
 
-def _exchange(given: Value, **params: Any):
+def _exchange(operand: Value, **params: Any):
     """Exchange in NumPy: every position writes the slices from the others over its `output`."""
-    results = [output.copy() for _, output, *_ in given]
-    for rows, _, starts, sizes, targets, _ in given:
-        per_target = len(starts) // len(given)
+    results = [output.copy() for _, output, *_ in operand]
+    for rows, _, starts, sizes, targets, _ in operand:
+        per_target = len(starts) // len(operand)
         for i, (start, size, to) in enumerate(zip(starts, sizes, targets)):
             results[i // per_target][to : to + size] = rows[start : start + size]
     return results

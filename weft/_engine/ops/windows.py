@@ -117,8 +117,8 @@ class GatherScatterMode(enum.Enum):
 
 def kept_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
     """Return the dims of the operand that are window dims of the result."""
-    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    return tuple(d for d in range(ndim) if d not in gone)
+    dropped_dims = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    return tuple(d for d in range(ndim) if d not in dropped_dims)
 
 
 def batch_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
@@ -340,8 +340,8 @@ def check_numbers(
     fail: Callable[[str], ShapeError] = lambda what: shape_error(api, what, table)
     if len(slice_sizes) != operand.ndim:
         raise fail("the window needs one size per dim of the operand.")
-    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    if any(slice_sizes[d] > 1 for d in gone):
+    dropped_dims = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    if any(slice_sizes[d] > 1 for d in dropped_dims):
         raise fail("the window must have size 1 in collapsed and batching dims.")
     if any(
         not 0 <= size <= n and d not in numbers.operand_batching_dims
@@ -350,7 +350,7 @@ def check_numbers(
         raise fail(
             "the window does not fit into the operand. Bounds of the window dimensions are the sizes of the operand."
         )
-    if len(numbers.offset_dims) != operand.ndim - len(gone):
+    if len(numbers.offset_dims) != operand.ndim - len(dropped_dims):
         raise fail(
             "needs one window dim in the result for each dim of the operand that is neither collapsed nor batching."
         )

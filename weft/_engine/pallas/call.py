@@ -161,18 +161,18 @@ def _is_spec(x: Any) -> bool:
     return x is None or x is no_block_spec or isinstance(x, BlockSpec)
 
 
-def _specs(specs: Any, given: Any, names: tuple[str, str]) -> list:
+def _specs(specs: Any, values: Any, names: tuple[str, str]) -> list:
     """Return one spec per leaf of a tree of types.
 
     `specs` must be a prefix of the tree; raise ValueError if it is not.
     """
     if specs is no_block_spec:
-        return [no_block_spec] * len(tree.tree_leaves(given))
+        return [no_block_spec] * len(tree.tree_leaves(values))
     try:
-        return tree.broadcast_prefix(specs, given, is_leaf=_is_spec)
+        return tree.broadcast_prefix(specs, values, is_leaf=_is_spec)
     except ValueError:
         pass
-    rows = list(_differences(specs, given, names, ""))
+    rows = list(_differences(specs, values, names, ""))
     raise ValueError(
         describe(
             "pallas_call",
@@ -184,30 +184,30 @@ def _specs(specs: Any, given: Any, names: tuple[str, str]) -> list:
     )
 
 
-def _differences(specs: Any, given: Any, names: tuple[str, str], path: str) -> Iterator[str]:
+def _differences(specs: Any, values: Any, names: tuple[str, str], path: str) -> Iterator[str]:
     """Yield descriptions of the differences between two trees."""
     where = f"at {path}, " if path else ""
     if _is_spec(specs):
-        if not tree.all_leaves([given]):
-            yield f"{where}`{names[0]}` is a pytree leaf but `{names[1]}` is a {type(given).__name__}"
+        if not tree.all_leaves([values]):
+            yield f"{where}`{names[0]}` is a pytree leaf but `{names[1]}` is a {type(values).__name__}"
         return
-    if type(specs) is not type(given):
-        yield f"{where}`{names[0]}` is a {type(specs).__name__} but `{names[1]}` is a {type(given).__name__}"
+    if type(specs) is not type(values):
+        yield f"{where}`{names[0]}` is a {type(specs).__name__} but `{names[1]}` is a {type(values).__name__}"
     elif isinstance(specs, (tuple, list)):
-        if len(specs) != len(given):
+        if len(specs) != len(values):
             kind = type(specs).__name__
             yield (
-                f"{where}`{names[0]}` is a {kind} of length {len(specs)} but `{names[1]}` is a {kind} of length {len(given)}"
+                f"{where}`{names[0]}` is a {kind} of length {len(specs)} but `{names[1]}` is a {kind} of length {len(values)}"
             )
         else:
-            for i, (s, g) in enumerate(zip(specs, given)):
+            for i, (s, g) in enumerate(zip(specs, values)):
                 yield from _differences(s, g, names, f"{path}[{i}]")
     elif isinstance(specs, dict):
-        if specs.keys() != given.keys():
-            yield f"{where}`{names[0]}` has keys {sorted(specs)} but `{names[1]}` has keys {sorted(given)}"
+        if specs.keys() != values.keys():
+            yield f"{where}`{names[0]}` has keys {sorted(specs)} but `{names[1]}` has keys {sorted(values)}"
         else:
             for k in specs:
-                yield from _differences(specs[k], given[k], names, f"{path}[{k!r}]")
+                yield from _differences(specs[k], values[k], names, f"{path}[{k!r}]")
     else:
         yield f"{where}`{names[0]}` and `{names[1]}` are different nodes of type {type(specs).__name__}"
 
@@ -380,7 +380,7 @@ class PallasCall:
         grid: list,
         args: tuple,
         arg_tree: Any,
-        given: Sequence[ShapedArray],
+        in_avals: Sequence[ShapedArray],
         avals: Sequence[ShapedArray],
     ) -> tuple[BlockKernel, Jaxpr]:
         spec, count = self.spec, self.spec.num_scalar_prefetch
@@ -388,11 +388,11 @@ class PallasCall:
             raise ValueError(
                 f"pallas_call: the grid spec has {count} prefetched scalars, and the call {quantity(len(args), 'argument')}."
             )
-        given = [ShapedArray(a.shape, a.dtype) for a in given]
+        in_avals = [ShapedArray(a.shape, a.dtype) for a in in_avals]
         n = len(tree.tree_leaves(args[:count]))
         out_leaves, out_tree = tree.tree_flatten(self.out_shape)
         results = [_result_type(x) for x in out_leaves]
-        aliases = _check_aliases(self.aliases, given, results)
+        aliases = _check_aliases(self.aliases, in_avals, results)
         scratch_leaves, scratch_tree = tree.tree_flatten(
             spec.scratch_shapes, is_leaf=lambda x: hasattr(x, "as_scratch")
         )
@@ -403,9 +403,12 @@ class PallasCall:
         out_paths = [
             f"outputs{tree.keystr(p)}" for p, _ in tree.tree_flatten_with_path(self.out_shape)[0]
         ]
-        scalars = given[:n]
+        scalars = in_avals[:n]
         ins = tuple(
-            [map_blocks(s, a, p, len(grid), scalars) for s, a, p in zip(in_specs, given[n:], paths)]
+            [
+                map_blocks(s, a, p, len(grid), scalars)
+                for s, a, p in zip(in_specs, in_avals[n:], paths)
+            ]
         )
         outs = tuple(
             [

@@ -165,8 +165,10 @@ def load(
     return wnp.where(at.mask_inside(mask), elements, fill)
 
 
-def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], Any] | None) -> Any:
-    """Write `how(old, val)`, by default `val`, where the mask is True.
+def _update(
+    ref: Any, idx: Any, val: Any, mask: Any, combine: Callable[[Any, Any], Any] | None
+) -> Any:
+    """Write `combine(old, val)`, by default `val`, where the mask is True.
 
     Return the previous elements.
     """
@@ -174,11 +176,13 @@ def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], A
         base, indices = _parts(ref, idx)
         part = TransformedRef(base, indices) if indices else base
         old = part[...]
-        part.set(val if how is None else wnp.asarray(how(old, val), old.dtype))
+        part.set(val if combine is None else wnp.asarray(combine(old, val), old.dtype))
         return old
     at = _ReferenceElements(ref, idx)
     old = load(ref, idx, mask=mask)
-    new = wnp.broadcast_to(wnp.asarray(val if how is None else how(old, val), old.dtype), at.shape)
+    new = wnp.broadcast_to(
+        wnp.asarray(val if combine is None else combine(old, val), old.dtype), at.shape
+    )
     if not at.positions:
         at.write(wnp.where(at.mask_inside(mask), new, old))
         return old
@@ -225,13 +229,13 @@ def _value_of(api: str, args: Sequence) -> Any:
     return (None, args[0]) if len(args) == 1 else args
 
 
-def atomic(name: str, what: str, how: Callable[[Any, Any], Any] | None) -> Callable:
-    """Return the atomic update function for `how(old, new)`."""
+def atomic(name: str, what: str, combine: Callable[[Any, Any], Any] | None) -> Callable:
+    """Return the atomic update function for `combine(old, new)`."""
 
     def update(x_ref_or_view: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
         base, indices = _parts(x_ref_or_view, None if isinstance(idx, tuple) and not idx else idx)
         part = TransformedRef(base, indices) if indices else base
-        return _update(part, None, val, mask, how)
+        return _update(part, None, val, mask, combine)
 
     update.__name__ = update.__qualname__ = name
     update.__doc__ = f"""Write {what} to a part of a reference, where `mask` is True; gives what was there.

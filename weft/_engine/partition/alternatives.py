@@ -39,31 +39,31 @@ class Choices:
 
 
 def search_alternatives(
-    found: Any, target_specs: Propagation, partitioned: Callable[[Choices], Any]
+    partitioned_program: Any, target_specs: Propagation, partitioned: Callable[[Choices], Any]
 ) -> Any:
-    """Return `found` or a better partitioned program; `partitioned` returns the program for some choices, or None."""
-    tries_left = min(TRIES, EQUATIONS // max(len(found.placed_eqns), 1))
+    """Return `partitioned_program` or a better partitioned program; `partitioned` returns the program for some choices, or None."""
+    tries_left = min(TRIES, EQUATIONS // max(len(partitioned_program.placed_eqns), 1))
     choices = Choices()
     tried: set[tuple[str, Var, Spec]] = set()
     improving = True
     while improving:
         improving = False
-        for choice in _suggestions(found, target_specs):
+        for choice in _suggestions(partitioned_program, target_specs):
             if choice in tried:
                 continue
             if not tries_left:
-                return found
+                return partitioned_program
             tried.add(choice)
             tries_left -= 1
             other = partitioned(choices.with_choice(*choice))
             if (
                 other is not None
-                and other.bytes_sent < found.bytes_sent
-                and _time(other) < _time(found)
+                and other.bytes_sent < partitioned_program.bytes_sent
+                and _time(other) < _time(partitioned_program)
             ):
-                found, choices, improving = other, choices.with_choice(*choice), True
+                partitioned_program, choices, improving = other, choices.with_choice(*choice), True
                 break
-    return found
+    return partitioned_program
 
 
 def _time(result: Any) -> float:
@@ -71,13 +71,19 @@ def _time(result: Any) -> float:
     return result.bytes_sent + result.work
 
 
-def _suggestions(found: Any, target_specs: Propagation) -> Iterator[tuple[str, Var, Spec]]:
-    """Yield choices that would avoid moves of `found`."""
+def _suggestions(
+    partitioned_program: Any, target_specs: Propagation
+) -> Iterator[tuple[str, Var, Spec]]:
+    """Yield choices that would avoid moves of `partitioned_program`."""
     moves = [
-        r for r in found.records if r.value is not None and r.cause in ("operand", "loop", "output")
+        r
+        for r in partitioned_program.records
+        if r.value is not None and r.cause in ("operand", "loop", "output")
     ]
     for r in sorted(moves, key=lambda r: -r.bytes_per_device * r.count):
-        for kind, var, spec in _choices_avoiding(r, target_specs, found.program.invars):
+        for kind, var, spec in _choices_avoiding(
+            r, target_specs, partitioned_program.program.invars
+        ):
             if kind == "early":
                 yield kind, var, spec
             elif not target_specs.is_fixed(var):

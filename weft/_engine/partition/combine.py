@@ -160,8 +160,8 @@ def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
                 parts.setdefault(a, []).append(single)
     eqns: list[Eqn] = []
 
-    def add(made: Sequence[Any]) -> None:
-        for part in (part for v in made for part in parts.get(v, ())):
+    def add(new_eqns: Sequence[Any]) -> None:
+        for part in (part for v in new_eqns for part in parts.get(v, ())):
             eqns.append(part)
             add(part.outvars)
 

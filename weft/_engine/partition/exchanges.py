@@ -212,10 +212,10 @@ def _as_parts(x: Any, exchange: Callable[[Any], Any]) -> Any:
     """Exchange complex numbers as real and imaginary parts, in an additional last dim."""
     shape = typeof(x).shape
     parts = concatenate([reshape(real(x), (*shape, 1)), reshape(imag(x), (*shape, 1))], len(shape))
-    both = exchange(parts)
-    shape = typeof(both).shape[:-1]
+    exchanged = exchange(parts)
+    shape = typeof(exchanged).shape[:-1]
     return complex_of(
-        *[reshape(slice_in_dim(both, i, i + 1, axis=len(shape)), shape) for i in (0, 1)]
+        *[reshape(slice_in_dim(exchanged, i, i + 1, axis=len(shape)), shape) for i in (0, 1)]
     )
 
 

@@ -122,7 +122,7 @@ def rename(jaxpr: Jaxpr, source: Mesh, target: Mesh) -> Jaxpr:
 
 def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
     """Return `jaxpr` with the axes of its collectives replaced by `names`; axes of size 1 are mapped over and removed."""
-    gone = [axis for axis, axes in names.items() if not axes]
+    dropped_axes = [axis for axis, axes in names.items() if not axes]
 
     def run(*args: Any) -> list[Any]:
         def bind(eqn: Eqn, operands: list[Any]) -> list[Any]:
@@ -132,7 +132,7 @@ def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
             return evaluate_with(bind, jaxpr, xs)
 
         fun = evaluated
-        for axis in gone:
+        for axis in dropped_axes:
             fun = _with_unit_axis(fun, axis)
         return fun(*args)
 

@@ -192,7 +192,7 @@ class _PartitionAttempt:
     in_specs: tuple[Spec | None, ...]
     out_specs: tuple[Spec | None, ...]
     cost: CostModel
-    given: Mesh  # the user's mesh, of which `mesh` is a refinement
+    user_mesh: Mesh  # the user's mesh, of which `mesh` is a refinement
     keeps_targets: bool  # True if outputs without a given spec have their target spec
     settling: ConflictRule = ConflictRule.BY_SIZE
     splits_slices: bool = False  # True if axes of sliced dims split other dims of the slices
@@ -219,8 +219,8 @@ def _partition(
     Each way of resolving conflicts of layouts yields another program, and so does each treatment of the axes of sliced dims.
     """
     ways = _ways(request)
-    least = min(way.first.bytes_sent for way in ways)
-    promising = [way for way in ways if way.first.bytes_sent <= LEAD * least]
+    fewest_bytes = min(way.first.bytes_sent for way in ways)
+    promising = [way for way in ways if way.first.bytes_sent <= LEAD * fewest_bytes]
     best, way = min(((way.best(), way) for way in promising), key=lambda pair: pair[0].bytes_sent)
     return best, way.request, way.cuts
 
@@ -236,10 +236,10 @@ def _ways(request: _PartitionAttempt) -> list[_Attempts]:
     if first.target_specs.conflicts:
         requests.append(replace(request, settling=ConflictRule.BY_REACH))
         _add_way(ways, requests[1])
-    least = min(way.first.bytes_sent for way in ways)
-    if least and first.target_specs.slices_split:
+    fewest_bytes = min(way.first.bytes_sent for way in ways)
+    if fewest_bytes and first.target_specs.slices_split:
         for other in requests:
-            _add_way(ways, replace(other, splits_slices=True), least / SLICES_LEAD)
+            _add_way(ways, replace(other, splits_slices=True), fewest_bytes / SLICES_LEAD)
     return ways
 
 
@@ -294,9 +294,9 @@ class _Attempts:
         if self.repeatable:
             # computing sums on all devices may help if no other sums are combined with them
             other = self.partition(cost=replace(self.request.cost, repeated_latency=0))
-            alone = not any(r.parts for r in best.records)
+            has_no_parts = not any(r.parts for r in best.records)
             if other.bytes_sent < best.bytes_sent and (
-                alone or sum(other.counts.values()) <= sum(best.counts.values())
+                has_no_parts or sum(other.counts.values()) <= sum(best.counts.values())
             ):
                 best = other
         return best
@@ -400,7 +400,7 @@ def _target_specs(
         request.out_specs,
         constraint_reader(mesh),
         _type_reader(mesh),
-        (mesh, request.given),
+        (mesh, request.user_mesh),
         [*request.layouts.items(), *layouts],
         request.settling,
         request.splits_slices,

@@ -141,13 +141,13 @@ class Partitioner:
     def target_placement(self, atom: Any) -> Placement:
         return Placement(self.target_specs.spec(atom))
 
-    def result_placement(self, atom: Any, made: Placement) -> Placement:
-        """Return the placement to which a result computed as `made` moves: its target spec, or `made` if propagation found none."""
+    def result_placement(self, atom: Any, placement: Placement) -> Placement:
+        """Return the placement to which a result computed as `placement` moves: its target spec, or `placement` if propagation found none."""
         target = self.target_placement(atom)
         known = target.axes or self.is_fixed(atom)
         if known or atom not in self.target_specs.boundary:
-            return target if known else Placement(made.dims)
-        return Placement(evenly_split(atom.aval.shape, made.dims, self.sizes))
+            return target if known else Placement(placement.dims)
+        return Placement(evenly_split(atom.aval.shape, placement.dims, self.sizes))
 
     def is_fixed(self, atom: Any) -> bool:
         """Return whether the final layout of a result is prescribed."""
@@ -524,7 +524,7 @@ class Partitioner:
         strategies: Sequence[Strategy],
     ) -> Strategy:
         """Return the strategy whose computation and communication cost least."""
-        best, least = strategies[0], math.inf
+        best, least_cost = strategies[0], math.inf
         for strategy in strategies:
             repeated = self.cost.repeated_latency > 0 and replicates_reduction(
                 rule, values, strategy.axes
@@ -535,10 +535,10 @@ class Partitioner:
                 cost += self.cost.repeated_latency * sum(
                     self.cheapest_source(v, p)[1] > 0 for v, p in zip(values, strategy.ins)
                 )
-            if cost < least:  # otherwise skip the costs of reshards, which are slow to compute
+            if cost < least_cost:  # otherwise skip the costs of reshards, which are slow to compute
                 cost += self.communication_cost(eqn, rule, values, strategy)
-                if cost < least:
-                    best, least = strategy, cost
+                if cost < least_cost:
+                    best, least_cost = strategy, cost
         return best
 
     def strategies(self, eqn: Eqn, rule: FactorRule, values: Sequence[LocalValue]) -> StrategySet:

@@ -517,16 +517,16 @@ class _SearchSpace:
         return replace(step, axes=axes, perm=perm)
 
     def _extend_axes(
-        self, have: Spec, wanted: Sequence[tuple[tuple[Any, ...], int]]
+        self, have: Spec, axes_and_sizes: Sequence[tuple[tuple[Any, ...], int]]
     ) -> Spec | None:
-        """Return the axes in `wanted`, per dim, with minor axes that split the dim by the additional factor; None if there are none.
+        """Return the axes in `axes_and_sizes`, per dim, with minor axes that split the dim by the additional factor; None if there are none.
 
         Axes that split the dim under `have` are preferred.
         """
-        used_axes = {a for axes, _ in wanted for a in axes}
+        used_axes = {a for axes, _ in axes_and_sizes for a in axes}
         free = [a for a, size in self.sizes.items() if size > 1 and a not in used_axes]
         filled: list[DimSpec] = []
-        for own, (axes, n) in zip(have, wanted):
+        for own, (axes, n) in zip(have, axes_and_sizes):
             more: list[Any] = []
             for a in (
                 [*[a for a in free if a in own], *[a for a in free if a not in own]]

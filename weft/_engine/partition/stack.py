@@ -92,25 +92,25 @@ def mapped_over(
     fun: Callable[..., Any],
     axes: list[tuple[str, int]],
     varying: Sequence[frozenset[Any]],
-    kept: Sequence[frozenset[Any]],
+    kept_axes: Sequence[frozenset[Any]],
 ) -> Callable[..., Any]:
     """Return `fun` mapped over `axes`, the first outermost; an argument has a leading dim per axis over which it varies, in order."""
     if not axes:
         return fun
     (name, size), inner_axes = axes[0], axes[1:]
-    inner = mapped_over(fun, inner_axes, varying, kept)
+    inner = mapped_over(fun, inner_axes, varying, kept_axes)
     axis = BatchAxis(size, name, of_mesh=True)
 
     def mapped(*args: Any) -> list[Any]:
         outs, dims = batch_flat(inner, axis, args, [0 if name in v else None for v in varying])
-        return [_final_dim(o, d, axis, name in w) for o, d, w in zip(outs, dims, kept)]
+        return [_final_dim(o, d, axis, name in w) for o, d, w in zip(outs, dims, kept_axes)]
 
     return mapped
 
 
-def _final_dim(x: Any, dim: int | None, axis: BatchAxis, kept: bool) -> Any:
+def _final_dim(x: Any, dim: int | None, axis: BatchAxis, is_kept: bool) -> Any:
     """Return an output with the axis as dim 0 if the spec has it; otherwise one of its equal rows."""
-    if kept:
+    if is_kept:
         return to_dim(x, dim, axis, 0)
     if dim is None:
         return x

@@ -188,8 +188,8 @@ class Candidates:
         leaders = [group[0] for group in self.rule.groups if f in group[1:]]
         if not leaders or any(axes.get(leader) == mine for leader in leaders):
             return False
-        alone = self.split is not None and self.split.splits_alone(f, self.rule, self.eqn)
-        return any(leader in axes for leader in leaders) or not alone
+        splits_alone = self.split is not None and self.split.splits_alone(f, self.rule, self.eqn)
+        return any(leader in axes for leader in leaders) or not splits_alone
 
 
 def completes_reduction(combine: str, eqn: Eqn) -> bool:

@@ -74,9 +74,9 @@ class StepTime:
     def forward_share(self) -> float:
         """The forward pass's share of the seconds of a micro batch: a third of its work, and the attention's own share."""
         once = self.matmul + self.elementwise + self.head
-        again = self.recompute
+        recompute = self.recompute
         collectives = self.tensor + self.context + self.expert
-        work = once + self.attention + collectives + again + self.sends
+        work = once + self.attention + collectives + recompute + self.sends
         forward = once / 3 + self.attention / 3 + collectives / 2 + self.sends / 2
         return forward / work
 

@@ -108,12 +108,12 @@ def _inner_flags(eqn: Eqn, inner: Jaxpr, flags: Sequence[bool]) -> list[bool]:
     count = len(inner.invars)
     if count > len(flags):
         return [False] * count
-    taken = list(flags[len(flags) - count :])
+    inner_flags = list(flags[len(flags) - count :])
     if isinstance(eqn.primitive, LoopLike):
         first = eqn.primitive.first_carried(eqn.params)
         carried = range(first, first + eqn.primitive.carried_count(eqn.params))
-        taken = [flag and i not in carried for i, flag in enumerate(taken)]
-    return taken
+        inner_flags = [flag and i not in carried for i, flag in enumerate(inner_flags)]
+    return inner_flags
 
 
 def _product(eqn: Eqn, flags: Sequence[bool], count: int) -> TracedProduct:

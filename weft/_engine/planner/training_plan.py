@@ -145,7 +145,7 @@ class TrainingPlan:
     def facts(self) -> list[tuple[str, str]]:
         """Return the plan's facts as labels and texts."""
         layout, model = self.layout, self.model
-        each = self.tokens_per_second / layout.devices
+        per_device = self.tokens_per_second / layout.devices
         hidden = f", {spell_seconds(self.time.hidden)} of communication hidden"
         experts = f", experts over {layout.expert} devices" if layout.expert > 1 else ""
         return [
@@ -165,7 +165,7 @@ class TrainingPlan:
             ),
             (
                 "step",
-                f"{spell_seconds(self.seconds)}, {self.mfu:.1%} MFU, {each:,.0f} tokens/s a device{hidden}",
+                f"{spell_seconds(self.seconds)}, {self.mfu:.1%} MFU, {per_device:,.0f} tokens/s a device{hidden}",
             ),
             ("bottleneck", self.bottleneck),
         ]

@@ -253,9 +253,11 @@ class Coordinator:
             return
         if self.failures:
             self._send(peer, {"op": "failed", **self.failures[0]})
-        gone = [rank for rank, one in self._ranks.items() if one.reached_last != float("inf")]
-        if gone:
-            self._send(peer, {"op": "leaves", "ranks": gone})
+        ended_ranks = [
+            rank for rank, one in self._ranks.items() if one.reached_last != float("inf")
+        ]
+        if ended_ranks:
+            self._send(peer, {"op": "leaves", "ranks": ended_ranks})
 
     def handle_disconnect(self, connection: Connection) -> None:
         """Handle the end of a connection: its process may have ended, or may reconnect."""
@@ -549,13 +551,13 @@ class Coordinator:
             self._wait_for_proof(remaining, unproven)
             return
         requests = [self._shrinking[rank] for rank in remaining]
-        gone = [peer for rank, peer in self._ranks.items() if rank not in remaining]
+        lost_peers = [peer for rank, peer in self._ranks.items() if rank not in remaining]
         self._restart(len(remaining))
         self._first_numbers = [self._first_numbers[rank] for rank in remaining]
         for rank, waiting in enumerate(requests):
             waiting.peer.left = True  # it joins again under its new number
             self._answer(waiting, {"ok": True, "rank": rank, "ranks": remaining})
-        for peer in gone:
+        for peer in lost_peers:
             self._tokens.pop(peer.token, None)  # it must not reconnect and wait for an answer
             if peer.connection is not None:
                 self._server.close(peer.connection)

@@ -50,9 +50,9 @@ class Processes:
         shutdown_timeout: float,
         coordinator: Coordinator | None,
         natives: NativeFunctions | None,
-        wanted: str,
+        requested_transport: str,
     ) -> None:
-        self.client, self.natives, self.wanted = client, natives, wanted
+        self.client, self.natives, self.requested_transport = client, natives, requested_transport
         self.rank, self.size = client.rank, client.size
         self.local_counts: tuple[int, ...] = tuple(client.facts["devices"])
         self.hosts: tuple[str, ...] = tuple(client.facts["machine"])
@@ -78,7 +78,7 @@ class Processes:
             self._handle_failure(client.failure)
         self.transport = Transport()  # for reports about this rank while it creates its transport
         if natives is not None:
-            self.transport = RoutingTransport(self, natives, wanted)
+            self.transport = RoutingTransport(self, natives, requested_transport)
 
     @property
     def called_from_native(self) -> list[Transport]:
@@ -395,7 +395,12 @@ def shrink() -> tuple[int, ...]:
     )
     held[:] = [
         Processes(
-            client, limit, before.shutdown_timeout, coordinator, before.natives, before.wanted
+            client,
+            limit,
+            before.shutdown_timeout,
+            coordinator,
+            before.natives,
+            before.requested_transport,
         )
     ]
     _former_processes.append(before)

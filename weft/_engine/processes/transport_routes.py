@@ -29,7 +29,7 @@ class RoutingTransport(Transport):
     ) -> None:
         self._processes, self._natives = processes, natives
         self._window = SharedMemoryTransport(processes, natives)
-        self._wanted = requested_transport
+        self._requested_transport = requested_transport
         self._mpi: MpiTransport | None = None
         self._find_mpi()
         self._handles: dict[CollectivePlan, int] = {}
@@ -38,13 +38,15 @@ class RoutingTransport(Transport):
     def _find_mpi(self) -> None:
         """Start MPI if processes are on several hosts, or if the configuration requests it."""
         own = self._processes
-        if self._wanted == "mpi" or (self._wanted == "auto" and len(set(own.hosts)) > 1):
+        if self._requested_transport == "mpi" or (
+            self._requested_transport == "auto" and len(set(own.hosts)) > 1
+        ):
             job, rank_of = mpi.join(own)
             self._mpi = MpiTransport(own, self._natives, job, rank_of)
 
     def transport_of(self, plan: CollectivePlan) -> Transport:
         """Return the transport that executes a plan."""
-        if self._wanted != "mpi" and self._window.supports(plan):
+        if self._requested_transport != "mpi" and self._window.supports(plan):
             return self._window
         if self._mpi is None:
             raise ValueError(

@@ -69,9 +69,9 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
         promoted if dtypes.issubdtype(promoted, np.floating) else dtypes.default_float_dtype()
     )
     mean, cov = cast(mean, promoted), cast(cov, promoted)
-    n, both = mean.shape[-1], broadcast_shapes(mean.shape[:-1], cov.shape[:-2])
-    shape = both if shape is None else draws._shape(shape)
-    if cov.shape[-2:] != (n, n) or broadcast_shapes(shape, both) != shape:
+    n, batch_shape = mean.shape[-1], broadcast_shapes(mean.shape[:-1], cov.shape[:-2])
+    shape = batch_shape if shape is None else draws._shape(shape)
+    if cov.shape[-2:] != (n, n) or broadcast_shapes(shape, batch_shape) != shape:
         raise ValueError(
             f"multivariate_normal: means of {quantity(n, 'number')} need covariances of shape ({n}, {n}), and both the shape of the "
             f"samples; got shapes {tuple(mean.shape)} and {tuple(cov.shape)} for samples of shape {tuple(shape)}."

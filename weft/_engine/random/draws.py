@@ -326,9 +326,9 @@ def _like(raw, key):
     return keys_op.random_wrap(raw, keys_op.generator_of(key)) if _is_typed(key) else raw
 
 
-def _in_form_of(made, key):
+def _in_form_of(new_key, key):
     """Return new keys in the form of `key`: raw data if `key` is raw."""
-    return keys_op.random_unwrap(made) if _is_typed(made) and not _is_typed(key) else made
+    return keys_op.random_unwrap(new_key) if _is_typed(new_key) and not _is_typed(key) else new_key
 
 
 def clone(key):  # noqa: A002

@@ -455,13 +455,15 @@ def binomial(key, n, p, shape=None, dtype=None):
     zero = wnp.zeros(shape, dtype)
     endless = ew.eq(ew.abs(n), np.inf)
     q = ew.select_n(bad_q, q, ew.add(zero, 0.01))
-    few = ew.bitwise_or(bad_n, ew.le(ew.mul(n, q), 10))
+    is_small_mean = ew.bitwise_or(bad_n, ew.le(ew.mul(n, q), 10))
     trials = ew.floor(n)
-    waited = _binomial_waiting(raw, ew.select_n(few, zero, trials), q)
+    waited = _binomial_waiting(raw, ew.select_n(is_small_mean, zero, trials), q)
     drawn = _binomial_rejection(
-        raw, ew.select_n(few, trials, ew.add(zero, 1e4)), ew.select_n(few, q, ew.add(zero, 0.5))
+        raw,
+        ew.select_n(is_small_mean, trials, ew.add(zero, 1e4)),
+        ew.select_n(is_small_mean, q, ew.add(zero, 0.5)),
     )
-    count = ew.select_n(few, drawn, waited)
+    count = ew.select_n(is_small_mean, drawn, waited)
     bad = ew.bitwise_or(bad_n, bad_q)
     count = ew.select_n(bad, count, ew.add(zero, np.nan))
     count = ew.select_n(ew.bitwise_and(endless, ew.bitwise_not(bad)), count, ew.add(zero, np.inf))

@@ -75,9 +75,9 @@ def assemble_blocks(
     return Array(spec, spec.backend.put_blocks(blocks, spec.stored))
 
 
-def only_dtype(api: str, given: Sequence[Any], dtype: Any) -> Any:
-    """Return the dtype of an array whose parts have the dtypes `given`; `dtype` is the user's argument, or None."""
-    if not given:
+def only_dtype(api: str, values: Sequence[Any], dtype: Any) -> Any:
+    """Return the dtype of an array whose parts have the dtypes `values`; `dtype` is the user's argument, or None."""
+    if not values:
         if dtype is None:
             raise ValueError(
                 f"{api}: this process has none of the sharding's devices, so the dtype is unknown.\n"
@@ -85,18 +85,18 @@ def only_dtype(api: str, given: Sequence[Any], dtype: Any) -> Any:
                 f"`jax.{api}`."
             )
         return dtype
-    if dtype is not None and dtype != given[0]:
+    if dtype is not None and dtype != values[0]:
         raise ValueError(
-            f"{api}: dtype={dtype} was passed, but the parts are of type {given[0]}.\n"
+            f"{api}: dtype={dtype} was passed, but the parts are of type {values[0]}.\n"
             f"  If `dtype` is provided to `jax.{api}`, it must match the dtype of the addressable shards."
         )
-    for other in given[1:]:
-        if other != given[0]:
+    for other in values[1:]:
+        if other != values[0]:
             raise ValueError(
-                f"{api}: the parts have different dtypes: {given[0]} and {other}.\n"
+                f"{api}: the parts have different dtypes: {values[0]} and {other}.\n"
                 "  Input buffers to `Array` must have matching dtypes."
             )
-    return given[0]
+    return values[0]
 
 
 # ---- shapes of the local part of an array

@@ -35,21 +35,21 @@ _buffer_of = operator.attrgetter("_buffer")
 
 
 def _stored_spec(
-    spec: ArraySpec, order: tuple[int, ...] | None, given: Sharding | None
+    spec: ArraySpec, order: tuple[int, ...] | None, sharding: Sharding | None
 ) -> ArraySpec:
-    """Return `spec` with dims stored in `order`, in the same memory, and with the sharding `given` if that is an equivalent placement."""
+    """Return `spec` with dims stored in `order`, in the same memory, and with the sharding `sharding` if that is an equivalent placement."""
     reordered = spec.with_order(order)
     if order is None:
         return reordered
     if (
-        given is None
+        sharding is None
         and isinstance(reordered.sharding, NamedSharding)
         and not reordered.sharding.mesh.explicit_axes
     ):
-        given = reordered.sharding.with_spec(reordered.sharding.spec.without_trailing())
-    if given is None or not given.is_equivalent_to(reordered.sharding, reordered.aval.ndim):
+        sharding = reordered.sharding.with_spec(reordered.sharding.spec.without_trailing())
+    if sharding is None or not sharding.is_equivalent_to(reordered.sharding, reordered.aval.ndim):
         return reordered
-    return ArraySpec(reordered.aval, given, reordered.committed, order)
+    return ArraySpec(reordered.aval, sharding, reordered.committed, order)
 
 
 @record

@@ -62,9 +62,9 @@ def to_device(aval: Any, sharding: Any) -> None:
     )
 
 
-def between_devices(specs: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """Check the guards of moves of arrays from `specs` to `wanted`, if their devices differ. Resharding on the same devices is free."""
-    for have, target in zip(specs, wanted):
+def between_devices(specs: Sequence[Any], targets: Sequence[Any]) -> None:
+    """Check the guards of moves of arrays from `specs` to `targets`, if their devices differ. Resharding on the same devices is free."""
+    for have, target in zip(specs, targets):
         if have.sharding.device_set != target.sharding.device_set:
             _check(
                 "device-to-device",

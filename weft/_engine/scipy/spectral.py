@@ -136,11 +136,11 @@ def _spectra(
 ) -> tuple:
     """Return frequencies, times and spectra: products of the spectra of `x` and `y` with `power`, else the spectra of `x`."""
     _check_choices(name, scaling, boundary)
-    same = y is None or y is x
-    x, y = map(concrete, all_inexact(name, x, x if same else y))
+    is_autospectrum = y is None or y is x
+    x, y = map(concrete, all_inexact(name, x, x if is_autospectrum else y))
     axis = canonical_axis(axis, x.ndim, name) - x.ndim
     signals = [wnp.moveaxis(x, axis, -1)]
-    if not same:
+    if not is_autospectrum:
         signals = _fit_signals(signals[0], wnp.moveaxis(y, axis, -1))
     x = signals[0]
     onesided = onesided and not dtypes.issubdtype(x.dtype, np.complexfloating)
@@ -162,7 +162,7 @@ def _spectra(
         spectra = spectra * wnp.sqrt(scale)
     else:
         other = spectra
-        if not same:
+        if not is_autospectrum:
             other = _segments(signals[1], win, nperseg, step, nfft, trend, onesided)
         spectra = wnp.conj(spectra) * other * scale
         if onesided:

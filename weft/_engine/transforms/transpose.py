@@ -83,10 +83,10 @@ class _BackwardPass:
         """Compute the cotangents of the operands of an equation and accumulate them."""
         primitive = eqn.primitive
         # a partial sum may pass through a constraint unreduced: the operand's cotangent is reduced instead
-        take = (
+        pop_cotangent = (
             self.pop_cotangent if isinstance(primitive, ConstraintOp) else self.pop_typed_cotangent
         )
-        out_cts = [take(v) for v in eqn.outvars]
+        out_cts = [pop_cotangent(v) for v in eqn.outvars]
         if all(ct is None for ct in out_cts):
             return
         ins = [UndefPrimal(a.aval) if self.is_linear(a) else self.value(a) for a in eqn.invars]

@@ -30,10 +30,10 @@ class _Field:
 class _Record:
     """The fields of a class, and the number of objects created before its `__init__` is generated."""
 
-    __slots__ = ("fields", "made")
+    __slots__ = ("fields", "object_count")
 
     def __init__(self, fields: dict[str, _Field]):
-        self.fields, self.made = fields, 0
+        self.fields, self.object_count = fields, 0
 
 
 def field(
@@ -170,8 +170,8 @@ _MANY = 16
 def _init_while_few(self: Any, *args: Any, **kwargs: Any) -> None:
     """Store the fields of an object. The generated `__init__` reports arguments that do not match."""
     cls, about = type(self), self.__record__
-    about.made += 1
-    fits = about.made <= _MANY and len(args) <= len(about.fields)
+    about.object_count += 1
+    fits = about.object_count <= _MANY and len(args) <= len(about.fields)
     count, named = len(args), 0
     for i, (name, one) in enumerate((about.fields if fits else {}).items()):
         if i < count:

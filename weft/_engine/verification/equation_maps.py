@@ -364,8 +364,10 @@ def _union(sets: Sequence[ElementSet]) -> ElementSet:
     must = np.unique(np.concatenate([s.must for s in sets]))
     if all(s.may is s.must for s in sets):
         return ElementSet(must, must)
-    some = [s.may for s in sets if s.may is not None]
-    return ElementSet(np.unique(np.concatenate(some)) if len(some) == len(sets) else None, must)
+    may_sets = [s.may for s in sets if s.may is not None]
+    return ElementSet(
+        np.unique(np.concatenate(may_sets)) if len(may_sets) == len(sets) else None, must
+    )
 
 
 def _without_known(elements: ElementSet, known: KnownValues | None) -> ElementSet:

@@ -256,11 +256,11 @@ def _compare_leaf(
 def _abbreviate(elements: Iterable[int] | None) -> str:
     if elements is None:
         return "any"
-    some = [int(x) for x in elements]
-    if len(some) <= 8:
-        return ", ".join(map(str, some))
-    ends = [", ".join(map(str, part)) for part in (some[:4], some[-2:])]
-    return f"{ends[0]}, ..., {ends[1]} ({len(some)} elements)"
+    numbers = [int(x) for x in elements]
+    if len(numbers) <= 8:
+        return ", ".join(map(str, numbers))
+    ends = [", ".join(map(str, part)) for part in (numbers[:4], numbers[-2:])]
+    return f"{ends[0]}, ..., {ends[1]} ({len(numbers)} elements)"
 
 
 def _error(built: BuiltKernel, eqn: Eqn, problem: str) -> KernelMapError:

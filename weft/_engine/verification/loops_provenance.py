@@ -588,10 +588,10 @@ def _wrap(text: str, type_: str) -> str:
 
 def _tuple(parts: Sequence[str]) -> str:
     """Write the union of trees."""
-    some = list(dict.fromkeys(p for p in parts if p != "None"))
-    if not some:
+    names = list(dict.fromkeys(p for p in parts if p != "None"))
+    if not names:
         return "None"
-    return some[0] if len(some) == 1 else f"({', '.join(some)})"
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"
 
 
 # ---- facts of loops

@@ -25,7 +25,7 @@ Case = tuple[Jaxpr, list[np.ndarray]]
 
 
 class Minimizer:
-    """A search for a smaller case within `seconds`. `found` is called with every smaller case."""
+    """A search for a smaller case within `seconds`. `on_smaller_case` is called with every smaller case."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Minimizer:
         seconds: float = 60.0,
         on_smaller_case: Callable[[Jaxpr, list[np.ndarray]], None] | None = None,
     ) -> None:
-        self.fails, self.found = fails, on_smaller_case
+        self.fails, self.on_smaller_case = fails, on_smaller_case
         self.end = time.monotonic() + seconds
         self.env: dict[Var, np.ndarray] = {}
 
@@ -85,8 +85,8 @@ class Minimizer:
         program, args = self._case(eqns, outs)
         if not self.fails(program, args):
             return False
-        if self.found is not None:
-            self.found(program, args)
+        if self.on_smaller_case is not None:
+            self.on_smaller_case(program, args)
         return True
 
     def _first_wrong(self, eqns: list[Eqn], outs: list[Atom]) -> tuple[list[Eqn], list[Atom]]:

@@ -193,7 +193,7 @@ class ResultTolerance:
     """The allowed differences from the results `want`.
 
     `repeat(k)` evaluates the program with noise number k. Units are relative to a magnitude of at
-    least `least`. With `either_zero` the sign of an exact zero is free; with `wild` infinities and
+    least `min_magnitude`. With `either_zero` the sign of an exact zero is free; with `wild` infinities and
     NaN are interchangeable.
     """
 
@@ -203,7 +203,7 @@ class ResultTolerance:
         precision: Sequence[ResultPrecision],
         repeat: Callable[[int], Sequence[np.ndarray]] | None = None,
         *,
-        least: float = 0.0,
+        min_magnitude: float = 0.0,
         either_zero: bool = True,
         wild: bool = False,
         coarse_units: int = COARSE_UNITS,
@@ -214,7 +214,7 @@ class ResultTolerance:
             repeat,
             coarse_units,
         )
-        self.least, self.either_zero, self.wild = least, either_zero, wild
+        self.min_magnitude, self.either_zero, self.wild = min_magnitude, either_zero, wild
         self.moved: list[Sequence[np.ndarray]] = []
 
     def at(self, i: int) -> float:
@@ -224,7 +224,7 @@ class ResultTolerance:
         dtype = self.want[i].dtype
         normal = float(ml_dtypes.finfo(dtype).smallest_normal) if epsilon_of(dtype) else 0.0
         largest = float(np.max(finite, initial=normal, where=np.isfinite(finite)))
-        return self.precision[i].relative(self.coarse_units) * max(self.least, largest)
+        return self.precision[i].relative(self.coarse_units) * max(self.min_magnitude, largest)
 
     def trials(self, count: int) -> list[Sequence[np.ndarray]]:
         """Return the results of `count` evaluations with noise."""

@@ -124,11 +124,11 @@ class _Budget:
     """A limit on the bytes in flight; a request larger than the limit waits until it is the only one."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.used, self.changed = most, 0, asyncio.Condition()
+        self.limit, self.used, self.changed = most, 0, asyncio.Condition()
 
     async def take(self, size: int) -> None:
         async with self.changed:
-            await self.changed.wait_for(lambda: not self.used or self.used + size <= self.most)
+            await self.changed.wait_for(lambda: not self.used or self.used + size <= self.limit)
             self.used += size
 
     async def give(self, size: int) -> None:

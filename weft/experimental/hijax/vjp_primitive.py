@@ -225,9 +225,9 @@ def _flat_results(prim: VJPHiPrimitive, out: Any, what: str) -> list:
     return list(map(instantiate_zeros, leaves))
 
 
-def flat_tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
+def flat_tangents(prim: VJPHiPrimitive, tangents: Any, what: str) -> list:
     """Return flat tangents; a tangent of dtype float0 is zero for any primal."""
-    leaves = _flat_results(prim, found, what)
+    leaves = _flat_results(prim, tangents, what)
     avals = [a.to_tangent_aval() for a in prim.out_avals_flat]
     return [
         Zero(a) if not a.is_high and typeof(t).dtype == dtypes.float0 else t
@@ -235,14 +235,14 @@ def flat_tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
     ]
 
 
-def _check_fwd_result(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
+def _check_fwd_result(prim: VJPHiPrimitive, result: Any, what: str) -> tuple[list, Any]:
     """Return the flat result and the residuals of `vjp_fwd` or `lin`; flags of nonzero results are ignored."""
-    if not isinstance(found, tuple) or not 2 <= len(found) <= 3:
+    if not isinstance(result, tuple) or not 2 <= len(result) <= 3:
         raise NotImplementedError(
             f"{type(prim).__name__}.{what} must return (result, residuals), or these and what is nonzero; got "
-            f"{found!r}."
+            f"{result!r}."
         )
-    return _flat_results(prim, found[0], f"the result of {what}"), found[1]
+    return _flat_results(prim, result[0], f"the result of {what}"), result[1]
 
 
 def _has_unknowns(trace: LinearTrace, args: Sequence) -> bool:

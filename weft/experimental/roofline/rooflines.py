@@ -88,13 +88,13 @@ def _elementwise(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any
 
     Random bits, the only case with several results, are created where they are used.
     """
-    how = ctx.primitive.computes
-    if how in ("cast", "bitcast", "copy") or ctx.primitive.multiple_results:
+    operation = ctx.primitive.computes
+    if operation in ("cast", "bitcast", "copy") or ctx.primitive.multiple_results:
         return RooflineResult()
     out = RooflineShape.from_aval(ctx.avals_out[0])
     return RooflineResult(
         unfused_flops=out.size,
-        unfused_hbm_bytes=shapes[0].bytes + out.bytes if how == "select" else _traffic(ctx),
+        unfused_hbm_bytes=shapes[0].bytes + out.bytes if operation == "select" else _traffic(ctx),
     )
 
 

@@ -60,7 +60,9 @@ def _replace(mat: Any, data: Any) -> Any:
     return type(mat).tree_unflatten(static, (data, *children[1:]))
 
 
-def _rewrap(name: str, found: Any, leaves: list, treedef: Any, single: bool, has_aux: bool) -> Any:
+def _rewrap(
+    name: str, results: Any, leaves: list, treedef: Any, single: bool, has_aux: bool
+) -> Any:
     def wrap(derivatives: list) -> Any:
         new_leaves = [
             _with_leading(leaf, each) if is_sparse(leaf) else each
@@ -70,11 +72,11 @@ def _rewrap(name: str, found: Any, leaves: list, treedef: Any, single: bool, has
         return back[0] if single else tuple(back)
 
     if name == "value_and_grad":
-        value, derivatives = found
+        value, derivatives = results
         return value, wrap(derivatives)
     if name == "grad":
-        return (wrap(found[0]), found[1]) if has_aux else wrap(found)
-    outs, aux = found if has_aux else (found, None)
+        return (wrap(results[0]), results[1]) if has_aux else wrap(results)
+    outs, aux = results if has_aux else (results, None)
     count = len(leaves)
     wrapped = tree.tree_map(
         wrap, outs, is_leaf=lambda node: isinstance(node, list) and len(node) == count

@@ -243,11 +243,11 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
     data = wnp.squeeze(
         arr.data, tuple(d if d < b else d - end + b + 1 for d in drop if not b <= d < end)
     )
-    gone = tuple(d - b for d in drop if b <= d < end)
-    keep = [i for i in range(arr.n_sparse) if i not in gone]
+    dropped_dims = tuple(d - b for d in drop if b <= d < end)
+    keep = [i for i in range(arr.n_sparse) if i not in dropped_dims]
     indices: Any = wnp.squeeze(arr.indices, tuple(d for d in drop if d < b))
-    if gone:
-        out = wnp.any(indices[..., gone] != 0, axis=-1, keepdims=True)
+    if dropped_dims:
+        out = wnp.any(indices[..., dropped_dims] != 0, axis=-1, keepdims=True)
         bound = wnp.array(np.array([arr.shape[b + i] for i in keep], np.int64), indices.dtype)
         if not keep:
             inside = wnp.reshape(~out[..., 0], (*out.shape[:-1], *[1] * (data.ndim - out.ndim + 1)))
@@ -256,7 +256,7 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
     return BCOO(
         (data, indices),
         shape=tuple(size for d, size in enumerate(arr.shape) if d not in drop),
-        indices_sorted=arr.indices_sorted and not gone,
+        indices_sorted=arr.indices_sorted and not dropped_dims,
         unique_indices=arr.unique_indices,
     )
 
@@ -515,10 +515,10 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
     mat = _batches_to_sparse(mat, summed_batches)
     n_batch = mat.n_batch
     lead = len(summed_batches)  # the sparse dims that were batch dims
-    gone = {*range(lead), *[d - b + lead for d in drop if b <= d < end]}
-    if not gone:
+    dropped_dims = {*range(lead), *[d - b + lead for d in drop if b <= d < end]}
+    if not dropped_dims:
         return mat
-    keep = [i for i in range(mat.n_sparse) if i not in gone]
+    keep = [i for i in range(mat.n_sparse) if i not in dropped_dims]
     sizes = tuple(mat.shape[n_batch + i] for i in keep)
     _, sparse, dense = shapes_of(mat)
 

@@ -42,8 +42,8 @@ def _slope(t, out, k, m, a, b):
     factor = wnp.where(none | all_, wnp.where(all_, part, -part) / (a + b), part * part)
     by_factor = wnp.where(none & all_, 0, _outer(k, m, a, b) * factor)
     least = float(dtypes.finfo(a.dtype).smallest_normal)
-    few = (a < 4 * least) | ((a < 1e-20) & (out < 1e9 * least))
-    return t * wnp.where(few, by_factor, out * beta_binomial_slope(k, m, a, b))
+    is_small = (a < 4 * least) | ((a < 1e-20) & (out < 1e9 * least))
+    return t * wnp.where(is_small, by_factor, out * beta_binomial_slope(k, m, a, b))
 
 
 _pmf.defjvps(

@@ -22,9 +22,9 @@ _log_density = log_gamma_density(2)
 
 def _pdf(z, df):
     """exp(-z / 2), which is 1 for the smallest z, whose half may be zero."""
-    least = z < 1e4 * wnp.finfo(z.dtype).smallest_normal
+    is_tiny = z < 1e4 * wnp.finfo(z.dtype).smallest_normal
     a = df / 2
-    return igamma_grad_x(a, wnp.where(least, z, z / 2)) * wnp.where(least, wnp.exp2(-a), 0.5)
+    return igamma_grad_x(a, wnp.where(is_tiny, z, z / 2)) * wnp.where(is_tiny, wnp.exp2(-a), 0.5)
 
 
 def _near_zero(small: Callable, regular: Callable) -> Callable:
@@ -33,9 +33,9 @@ def _near_zero(small: Callable, regular: Callable) -> Callable:
 
     def fun(z, df):
         a, z = wnp.broadcast_arrays(df / 2, wnp.maximum(z, 0))
-        least = (z > 0) & (z < 1e4 * wnp.finfo(z.dtype).smallest_normal)
-        first = a * (wnp.log(wnp.where(least, z, 1)) - math.log(2)) - special.gammaln(a + 1)
-        return wnp.where(least, small(first), regular(a, wnp.where(least, 1, z) / 2))
+        is_tiny = (z > 0) & (z < 1e4 * wnp.finfo(z.dtype).smallest_normal)
+        first = a * (wnp.log(wnp.where(is_tiny, z, 1)) - math.log(2)) - special.gammaln(a + 1)
+        return wnp.where(is_tiny, small(first), regular(a, wnp.where(is_tiny, 1, z) / 2))
 
     return fun
 

@@ -35,9 +35,9 @@ def _logpdf(z, beta):
 
 def _by_size(size, beta, scale: Any = 1.0):
     """The derivative of size^beta by the nonzero size, in units of 1 / `scale`, by the power with the exponent closer to one."""
-    few = beta < 1
-    slope = scale * (beta * wnp.power(size, wnp.where(few, beta, beta - 1)))
-    return wnp.where(few, slope / size, slope)
+    is_small_shape = beta < 1
+    slope = scale * (beta * wnp.power(size, wnp.where(is_small_shape, beta, beta - 1)))
+    return wnp.where(is_small_shape, slope / size, slope)
 
 
 def _logpdf_by_z(t, out, z, beta):

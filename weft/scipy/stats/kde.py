@@ -163,10 +163,10 @@ class gaussian_kde:  # noqa: N801
             raise ValueError(
                 f"gaussian_kde.integrate_kde: the estimates have {self.d} and {quantity(other.d, 'dim')}."
             )
-        apart = self.dataset[:, :, None] - other.dataset[:, None, :]
-        at = _normal_at(self.covariance + other.covariance, apart.reshape(self.d, -1)).reshape(
-            self.n, other.n
-        )
+        differences = self.dataset[:, :, None] - other.dataset[:, None, :]
+        at = _normal_at(
+            self.covariance + other.covariance, differences.reshape(self.d, -1)
+        ).reshape(self.n, other.n)
         return wnp.sum(at * self.weights[:, None] * other.weights)
 
     def resample(self, key: Any, shape: Sequence[int] = ()):

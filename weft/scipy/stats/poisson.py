@@ -58,8 +58,8 @@ def entropy(mu, loc=0):
 
 def _entropy(mu, loc):
     most = _FEW[mu.dtype.itemsize]
-    few = mu < most
-    near, far = wnp.where((mu > 0) & few, mu, 1), wnp.where(few, most, mu)
+    is_small_mean = mu < most
+    near, far = wnp.where((mu > 0) & is_small_mean, mu, 1), wnp.where(is_small_mean, most, mu)
 
     def term(carry, logs):
         """The sum of mu^k log(k!) / k!, times exp(-mu): what is carried is the probability of k."""
@@ -74,7 +74,7 @@ def _entropy(mu, loc):
     series = 0.5 * wnp.log(2 * np.pi * np.e * far) - inverse * (
         1 / 12 + inverse * (1 / 24 + inverse * (19 / 360))
     )
-    value = wnp.where(few, near * (1 - wnp.log(near)) + total, series)
+    value = wnp.where(is_small_mean, near * (1 - wnp.log(near)) + total, series)
     return wnp.where(mu < 0, wnp.nan, wnp.where(mu == 0, 0, value)) + 0 * loc
 
 

@@ -18,21 +18,21 @@ _SERIES = (-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224)
 def _scale(df):
     """log(gamma(h + 1/2) / gamma(h)) - log(h) / 2 for h = df / 2: by a series for large h, to which smaller h are shifted by a
     product; for tiny h by gamma functions."""
-    h, steps, few = df / 2, 3 if df.dtype.itemsize == 4 else 10, df < 1
-    some, part, series = wnp.where(few, 1, h), 0.0, 0.0
+    h, steps, is_small_df = df / 2, 3 if df.dtype.itemsize == 4 else 10, df < 1
+    safe_h, part, series = wnp.where(is_small_df, 1, h), 0.0, 0.0
     for k in range(steps):
-        step = 0.25 / ((some + k) * (some + (k + 1)))
+        step = 0.25 / ((safe_h + k) * (safe_h + (k + 1)))
         part = part + step + part * step
-    inverse = 1 / wnp.where(some < steps, some + steps, some)
+    inverse = 1 / wnp.where(safe_h < steps, safe_h + steps, safe_h)
     square = inverse * inverse
     for c in reversed(_SERIES):
         series = series * square + c
-    low = wnp.where(few, h, 1)
-    near = 0.5 * (wnp.log(wnp.where(few, df, 1)) - math.log(2)) + (
+    low = wnp.where(is_small_df, h, 1)
+    near = 0.5 * (wnp.log(wnp.where(is_small_df, df, 1)) - math.log(2)) + (
         ew.lgamma(low + 0.5) - ew.lgamma(low + 1)
     )
     return wnp.where(
-        few, near, series * inverse - wnp.where(some < steps, 0.5 * wnp.log1p(part), 0)
+        is_small_df, near, series * inverse - wnp.where(safe_h < steps, 0.5 * wnp.log1p(part), 0)
     )
 
 
@@ -85,11 +85,13 @@ _logpdf.defjvps(lambda t, out, z, df: t * _slope_by_z(z, df), _logpdf_slope)
 def _pdf_parts(z, df):
     """The density is the product of the first, of the root of `df` by itself and by the second, and of a power."""
     h, root = df / 2, wnp.sqrt(df)
-    few = df < 1
+    is_small_df = df < 1
     first = wnp.where(
-        few,
+        is_small_df,
         wnp.exp(ew.lgamma(h + 0.5) - ew.lgamma(h + 1)) / math.sqrt(4 * math.pi),
-        wnp.exp(_scale(wnp.where(few, 1, df))) / math.sqrt(2 * math.pi) / wnp.where(few, 1, root),
+        wnp.exp(_scale(wnp.where(is_small_df, 1, df)))
+        / math.sqrt(2 * math.pi)
+        / wnp.where(is_small_df, 1, root),
     )
     size, power = wnp.abs(z), wnp.exp(-h * log1p_square(z, root))
     is_wide = size > root

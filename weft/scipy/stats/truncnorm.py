@@ -39,8 +39,8 @@ def _mass(low, high):
         mean = mean + weight * (wnp.exp(log_bell(step)) * wnp.cosh(step * middle))
     right = low > 0
     top, rest = log_ndtr(wnp.where(right, -low, high)), log_ndtr(wnp.where(right, -high, low))
-    apart = wnp.where(~narrow & (top > -wnp.inf), top - wnp.where(top > -wnp.inf, rest, 0), 1)
-    return wnp.where(narrow, width * mean, one_less_exp(apart)), wnp.where(
+    difference = wnp.where(~narrow & (top > -wnp.inf), top - wnp.where(top > -wnp.inf, rest, 0), 1)
+    return wnp.where(narrow, width * mean, one_less_exp(difference)), wnp.where(
         narrow, log_bell(middle) - _LOG_ROOT, top
     )
 

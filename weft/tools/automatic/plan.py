@@ -221,9 +221,9 @@ class ShardingPlan:
         curve = [(self.peak, self.cost.price)]
         for _ in range(points):
             limit = MemoryLimit(LESS_MEMORY * curve[-1][0], measured_peak, storage_of)
-            ties = tuple(decision.given.ties.items())
+            ties = tuple(decision.given_specs.ties.items())
             search = replace(self.search, limit=limit, report=None, ties=ties)
-            given_specs = decision.given
+            given_specs = decision.given_specs
             request = PartitionRequest(
                 decision.program, self.layout_plan.mesh, given_specs.in_specs, given_specs.out_specs
             )

@@ -48,8 +48,8 @@ def cost_of(decision: Decision, result: PartitionResult) -> LayoutCost:
 
 def cost_of_inputs(decision: Decision, mesh: Mesh, in_specs: Sequence[Spec | None]) -> LayoutCost:
     """Return the cost with given shardings of arguments; tied results follow them, others are found by propagation."""
-    outs: list[Spec | None] = list(decision.given.out_specs)
-    for out, argument in decision.given.ties.items():
+    outs: list[Spec | None] = list(decision.given_specs.out_specs)
+    for out, argument in decision.given_specs.ties.items():
         outs[out] = in_specs[argument]
     result = partition(decision.program, mesh, in_specs, outs, decision.prices.model)
     return cost_of(decision, result)
@@ -57,7 +57,7 @@ def cost_of_inputs(decision: Decision, mesh: Mesh, in_specs: Sequence[Spec | Non
 
 def known_layouts(decision: Decision, mesh: Mesh) -> dict[str, Sequence[Spec]]:
     """Return the specs of arguments of well-known ways to train in parallel, by name."""
-    state = set(decision.given.ties.values())
+    state = set(decision.given_specs.ties.values())
     return known_specs(decision.program, state, dict(mesh.shape))
 
 

@@ -32,7 +32,7 @@ def spell_layout(place: Placement) -> str:
 
 def reason_of_argument(decision: Decision, number: int) -> str:
     """Return why argument `number` of the program has its layout."""
-    if decision.given.in_specs[number] is not None:
+    if decision.given_specs.in_specs[number] is not None:
         return "it was given."
     return _runner_up(decision, decision.program.invars[number])
 

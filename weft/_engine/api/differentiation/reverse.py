@@ -113,8 +113,8 @@ class _PullbackRule:
         """Set the linear program of the tangents of results; aux values have none."""
         self.out_tree, self.out_avals = out_tree, out_avals
         nonzero = [i for i, is_nonzero in enumerate(out_nonzero) if is_nonzero]
-        self.kept = [i for i in nonzero if i < len(out_avals)]
-        outvars = program.outvars[: len(self.kept)]  # variables of aux values come last
+        self.nonzero_outs = [i for i in nonzero if i < len(out_avals)]
+        outvars = program.outvars[: len(self.nonzero_outs)]  # variables of aux values come last
         self.variables = program.constvars
         self.program = program.replace(constvars=[], consts=[], outvars=outvars)
         self.cotangents = tree.tree_unflatten(out_tree, out_avals)
@@ -132,7 +132,7 @@ class _PullbackRule:
             )
         for c, aval in zip(cts, self.out_avals):
             check_cotangent(c, aval)
-        cts = [as_cotangent(cts[i], self.out_avals[i]) for i in self.kept]
+        cts = [as_cotangent(cts[i], self.out_avals[i]) for i in self.nonzero_outs]
         differentiated = [w for w, d in zip(accumulators_of, self.is_differentiable) if d]
         unwanted = [n for n, w in enumerate(differentiated) if isinstance(w, DontWant)]
         linear = [UndefPrimal(v.aval) for v in self.program.invars]

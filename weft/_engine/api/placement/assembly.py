@@ -75,19 +75,23 @@ def make_array_from_callback(
     return array
 
 
-def _placement_to_make(api: str, given: Any, ndim: int) -> tuple[Sharding, tuple[int, ...] | None]:
+def _placement_to_make(
+    api: str, placement: Any, ndim: int
+) -> tuple[Sharding, tuple[int, ...] | None]:
     """Return the sharding of an array of `ndim` dims that is assembled from parts, and its dim order."""
     sharding, layout = (
-        (given.sharding, given.layout) if isinstance(given, Format) else (given, None)
+        (placement.sharding, placement.layout)
+        if isinstance(placement, Format)
+        else (placement, None)
     )
     if layout is Layout.AUTO:
         raise TypeError(
-            f"{api}: `Layout.AUTO` cannot be used in place of a device-local layout, got {given}. No compiler chooses a layout "
+            f"{api}: `Layout.AUTO` cannot be used in place of a device-local layout, got {placement}. No compiler chooses a layout "
             "when an array is assembled from parts. Pass a concrete layout, or the sharding alone."
         )
     if not isinstance(sharding, Sharding):
         raise TypeError(
-            f"{api}: sharding should be an instance of `weft.sharding`. Got {given!r:.80} of type {type(given)}."
+            f"{api}: sharding should be an instance of `weft.sharding`. Got {placement!r:.80} of type {type(placement)}."
         )
     return sharding, order_of(layout, ndim, api)
 
@@ -175,16 +179,16 @@ def _check_single(api: str, a: Any) -> None:
 
 
 def _of_terms(
-    api: str, aval: ShapedArray, sharding: NamedSharding, held: dict[Any, np.ndarray]
+    api: str, aval: ShapedArray, sharding: NamedSharding, terms: dict[Any, np.ndarray]
 ) -> Array:
-    """Return the array with unreduced axes whose term on each device is `held[device]`."""
+    """Return the array with unreduced axes whose term on each device is `terms[device]`."""
     memory = ShapedArray((sharding.num_terms, *aval.shape), aval.dtype)
     placed = array_assembly.local_blocks(sharding.storage_sharding, memory.ndim)
     stored = array_assembly.assemble_blocks(
         api,
         memory,
         sharding.storage_sharding,
-        {position: held[device][None] for position, device in placed.items()},
+        {position: terms[device][None] for position, device in placed.items()},
     )
     return Array(ArraySpec(aval, sharding, True), stored._live())
 

@@ -51,11 +51,11 @@ _C_TYPES = {
 }
 
 
-def _wait_for_block(held: Any) -> Any:
+def _wait_for_block(contents: Any) -> Any:
     """Return a block of the native heap after waiting for its values."""
-    if type(held) in PENDING_BUFFER_TYPES:
-        cast("queue.Queue", queue.current()).wait(held)
-    return held
+    if type(contents) in PENDING_BUFFER_TYPES:
+        cast("queue.Queue", queue.current()).wait(contents)
+    return contents
 
 
 class CpuBackend(Backend):
@@ -122,20 +122,20 @@ class CpuBackend(Backend):
             return False
         return have.splits == want.splits or (have.is_row_major and want.is_row_major)
 
-    def adopt(self, held: Any, spec: ArraySpec) -> HostBuffer:
+    def adopt(self, contents: Any, spec: ArraySpec) -> HostBuffer:
         """Wrap blocks of the native heap, which native dispatch puts into the arrays that it creates."""
         return (
-            held
-            if type(held) is HostBuffer
-            else HostBuffer.of_block(_wait_for_block(held), spec.storage_bytes)
+            contents
+            if type(contents) is HostBuffer
+            else HostBuffer.of_block(_wait_for_block(contents), spec.storage_bytes)
         )
 
-    def wait(self, held: Any) -> None:
+    def wait(self, contents: Any) -> None:
         if (running := queue.current()) is not None:
-            running.wait(held)
+            running.wait(contents)
 
-    def is_ready(self, held: Any) -> bool:
-        return (running := queue.current()) is None or running.is_ready(held)
+    def is_ready(self, contents: Any) -> bool:
+        return (running := queue.current()) is None or running.is_ready(contents)
 
     def wait_for_effects(self, raising: bool) -> None:
         if (running := queue.current()) is not None:
@@ -143,8 +143,8 @@ class CpuBackend(Backend):
             if raising:
                 running.raise_unseen()
 
-    def identity(self, held: Any) -> int:
-        return address(held)
+    def identity(self, contents: Any) -> int:
+        return address(contents)
 
     # ---- programs
     def lower(self, program: LocalProgram, stage: Stage) -> CpuStages:

@@ -295,9 +295,9 @@ def block_address(block: object) -> int:
     return id(block) + ALIGNMENT
 
 
-def address(held: Any) -> int:
+def address(contents: Any) -> int:
     """Return the address of the memory of a buffer, or of a native heap block."""
-    return held.ptr if type(held) is HostBuffer else block_address(held)
+    return contents.ptr if type(contents) is HostBuffer else block_address(contents)
 
 
 def new_block(nbytes: int) -> object | None:

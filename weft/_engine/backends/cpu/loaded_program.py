@@ -131,11 +131,11 @@ class CpuProgram(LoadedLocalProgram):
         native.host.reraise()
 
     def start(
-        self, held: list[Any], array_type: type, check: Callable | None = None
+        self, buffers: list[Any], array_type: type, check: Callable | None = None
     ) -> list[Any] | None:
         """Queue the program if it is long, if its arguments are pending, or if it and queued programs have effects."""
         queue, native = queues.current() or _first_queue(self, array_type), self.native
-        if queue is None or not self._must_run_in_queue(queue, list(map(type, held))):
+        if queue is None or not self._must_run_in_queue(queue, list(map(type, buffers))):
             return None
         if not self.has_words:
             self._fill_words()
@@ -144,7 +144,7 @@ class CpuProgram(LoadedLocalProgram):
         outs = []
         for i, n in enumerate(self.plan.result_bytes):
             if i in self.aliases:
-                out = _sole_block(held, self.aliases[i], queue)
+                out = _sole_block(buffers, self.aliases[i], queue)
             else:
                 out = buffer.new_block(n)
             if out is None:  # other objects hold the memory, or there is none
@@ -152,20 +152,20 @@ class CpuProgram(LoadedLocalProgram):
             outs.append(out)
         if native.draft is not None:
             native.draft.note_call()
-        blocks = [address(x) for x in (*held, *outs)]
+        blocks = [address(x) for x in (*buffers, *outs)]
         slots = self.slots_type(*blocks, *[c.ptr for c in self.consts], None)
-        objects = [(ctypes.c_void_p * max(1, len(xs)))(*map(id, xs)) for xs in (held, outs)]
+        objects = [(ctypes.c_void_p * max(1, len(xs)))(*map(id, xs)) for xs in (buffers, outs)]
         if check is None:
             keep = functools.partial(_raise_error, native, self.consts)
             entry, calls_python = native.entry, self.has_effects
         else:
-            keep = _CheckedCall(self, held, outs, check)
+            keep = _CheckedCall(self, buffers, outs, check)
             entry, calls_python = keep.entry, True
         refused = queue.post(
             entry,
             len(slots),
             slots,
-            len(held),
+            len(buffers),
             objects[0],
             len(outs),
             objects[1],
@@ -201,8 +201,8 @@ class CpuProgram(LoadedLocalProgram):
     @property
     def is_queued(self) -> bool:
         """Whether callers do not wait for the program."""
-        least = config.async_dispatch_bytes
-        return self.plan.work >= (_QUEUE_FROM_BYTES if least < 0 else least)
+        min_bytes = config.async_dispatch_bytes
+        return self.plan.work >= (_QUEUE_FROM_BYTES if min_bytes < 0 else min_bytes)
 
     def store(self, write: Write) -> None:
         """Store the program on disk, unless it calls functions of this process."""
@@ -303,9 +303,9 @@ class _CheckedCall:
             del error  # breaks the cycle through this frame
 
 
-def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
-    """Return the block of the donated argument `held[i]` if only its array, this call and queued programs hold it; else None."""
-    x = held[i]
+def _sole_block(buffers: list[Any], i: int, queue: Queue) -> Any:
+    """Return the block of the donated argument `buffers[i]` if only its array, this call and queued programs hold it; else None."""
+    x = buffers[i]
     if type(x) is HostBuffer:
         return x.block() if is_held_at_most(x, 3) and x.owns_memory() else None
     return x if queue.count_references(id(x)) == 3 else None

@@ -201,11 +201,11 @@ class PjrtBackend(PluginBackend):
         )
         return buffers.own(self.client, [pointer])
 
-    def wait(self, held: Any) -> None:
-        held.wait()
+    def wait(self, contents: Any) -> None:
+        contents.wait()
 
-    def is_ready(self, held: Any) -> bool:
-        return held.is_ready()
+    def is_ready(self, contents: Any) -> bool:
+        return contents.is_ready()
 
     def add_running(self, program: PjrtProgram, events: list[int]) -> None:
         """Record the events of an execution that must be waited for."""

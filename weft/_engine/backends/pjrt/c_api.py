@@ -226,9 +226,9 @@ class _PjrtMemoryLayout(ctypes.Structure):
     ]
 
 
-def text_of(found: Any) -> str:
+def text_of(struct_pointer: Any) -> str:
     """Return the text that a struct points to."""
-    return ctypes.string_at(found.text, found.text_size).decode(errors="replace")
+    return ctypes.string_at(struct_pointer.text, struct_pointer.text_size).decode(errors="replace")
 
 
 def pointers(address: int | None, count: int) -> list[int]:

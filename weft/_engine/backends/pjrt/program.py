@@ -61,11 +61,11 @@ def find_unsplit_results(program: LocalProgram) -> dict[int, ArraySpec]:
 
 
 def prepare_call(
-    program: LoadedProgram, num_devices: int, num_args: int, kept: Sequence[int]
+    program: LoadedProgram, num_devices: int, num_args: int, kept_args: Sequence[int]
 ) -> ProgramCall:
-    """Return the constant part of calls; arguments whose numbers are in `kept` are not donated."""
-    kept_numbers = (ctypes.c_int64 * max(len(kept), 1))(*kept)
-    options = struct("ExecuteOptions", kept=ctypes.addressof(kept_numbers), num_kept=len(kept))
+    """Return the constant part of calls; arguments whose numbers are in `kept_args` are not donated."""
+    kept_numbers = (ctypes.c_int64 * max(len(kept_args), 1))(*kept_args)
+    options = struct("ExecuteOptions", kept=ctypes.addressof(kept_numbers), num_kept=len(kept_args))
     args = struct(
         "LoadedExecutable_Execute",
         executable=program.pointer,

@@ -55,9 +55,9 @@ def function(types: GemmTypes, feature: str) -> str | None:
     return writer.function(types, packing, operand) if writer is not None else None
 
 
-def has_only_these_packings(types: GemmTypes, operand: str, wanted: Collection[str]) -> bool:
+def has_only_these_packings(types: GemmTypes, operand: str, needed: Collection[str]) -> bool:
     """Return whether a single assembly function does all packing of an operand."""
-    features = [name for name in wanted if name.startswith(f"pack_{operand}")]
+    features = [name for name in needed if name.startswith(f"pack_{operand}")]
     return len(features) == 1 and function(types, features[0]) is not None
 
 

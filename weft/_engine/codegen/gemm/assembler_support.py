@@ -42,8 +42,8 @@ def as_module(lines: Sequence[str]) -> str:
     return "".join([f'module asm "{line}"\n' for line in lines])
 
 
-def function(name: str, body: Sequence[str], kept: Sequence[str]) -> list[str]:
-    """Return a module-local function that saves the registers `kept`; `body` may jump to
+def function(name: str, body: Sequence[str], saved_registers: Sequence[str]) -> list[str]:
+    """Return a module-local function that saves the registers `saved_registers`; `body` may jump to
     `.L{name}_end`.
 
     >>> function("f", ["incq %rbx"], ["%rbx"])[2:5]
@@ -53,10 +53,10 @@ def function(name: str, body: Sequence[str], kept: Sequence[str]) -> list[str]:
         ".p2align 4",
         f".type {name},@function",
         f"{name}:",
-        *[f"pushq {r}" for r in kept],
+        *[f"pushq {r}" for r in saved_registers],
         *body,
         f".L{name}_end:",
-        *[f"popq {r}" for r in reversed(kept)],
+        *[f"popq {r}" for r in reversed(saved_registers)],
         "vzeroupper",
         "retq",
         f".size {name}, .-{name}",

@@ -104,23 +104,23 @@ _make_types = functools.cache(GemmTypes)
 
 
 def parts(
-    symbol: str, machine: VectorUnit, wanted: frozenset[str] | None = None, draft: bool = False
+    symbol: str, machine: VectorUnit, needed: frozenset[str] | None = None, draft: bool = False
 ) -> list[LibraryModule]:
-    """Return the modules of the function `symbol` with the `wanted` optional functions, or all of
+    """Return the modules of the function `symbol` with the `needed` optional functions, or all of
     them (None).
 
     The modules of a `draft` are not optimized.
     """
     types, module = _types_of_symbol(symbol, machine), _module_of(symbol)
     modules = module.parts(
-        types, symbol, _all_features(symbol, machine) if wanted is None else wanted
+        types, symbol, _all_features(symbol, machine) if needed is None else needed
     )
     return [part.as_draft() for part in modules] if draft else modules
 
 
-def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
-    """Return whether the wanted functions require a compilation that takes long to optimize."""
-    have = _features_to_compile(symbol, wanted)
+def is_slow_to_make(symbol: str, needed: frozenset[str]) -> bool:
+    """Return whether the needed functions require a compilation that takes long to optimize."""
+    have = _features_to_compile(symbol, needed)
     return have is not None and any(
         not part.quick and not is_there(request(part)) for part in parts(symbol, machine(), have)
     )
@@ -132,23 +132,23 @@ def is_small(step: Gemm) -> bool:
     return math.prod(extents) <= _DRAFT_MULTIPLY_ADDS
 
 
-def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
-    """Return the address of a matmul function with the wanted optional functions, or all (None); it
+def ensure(symbol: str, needed: frozenset[str] | None = None, draft: bool = False) -> int:
+    """Return the address of a matmul function with the needed optional functions, or all (None); it
     stays valid.
 
-    The first compilation includes only the wanted functions, which takes half the time. The second
+    The first compilation includes only the needed functions, which takes half the time. The second
     one includes all, or all variants of the driver if nothing else was missing. A draft has only
-    the wanted functions.
+    the needed functions.
     """
     key = (symbol, machine())
-    have = _features_to_compile(symbol, wanted, draft)
+    have = _features_to_compile(symbol, needed, draft)
     if have is not None:  # two threads may both compile it; either result is valid
         address = link(parts(*key, have, draft), pool.symbols(), libc=("memset", "memcpy"))[symbol]
         if draft:
             _drafts[*key, have] = address
         else:
             _linked_matmuls[key] = _LinkedMatmul(address, have)
-    return _drafts[*key, wanted] if draft and wanted is not None else _linked_matmuls[key].address
+    return _drafts[*key, needed] if draft and needed is not None else _linked_matmuls[key].address
 
 
 _copies: dict[tuple[str, VectorUnit, frozenset[str]], int] = {}
@@ -164,10 +164,10 @@ def link_copy(symbol: str, wanted: frozenset[str], pool_functions: Mapping[str, 
 
 
 def requests(
-    symbol: str, wanted: frozenset[str] | None = None, draft: bool = False
+    symbol: str, needed: frozenset[str] | None = None, draft: bool = False
 ) -> list[ObjectRequest]:
     """Return the objects to prepare before `ensure` is called."""
-    have = _features_to_compile(symbol, wanted, draft)
+    have = _features_to_compile(symbol, needed, draft)
     # The driver comes first: it takes longest to compile if kernels and packing functions are
     # assembled.
     return (
@@ -178,23 +178,23 @@ def requests(
 
 
 def stored_object_keys(
-    symbol: str, wanted: frozenset[str] | None = None, draft: bool = False
+    symbol: str, needed: frozenset[str] | None = None, draft: bool = False
 ) -> list[str]:
     """Return the keys of the objects of a matmul function that `ensure` has linked."""
-    have = wanted if draft else _linked_matmuls[symbol, machine()].features
+    have = needed if draft else _linked_matmuls[symbol, machine()].features
     return [request(part).key for part in parts(symbol, machine(), have, draft)]
 
 
 def _features_to_compile(
-    symbol: str, wanted: frozenset[str] | None, draft: bool = False
+    symbol: str, needed: frozenset[str] | None, draft: bool = False
 ) -> frozenset[str] | None:
     """Return the optional functions that a new compilation should include; None if the linked
     function suffices."""
     key = (symbol, machine())
-    if draft and wanted is not None:
-        return None if (*key, wanted) in _drafts else wanted
+    if draft and needed is not None:
+        return None if (*key, needed) in _drafts else needed
     everything = _all_features(*key)
-    needed = everything if wanted is None else wanted
+    needed = everything if needed is None else needed
     linked = _linked_matmuls.get(key)
     if linked is not None and needed <= linked.features:
         return None

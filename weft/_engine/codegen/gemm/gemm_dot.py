@@ -55,50 +55,50 @@ def features(types: GemmTypes, words: Sequence[int]) -> frozenset[str]:
     return frozenset([*dots, "epilogue" if words[Word.EPILOGUE_ARGS] else "finish"])
 
 
-def parts(types: GemmTypes, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
+def parts(types: GemmTypes, symbol: str, needed: Collection[str]) -> list[LibraryModule]:
     """Return the modules of the dot-product matmul for `types`, exported as `symbol`, with the
-    `wanted` features."""
-    inner = sorted([name for name in wanted if name != "epilogue"])
-    exports = ("dots", "finish") if "finish" in wanted else ("dots",)
+    `needed` features."""
+    inner = sorted([name for name in needed if name != "epilogue"])
+    exports = ("dots", "finish") if "finish" in needed else ("dots",)
     return [
         LibraryModule(
             f"dots {types.name} {' '.join(inner)}", lambda: _dots_module(types, inner), exports
         ),
-        driver(types, symbol, wanted),
+        driver(types, symbol, needed),
     ]
 
 
-def driver(types: GemmTypes, symbol: str, wanted: Collection[str]) -> LibraryModule:
+def driver(types: GemmTypes, symbol: str, needed: Collection[str]) -> LibraryModule:
     """Return the last module of `parts`."""
     return LibraryModule(
-        f"{symbol} {' '.join(sorted(wanted))}",
-        lambda: _driver_module(types, symbol, wanted),
+        f"{symbol} {' '.join(sorted(needed))}",
+        lambda: _driver_module(types, symbol, needed),
         (symbol,),
         quick=True,
     )
 
 
-def _dots_module(types: GemmTypes, wanted: Collection[str]) -> str:
+def _dots_module(types: GemmTypes, needed: Collection[str]) -> str:
     """Return the IR of the functions that access elements, and of the table `dots`."""
     decls = Declarations()
     names = [f"dots_{rows}" for rows in _ROW_COUNTS]
-    table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
+    table = ", ".join(f"ptr @{name}" if name in needed else "ptr null" for name in names)
     functions = [
-        *(_dots(types, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
+        *(_dots(types, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in needed),
         f"@dots = constant [{len(names)} x ptr] [{table}]",
-        finish(types, decls) if "finish" in wanted else "",
+        finish(types, decls) if "finish" in needed else "",
     ]
     return str(decls) + "\n".join(functions)
 
 
-def _driver_module(types: GemmTypes, symbol: str, wanted: Collection[str]) -> str:
+def _driver_module(types: GemmTypes, symbol: str, needed: Collection[str]) -> str:
     """Return the IR of the driver, which calls the functions of the other modules for a
     descriptor."""
     decls = Declarations()
     decls.use("@dots = external constant ptr")
     functions = [
         offsets_function(decls, types),
-        _task(types, decls, wanted),
+        _task(types, decls, needed),
         _driver(types, decls, symbol),
     ]
     return str(decls) + "\n".join(functions)
@@ -198,10 +198,10 @@ def _store_totals(
         )
 
 
-def _task(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+def _task(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> str:
     f = Task("dot_task", decls, types)
     offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_GEMM_VECTOR_SUMS} x i64]")
-    ends = ResultStore(f, f.desc, wanted)
+    ends = ResultStore(f, f.desc, needed)
     row_tiles, tile_rows = f.descriptor_word(Word.ROW_TILES), f.descriptor_word(Word.TILE_ROWS)
     row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
     i0 = f.mul(row_tile, tile_rows)

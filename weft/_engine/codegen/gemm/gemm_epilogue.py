@@ -92,10 +92,10 @@ class ResultStore:
     """The code that stores results: the step's epilogue, `finish`, or neither if kernels write C
     themselves."""
 
-    def __init__(self, f: LLVMFunctionWriter, desc: str, wanted: Collection[str]) -> None:
+    def __init__(self, f: LLVMFunctionWriter, desc: str, needed: Collection[str]) -> None:
         self.f = f
-        self.stores = "finish" in wanted
-        self.epilogue = _EpilogueCall(f, desc) if "epilogue" in wanted else None
+        self.stores = "finish" in needed
+        self.epilogue = _EpilogueCall(f, desc) if "epilogue" in needed else None
 
     def place(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
         """Return a kernel's prefetch arguments: C's position in the epilogue's streams if this

@@ -45,12 +45,12 @@ _PAIRS_OF_I16 = {
 }
 
 
-def kernels(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
-    """Return the kernels named in `wanted`, exported; they add `src` if "blocks" is wanted."""
+def kernels(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> str:
+    """Return the kernels named in `needed`, exported; they add `src` if "blocks" is needed."""
     kernels = [
-        _TileKernel(types, decls, tile, wanted).text()
+        _TileKernel(types, decls, tile, needed).text()
         for tile in tiles(types)
-        if kernel_name(*tile) in wanted
+        if kernel_name(*tile) in needed
     ]
     return "\n".join(kernels)
 
@@ -63,13 +63,13 @@ class _TileKernel:
         types: GemmTypes,
         decls: Declarations,
         tile: tuple[int, int, bool],
-        wanted: Collection[str],
+        needed: Collection[str],
     ) -> None:
         self.rows, vectors, edge = tile
         self.types, self.acc = types, llvm_type(types.acc)
         self.lanes, self.vectors = (types.lanes, vectors) if vectors else (types.half_lanes, 1)
         self.vector = f"<{self.lanes} x {self.acc}>"
-        self.adds, self.epilogue = "blocks" in wanted, "epilogue" in wanted
+        self.adds, self.epilogue = "blocks" in needed, "epilogue" in needed
         self.element_bytes = 4 if types.joined_type else types.acc_bytes
         self.unroll = k_steps_per_iteration(types, self.rows, self.vectors, edge)
         self.prefetches_rows = self.rows == types.rows and not types.multiplies_by_element

@@ -113,19 +113,19 @@ def _element(f: LLVMFunctionWriter, types: GemmTypes, src: str, at: str) -> str:
 
 
 def _paths(
-    f: LLVMFunctionWriter, along: str, across: str, made: dict[str, _Path], wanted: Collection[str]
+    f: LLVMFunctionWriter, along: str, across: str, paths: dict[str, _Path], needed: Collection[str]
 ) -> None:
     """Choose one of the packings (name -> code) by the two stride conditions; unwanted packings are
     not emitted."""
 
     def take(kind: str) -> None:
-        for name, code in made.items():
-            if name.endswith(kind) and name in wanted:
+        for name, code in paths.items():
+            if name.endswith(kind) and name in needed:
                 return code()
         f.decls.use("declare void @llvm.trap()")
         f.do("call void @llvm.trap()")
 
-    only = {name.rpartition("_")[2] for name in made if name in wanted}
+    only = {name.rpartition("_")[2] for name in paths if name in needed}
     if len(only) == 1:
         return take(only.pop())
     f.branch_without_values(
@@ -162,7 +162,7 @@ def _assembled_call(
     return call
 
 
-def pack_a(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+def pack_a(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> str:
     f = LLVMFunctionWriter(
         "void @pack_a("
         "ptr noalias %dst, i64 %row_bytes, ptr noalias %src, i64 %ms, i64 %ks, i64 %rows, i64 %k)",
@@ -272,7 +272,7 @@ def pack_a(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> st
         or transpose,
         "pack_a_scalar": scalar,
     }
-    _paths(f, f.equal("%ks", types.in_bytes), across, paths, wanted)
+    _paths(f, f.equal("%ks", types.in_bytes), across, paths, needed)
     return f.end()
 
 
@@ -301,7 +301,7 @@ def _store_joined(
         f.do(f"store {kind} {value}, ptr {f.byte_address(place, part * size)}, align {size}")
 
 
-def pack_b(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+def pack_b(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> str:
     f = LLVMFunctionWriter(
         "void @pack_b(ptr noalias %dst, ptr noalias %src, i64 %ns, i64 %ks, i64 %cols, i64 %k)",
         decls,
@@ -309,10 +309,10 @@ def pack_b(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> st
         "noinline nounwind",
     )
     if types.is_complex:
-        _pack_complex_b(f, types, wanted)
+        _pack_complex_b(f, types, needed)
         return f.end()
     if types.quads:
-        _pack_quads(f, types, wanted)
+        _pack_quads(f, types, needed)
         return f.end()
     unit, lanes, per = _unit(types), types.lanes, types.k_per_step
     steps = f.ceil_div("%k", per)
@@ -410,7 +410,7 @@ def pack_b(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> st
         or transpose,
         "pack_b_scalar": scalar,
     }
-    _paths(f, f.equal("%ns", types.in_bytes), f.equal("%ks", types.in_bytes), paths, wanted)
+    _paths(f, f.equal("%ns", types.in_bytes), f.equal("%ks", types.in_bytes), paths, needed)
     return f.end()
 
 
@@ -441,7 +441,7 @@ def end_panel(types: GemmTypes, decls: Declarations) -> str:
     return f.end()
 
 
-def _pack_quads(f: LLVMFunctionWriter, types: GemmTypes, wanted: Collection[str]) -> None:
+def _pack_quads(f: LLVMFunctionWriter, types: GemmTypes, needed: Collection[str]) -> None:
     """Emit the packing of quads: four k of each column, side by side."""
     acc, width = llvm_type(types.acc), 4 * types.lanes
 
@@ -486,11 +486,11 @@ def _pack_quads(f: LLVMFunctionWriter, types: GemmTypes, wanted: Collection[str]
         f.equal("%ns", types.in_bytes),
         "false",
         {"pack_b_copy": copy, "pack_b_scalar": scalar},
-        wanted,
+        needed,
     )
 
 
-def _pack_complex_b(f: LLVMFunctionWriter, types: GemmTypes, wanted: Collection[str]) -> None:
+def _pack_complex_b(f: LLVMFunctionWriter, types: GemmTypes, needed: Collection[str]) -> None:
     """Emit the packing of complex B in two k steps per k: (re, im) and (-im, re) of each column, so
     that a real kernel sums complex products."""
     real, lanes = llvm_type(real_of(types.in_type)), types.lanes
@@ -544,5 +544,5 @@ def _pack_complex_b(f: LLVMFunctionWriter, types: GemmTypes, wanted: Collection[
         f.equal("%ns", types.in_bytes),
         "false",
         {"pack_b_copy": copy, "pack_b_scalar": scalar},
-        wanted,
+        needed,
     )

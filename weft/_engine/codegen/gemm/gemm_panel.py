@@ -43,11 +43,11 @@ class Tile:
 
 
 def multiply_along_b_rows(
-    f: Task, types: GemmTypes, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
+    f: Task, types: GemmTypes, t: Tile, a: str, a_stride: str, sums: str, needed: Collection[str]
 ) -> None:
     """Multiply all rows of C over all of k at once; sums in scratch memory are copied to C if they
     need no conversion or epilogue."""
-    names = skinny_kernel_names(wanted)
+    names = skinny_kernel_names(needed)
     for name in names:
         f.decls.use(f"declare void @{name}(ptr, i64, i64, ptr, i64, i64, i64, ptr, i64)")
     function = (
@@ -117,11 +117,11 @@ class Panel:
     sums: str
 
 
-def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, wanted: Collection[str]) -> None:
+def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collection[str]) -> None:
     lanes, row_bytes = types.lanes, types.panel_row_bytes
     cols = f.min(f.sub(f.descriptor_word(Word.N), p.col), types.panel_cols)
     width = f.mul(cols, types.real_parts)
-    if any(name.endswith("edge") for name in wanted):
+    if any(name.endswith("edge") for name in needed):
         vectors = f.div(f.add(width, lanes - 1), lanes)
         last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
         whole = f.equal(width, types.panel_lanes)
@@ -146,14 +146,14 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, wanted: Collect
     next_rows = f.select(f.equal(p.panel, t.p0), f.mul(p.a_stride, types.rows), 0)
     slice_ = f.select(is_shared, f.mul(f.div(p.k_steps, GEMM_LINE_K_STEPS), 64), 0)
 
-    row_blocks = _RowBlocks(f, types, t.rows, wanted)
-    [only] = kernel_names(wanted) if len(kernel_names(wanted)) == 1 else [""]
+    row_blocks = _RowBlocks(f, types, t.rows, needed)
+    [only] = kernel_names(needed) if len(kernel_names(needed)) == 1 else [""]
     if only:
         f.decls.use(f"declare void @{only}()")
 
     in_runs = (
         f.select(f.equal(f.descriptor_word(Word.A_DIRECT), IN_RUNS), len(row_counts(types)), 0)
-        if has_runs(wanted) and not only
+        if has_runs(needed) and not only
         else "0"
     )
     at_once = (p.is_first, to_c) == ("true", "true")  # the whole sum, stored to C
@@ -209,7 +209,7 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, wanted: Collect
 
     first, count = (
         _find_needed_row_blocks(f, types.rows, t, p.col, cols, row_blocks.count)
-        if "band" in wanted
+        if "band" in needed
         else ("0", row_blocks.count)
     )
     f.loop(first, count, 1, rows, [("i64", f.mul(first, types.rows))])
@@ -241,39 +241,41 @@ class _RowBlocks:
     """The division of a tile's rows into full row blocks and a remainder: smaller row blocks, or one
     full row block that overlaps the one before ("reaches back")."""
 
-    def __init__(self, f: Task, types: GemmTypes, rows: str, wanted: Collection[str]) -> None:
-        self.f, self.rows, self.most, self.counts = f, rows, types.rows, row_counts(types)
-        self.reach_back = "back" in wanted
+    def __init__(self, f: Task, types: GemmTypes, rows: str, needed: Collection[str]) -> None:
+        self.f, self.rows, self.full_rows, self.counts = f, rows, types.rows, row_counts(types)
+        self.reach_back = "back" in needed
         #: True if smaller kernels exist; without them only the last row block can be short, and it
         #: reaches back
         self.fewer = any(
             name.startswith(kernel_name(r, 0, False)[:-1])
             for r in self.counts
-            if r < self.most
-            for name in wanted
+            if r < self.full_rows
+            for name in needed
         )
         self.back = (
             f.let(f"icmp ne i64 {f.descriptor_word(Word.REPEATS_ROWS)}, 0")
             if self.reach_back and self.fewer
             else str(self.reach_back).lower()
         )
-        whole = f.ceil_div(rows, self.most) if self.reach_back or not self.fewer else ""
-        self.count = whole if not self.fewer else row_block_count(f, rows, self.most)
+        whole = f.ceil_div(rows, self.full_rows) if self.reach_back or not self.fewer else ""
+        self.count = whole if not self.fewer else row_block_count(f, rows, self.full_rows)
         if self.reach_back and self.fewer:
             self.count = f.select(self.back, whole, self.count)
 
     def row_block_at(self, i: str) -> _RowBlock:
         """Return the row block that begins at row `i`, or that reaches back from row `i`."""
-        f, most = self.f, self.counts.index(self.most)
+        f, most = self.f, self.counts.index(self.full_rows)
         remaining = f.sub(self.rows, i)
-        r, kind = (str(self.most), str(most)) if not self.fewer else ("1", "0")
+        r, kind = (str(self.full_rows), str(most)) if not self.fewer else ("1", "0")
         for number, count in enumerate(self.counts if self.fewer else ()):
             fits = f.let(f"icmp uge i64 {remaining}, {count}")
             r, kind = f.select(fits, count, r), f.select(fits, number, kind)
         if not self.reach_back:
             return _RowBlock(i, r, kind)
-        short = f.logical_and(self.back, f.less(remaining, self.most))
+        short = f.logical_and(self.back, f.less(remaining, self.full_rows))
         kind = f.select(short, most, kind) if self.fewer else kind
         return _RowBlock(
-            f.select(short, f.sub(self.rows, self.most), i), f.select(short, remaining, r), kind
+            f.select(short, f.sub(self.rows, self.full_rows), i),
+            f.select(short, remaining, r),
+            kind,
         )

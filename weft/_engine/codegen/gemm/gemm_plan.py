@@ -413,14 +413,21 @@ def _is_along(p: Problem, types: GemmTypes) -> bool:
     size = p.k * p.segments * p.n * types.in_bytes
     large = size > _GEMM_CACHED_BYTES[types.can_read_b_in_place or p.m > _GEMM_ALONG_ROWS[0]]
     near = p.m * _ceil(p.k, types.k_per_step) * types.step_bytes <= _GEMM_ALONG_BYTES
-    few = p.m == 1 or (
+    has_few_rows = p.m == 1 or (
         p.m <= _GEMM_ALONG_ROWS[1] and near and large and p.n >= 2 * types.panel_cols
     )
     dense = (
         p.b[1] == types.in_bytes and p.segments == 1 and not p.cols and p.k % types.k_per_step == 0
     )
     whole = types.machine.masks or p.n % types.cols_along_b_row == 0
-    return few and dense and whole and not p.grouped and not types.is_complex and not types.quads
+    return (
+        has_few_rows
+        and dense
+        and whole
+        and not p.grouped
+        and not types.is_complex
+        and not types.quads
+    )
 
 
 def _b_direct_ok(p: Problem, types: GemmTypes) -> bool:
@@ -454,11 +461,11 @@ def _b_direct_pays(p: Problem, types: GemmTypes) -> bool:
         small, most_rows = small >> 3, most_rows >> 2
     if types.machine.vector_bytes < 64 and not _b_near(p, types):
         return p.m <= 2 * types.rows or _is_stream(p, types)
-    few = (
+    has_few_rows = (
         p.m <= most_rows >> (size > 2 * _GEMM_CACHED_BYTES[0])
         and size <= _GEMM_CACHED_BYTES[1] >> 1
     )
-    return few or size <= small or p.m <= 2 * types.rows or _is_stream(p, types)
+    return has_few_rows or size <= small or p.m <= 2 * types.rows or _is_stream(p, types)
 
 
 def _b_near(p: Problem, types: GemmTypes) -> bool:
@@ -585,13 +592,21 @@ def _tiles(work: _SplitProblem, mode: int) -> Iterator[tuple[int, int]]:
         )
     if mode == SHARED:
         most_panels = min(panels, max(_GEMM_SHARED_BYTES // (work.blocks * work.panel_bytes), 1))
-    least = max(_ceil(m, most_rows), 1)
+    min_tiles = max(_ceil(m, most_rows), 1)
     for row_tiles in sorted(
-        {least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}
+        {
+            min_tiles,
+            min_tiles + 1,
+            min_tiles + 2,
+            min_tiles + 3,
+            min_tiles * 2,
+            threads,
+            2 * threads,
+        }
     ):
         rows = max(_up(_ceil(m, row_tiles), unit), unit)
         if (
-            row_tiles < least
+            row_tiles < min_tiles
             or (mode == ALONG and row_tiles > 1)
             or (rows < 2 * work.types.rows and row_tiles > 1)
         ):
@@ -658,10 +673,10 @@ def _strip_rows(work: _SplitProblem, split: _TileSplit) -> int:
     return _up(_ceil(split.tile_rows, strips), work.unit)
 
 
-def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
+def _task_batch(work_per_task: float, tasks: int, batches: int, threads: int) -> int:
     """Return the batch elements per task: enough for 20000 cycles, with four tasks per thread."""
-    elements = max(int(20000 / max(each, 1)), 1)
-    if threads == 1 or each * tasks < 2 * _GEMM_FORK_CYCLES:
+    elements = max(int(20000 / max(work_per_task, 1)), 1)
+    if threads == 1 or work_per_task * tasks < 2 * _GEMM_FORK_CYCLES:
         return batches
     return max(min(elements, batches // (4 * threads)), 1)
 

@@ -36,17 +36,17 @@ from weft._engine.util.record import record, replace
 all_features, features = required.all_features, required.features
 
 
-def parts(types: GemmTypes, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
+def parts(types: GemmTypes, symbol: str, needed: Collection[str]) -> list[LibraryModule]:
     """Return the modules of the tiled matmul for `types`, exported as `symbol`.
 
     The modules that compute are optimized. The driver, which only computes addresses, is not:
     optimizing it would take longer than all other modules.
     """
-    listed = sorted(wanted)
+    listed = sorted(needed)
     outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish")]
     # all packings of an operand are one function
     exports = dict.fromkeys([name.rpartition("_")[0] or name for name in outer])
-    exports |= {"end_panel": None} if required.ends_panels(types, wanted) else {}
+    exports |= {"end_panel": None} if required.ends_panels(types, needed) else {}
     modules = _kernel_parts(types, listed)
     if outer:
         quick = all(_is_assembled(types, name) for name in outer)
@@ -54,21 +54,21 @@ def parts(types: GemmTypes, symbol: str, wanted: Collection[str]) -> list[Librar
         modules.append(
             LibraryModule(name, lambda: _helper_module(types, outer), tuple(exports), quick)
         )
-    for name in required.skinny_kernel_names(wanted):
+    for name in required.skinny_kernel_names(needed):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
 
         write = functools.partial(_build_skinny_module, types, name)
         modules.append(
             LibraryModule(f"{name} {types.name}", write, (name,), gemm_asm_skinny.suits(types))
         )
-    return [*modules, driver(types, symbol, wanted)]
+    return [*modules, driver(types, symbol, needed)]
 
 
-def driver(types: GemmTypes, symbol: str, wanted: Collection[str]) -> LibraryModule:
+def driver(types: GemmTypes, symbol: str, needed: Collection[str]) -> LibraryModule:
     """Return the last module of `parts`."""
     return LibraryModule(
-        f"{symbol} {' '.join(sorted(wanted))}",
-        lambda: _driver_module(types, symbol, wanted),
+        f"{symbol} {' '.join(sorted(needed))}",
+        lambda: _driver_module(types, symbol, needed),
         (symbol,),
         quick=True,
     )
@@ -97,10 +97,10 @@ def _kernel_parts(types: GemmTypes, listed: list[str]) -> list[LibraryModule]:
     ]
 
 
-def _kernel_module(types: GemmTypes, wanted: Collection[str]) -> str:
+def _kernel_module(types: GemmTypes, needed: Collection[str]) -> str:
     from weft._engine.codegen.gemm.gemm_micro import kernels  # lazy: only if they are not assembled
 
-    return module_of(lambda decls: kernels(types, decls, wanted))
+    return module_of(lambda decls: kernels(types, decls, needed))
 
 
 def _is_assembled(types: GemmTypes, name: str) -> bool:
@@ -125,27 +125,27 @@ def _build_skinny_module(types: GemmTypes, name: str) -> str:
     return module_of(lambda decls: build_skinny_function(types, decls, name))
 
 
-def _helper_module(types: GemmTypes, wanted: Collection[str]) -> str:
+def _helper_module(types: GemmTypes, needed: Collection[str]) -> str:
     """Return the IR of the other functions that access elements."""
-    assembled_functions = _assembled_helpers(types, wanted)
+    assembled_functions = _assembled_helpers(types, needed)
     missing = [
         name
-        for name in wanted
+        for name in needed
         if name.rpartition("_")[0] not in assembled_functions and name not in assembled_functions
     ]
     decls, functions = Declarations(), list(assembled_functions.values())
-    if missing or (required.ends_panels(types, wanted) and "end_panel" not in assembled_functions):
-        functions += _compiled_helpers(types, decls, wanted, assembled_functions)
+    if missing or (required.ends_panels(types, needed) and "end_panel" not in assembled_functions):
+        functions += _compiled_helpers(types, decls, needed, assembled_functions)
     return "\n".join(
         [*functions[: len(assembled_functions)], str(decls), *functions[len(assembled_functions) :]]
     )
 
 
-def _assembled_helpers(types: GemmTypes, wanted: Collection[str]) -> dict[str, str]:
+def _assembled_helpers(types: GemmTypes, needed: Collection[str]) -> dict[str, str]:
     """Return the functions that are assembled as a whole, and the assembly functions that others
     call ("lines")."""
     functions = {}
-    packed = [name for name in wanted if name.startswith("pack") and _is_assembled(types, name)]
+    packed = [name for name in needed if name.startswith("pack") and _is_assembled(types, name)]
     if packed:
         functions["lines"] = assembler_modules.text(
             types, {assembler_modules.function(types, name) or "" for name in packed}
@@ -153,16 +153,16 @@ def _assembled_helpers(types: GemmTypes, wanted: Collection[str]) -> dict[str, s
         alone = [
             name
             for name in packed
-            if assembler_modules.has_only_these_packings(types, name[len("pack_")], wanted)
+            if assembler_modules.has_only_these_packings(types, name[len("pack_")], needed)
         ]
         functions |= {
             name.rpartition("_")[0]: assembler_modules.entry(types, name) for name in alone
         }
-    if "finish" in wanted and _is_assembled(types, "finish"):
+    if "finish" in needed and _is_assembled(types, "finish"):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
 
         functions["finish"] = gemm_asm_epilogue.finish(types)
-    if required.ends_panels(types, wanted):
+    if required.ends_panels(types, needed):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
 
         functions |= (
@@ -174,43 +174,43 @@ def _assembled_helpers(types: GemmTypes, wanted: Collection[str]) -> dict[str, s
 
 
 def _compiled_helpers(
-    types: GemmTypes, decls: Declarations, wanted: Collection[str], done: Collection[str]
+    types: GemmTypes, decls: Declarations, needed: Collection[str], done: Collection[str]
 ) -> list[str]:
     from weft._engine.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
 
     return [
-        finish(types, decls) if "finish" in wanted and "finish" not in done else "",
-        pack_a(types, decls, wanted)
-        if required.packs(wanted, "a") and "pack_a" not in done
+        finish(types, decls) if "finish" in needed and "finish" not in done else "",
+        pack_a(types, decls, needed)
+        if required.packs(needed, "a") and "pack_a" not in done
         else "",
-        pack_b(types, decls, wanted)
-        if required.packs(wanted, "b") and "pack_b" not in done
+        pack_b(types, decls, needed)
+        if required.packs(needed, "b") and "pack_b" not in done
         else "",
         end_panel(types, decls)
-        if required.ends_panels(types, wanted) and "end_panel" not in done
+        if required.ends_panels(types, needed) and "end_panel" not in done
         else "",
-        add(types, decls) if "add" in wanted else "",
+        add(types, decls) if "add" in needed else "",
     ]
 
 
-def _driver_module(types: GemmTypes, symbol: str, wanted: Collection[str]) -> str:
+def _driver_module(types: GemmTypes, symbol: str, needed: Collection[str]) -> str:
     """Return the IR of the driver, which calls the functions of the other modules for a
     descriptor."""
-    decls, known = Declarations(), required.find_constant_words(wanted)
+    decls, known = Declarations(), required.find_constant_words(needed)
     even = all(
         known.get(dims.count) == "0"
         for dims in (addressing.BATCH, addressing.OUTER, addressing.ROWS, addressing.COLS)
     )
     functions = [
-        kernel_table(types, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
+        kernel_table(types, decls, needed) if len(required.kernel_names(needed)) > 1 else "",
         "" if even else addressing.offsets_function(decls, types),
-        _pack_rows(types, decls, known) if required.packs(wanted, "a") else "",
+        _pack_rows(types, decls, known) if required.packs(needed, "a") else "",
         _pack_panel(types, decls, known) + _pack_task(types, decls, known)
-        if required.packs(wanted, "b")
+        if required.packs(needed, "b")
         else "",
-        _tile_task(types, decls, wanted, known),
-        _add_task(types, decls, wanted, known) if "add" in wanted else "",
-        _driver(types, decls, symbol, wanted, known),
+        _tile_task(types, decls, needed, known),
+        _add_task(types, decls, needed, known) if "add" in needed else "",
+        _driver(types, decls, symbol, needed, known),
     ]
     return str(decls) + "\n".join(functions)
 
@@ -327,7 +327,7 @@ def _address_shared_panel(
 
 
 def _tile_task(
-    types: GemmTypes, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+    types: GemmTypes, decls: Declarations, needed: Collection[str], known: Mapping[int, str]
 ) -> str:
     f = addressing.Task("tile_task", decls, types, known)
     worker_scratch = f.byte_address(
@@ -339,7 +339,7 @@ def _tile_task(
         "0",
         f.descriptor_word(Word.BLOCKS),
     )
-    if "add" in wanted:
+    if "add" in needed:
         parts, blocks = f.descriptor_word(Word.PARTS), f.descriptor_word(Word.PART_BLOCKS)
         part_sums = f.byte_address(
             f.load_word("%ctx", 1, "ptr"), f.mul("%task", f.descriptor_word(Word.PART_BYTES))
@@ -351,14 +351,14 @@ def _tile_task(
         f,
         types,
         task,
-        wanted,
-        lambda t: _tile(f, types, t, _ContractionPart(worker_scratch, sums, first, last), wanted),
+        needed,
+        lambda t: _tile(f, types, t, _ContractionPart(worker_scratch, sums, first, last), needed),
     )
     return f.end()
 
 
 def _add_task(
-    types: GemmTypes, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
+    types: GemmTypes, decls: Declarations, needed: Collection[str], known: Mapping[int, str]
 ) -> str:
     """Return `@add_task`, which adds the parts of a tile's sums and finishes them."""
     decls.use("declare void @add(ptr, i64, i64)")
@@ -387,7 +387,7 @@ def _add_task(
 
         f.loop(t.p0, t.p1, 1, panel)
 
-    _tiles(f, types, "%task", wanted, tile)
+    _tiles(f, types, "%task", needed, tile)
     return f.end()
 
 
@@ -395,12 +395,12 @@ def _tiles(
     f: addressing.Task,
     types: GemmTypes,
     task: str,
-    wanted: Collection[str],
+    needed: Collection[str],
     each: Callable[["Tile"], None],
 ) -> None:
     """Loop over the tiles of a task, one for each of its batch elements."""
     offsets = f.slot("[3 x i64]")
-    ends = ResultStore(f, f.desc, wanted)
+    ends = ResultStore(f, f.desc, needed)
     row_tiles, tile_rows, tile_panels = (
         f.descriptor_word(Word.ROW_TILES),
         f.descriptor_word(Word.TILE_ROWS),
@@ -450,18 +450,18 @@ class _ContractionPart:
 
 
 def _tile(
-    f: addressing.Task, types: GemmTypes, t: Tile, part: _ContractionPart, wanted: Collection[str]
+    f: addressing.Task, types: GemmTypes, t: Tile, part: _ContractionPart, needed: Collection[str]
 ) -> None:
     panel_buffer = f.byte_address(part.mine, f.descriptor_word(Word.PANEL_OFFSET))
-    whole_sum = f.equal(f.descriptor_word(Word.PARTS), 1) if "add" in wanted else "true"
+    whole_sum = f.equal(f.descriptor_word(Word.PARTS), 1) if "add" in needed else "true"
     ms = f.descriptor_word(Word.A_MS)
     direct, in_runs = (
         f.is_nonzero(f.descriptor_word(Word.A_DIRECT)),
         f.equal(f.descriptor_word(Word.A_DIRECT), IN_RUNS)
-        if required.has_runs(wanted)
+        if required.has_runs(needed)
         else "false",
     )
-    packs_a, packs_b = required.packs(wanted, "a"), required.packs(wanted, "b")
+    packs_a, packs_b = required.packs(needed, "a"), required.packs(needed, "b")
     as_ = (
         f.select(
             f.equal(f.descriptor_word(Word.A_DIRECT), 1), ms, f.descriptor_word(Word.A_ROW_BYTES)
@@ -534,21 +534,21 @@ def _tile(
                     types,
                     t,
                     Panel(is_first, is_last, p, col, a, as_, walk, b, bs, k_steps, sums),
-                    wanted,
+                    needed,
                 )
 
             panels = lambda: f.loop(t.p0, t.p1, 1, panel)
-            rows = lambda: multiply_along_b_rows(f, types, t, a, as_, sums, wanted)
-            if not required.skinny_kernel_names(wanted):
+            rows = lambda: multiply_along_b_rows(f, types, t, a, as_, sums, needed)
+            if not required.skinny_kernel_names(needed):
                 panels()
-            elif not required.kernel_names(wanted):
+            elif not required.kernel_names(needed):
                 rows()
             else:
                 f.branch_without_values(f.equal(b_mode, ALONG), rows, panels)
 
         if packs_b:
             f.branch_without_values(f.equal(b_mode, PRIVATE), lambda: f.loop(t.p0, t.p1, 1, pack))
-            _strips(f, types, t, part.sums, wanted, strip)
+            _strips(f, types, t, part.sums, needed, strip)
         else:
             strip(t, part.sums)
 
@@ -603,7 +603,7 @@ def _strips(
     types: GemmTypes,
     t: Tile,
     sums: str,
-    wanted: Collection[str],
+    needed: Collection[str],
     each: Callable[[Tile, str], None],
 ) -> None:
     """Process a tile by strips of rows; a strip's block of A stays in cache while panels of B
@@ -618,7 +618,7 @@ def _strips(
             f.min(f.sub(t.rows, i), strip_rows),
             f.byte_address(t.c, f.mul(i, f.descriptor_word(Word.C_MS))),
         )
-        sums_row = f.select(in_c, 0, i) if "back" in wanted else i
+        sums_row = f.select(in_c, 0, i) if "back" in needed else i
         each(
             replace(t, i0=f.add(t.i0, i), rows=rows, c=c),
             f.byte_address(sums, f.mul(sums_row, types.panel_row_bytes)),
@@ -631,7 +631,7 @@ def _driver(
     types: GemmTypes,
     decls: Declarations,
     symbol: str,
-    wanted: Collection[str],
+    needed: Collection[str],
     known: Mapping[int, str],
 ) -> str:
     decls.use("declare void @weft_parallel_for(ptr, ptr, i64)")
@@ -642,9 +642,9 @@ def _driver(
     ctx = f.slot("[8 x i64]")
     shared, workers = d(Word.SHARED_BYTES), f.mul(d(Word.WORKERS), d(Word.WORKER_BYTES))
     total = f.add(shared, workers)
-    some = f.is_nonzero(total)
+    is_nonempty = f.is_nonzero(total)
     [scratch] = f.branch_with_values(
-        some, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr"
+        is_nonempty, lambda: [f.let(f"call ptr @weft_scratch_take(i64 {total})")], ["null"], "ptr"
     )
 
     def put(i: int, value: str, type: str = "i64") -> None:
@@ -667,7 +667,7 @@ def _driver(
             put(5, here)
             put(7, col_tiles)
             parts = f.mul(f.mul(f.div(batch, d(Word.B_SHARE)), d(Word.BLOCKS)), here)
-            if required.packs(wanted, "b"):
+            if required.packs(needed, "b"):
                 pack = lambda: f.do(
                     f"call void @weft_parallel_for(ptr @pack_task, ptr {ctx}, i64 {parts})"
                 )
@@ -675,11 +675,11 @@ def _driver(
             tasks = f.mul(
                 f.mul(f.ceil_div(batch, d(Word.TASK_BATCH)), d(Word.ROW_TILES)), col_tiles
             )
-            parts = d(Word.PARTS) if "add" in wanted else "1"
+            parts = d(Word.PARTS) if "add" in needed else "1"
             f.do(
                 f"call void @weft_parallel_for(ptr @tile_task, ptr {ctx}, i64 {f.mul(tasks, parts)})"
             )
-            if "add" in wanted:
+            if "add" in needed:
                 add = lambda: f.do(
                     f"call void @weft_parallel_for(ptr @add_task, ptr {ctx}, i64 {tasks})"
                 )
@@ -688,5 +688,7 @@ def _driver(
         f.loop(0, panels, d(Word.CHUNK_PANELS), chunk)
 
     f.loop(0, d(Word.BATCH), d(Word.GROUP), group)
-    f.branch_without_values(some, lambda: f.do(f"call void @weft_scratch_give(ptr {scratch})"))
+    f.branch_without_values(
+        is_nonempty, lambda: f.do(f"call void @weft_scratch_give(ptr {scratch})")
+    )
     return f.end()

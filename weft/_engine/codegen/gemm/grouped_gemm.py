@@ -68,14 +68,14 @@ def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str)
         put(Word.M, count)
         put(Word.ROW_RUN, f.max(count, 1))
         put(Word.ROW_TILES, f.ceil_div(count, words[Word.TILE_ROWS]))
-        some = f.is_nonzero(count)
+        is_nonempty = f.is_nonzero(count)
 
         def group() -> None:
             clear(places[2], done, first)
             call(moved(places, first, (words[Word.A_MS], 0, words[Word.C_MS])))
 
-        f.branch_without_values(some, group)
-        return [f.select(some, f.add(first, count), done)]
+        f.branch_without_values(is_nonempty, group)
+        return [f.select(is_nonempty, f.add(first, count), done)]
 
     def dim(d: int, places: Sequence[str], number: str) -> None:
         """Emit the products of dims from `d` on; `number` is the flat index over earlier dims."""

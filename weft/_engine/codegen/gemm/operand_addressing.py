@@ -55,9 +55,9 @@ class Task(DescriptorWriter):
         self.first_panel, self.panels, self.col_tiles = (
             self.first_word("%ctx", i) for i in (4, 5, 7)
         )
-        alone = known.get(Word.BATCH) == "1"
+        is_single_batch = known.get(Word.BATCH) == "1"
         self.first_batch, self.batch = (
-            ("0", "1") if alone else (self.first_word("%ctx", i) for i in (3, 6))
+            ("0", "1") if is_single_batch else (self.first_word("%ctx", i) for i in (3, 6))
         )
 
     def operands(self) -> tuple[str, str, str]:

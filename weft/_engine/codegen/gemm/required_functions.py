@@ -88,8 +88,8 @@ def _kernels(types: GemmTypes, words: Sequence[int]) -> list[str]:
         return ["along" if words[Word.M] > 1 else "along_row"]
     m, in_runs = words[Word.M], words[Word.A_DIRECT] == IN_RUNS
     last_rows = 0 if words[Word.REPEATS_ROWS] else m % types.rows
-    *few, full = row_counts(types)
-    rows = [r for r in few if words[Word.ANY_ROWS] or r & last_rows]
+    *smaller_counts, full = row_counts(types)
+    rows = [r for r in smaller_counts if words[Word.ANY_ROWS] or r & last_rows]
     if words[Word.ANY_ROWS] or m >= full:
         rows.append(full)
     width = words[Word.N] * types.real_parts
@@ -126,10 +126,10 @@ def is_driver_feature(feature: str) -> bool:
     return "=" in feature
 
 
-def find_constant_words(wanted: Collection[str]) -> dict[int, str]:
-    """Return the words that are equal in all wanted matmuls, as constants."""
+def find_constant_words(needed: Collection[str]) -> dict[int, str]:
+    """Return the words that are equal in all needed matmuls, as constants."""
     values_of: dict[str, list[str]] = {}
-    for feature in wanted:
+    for feature in needed:
         name, separator, value = feature.partition("=")
         if separator:
             values_of.setdefault(name, []).append(value)
@@ -138,25 +138,25 @@ def find_constant_words(wanted: Collection[str]) -> dict[int, str]:
         for name, values in values_of.items()
         if len(values) == 1 and values[0] != "many"
     }
-    constants |= {} if "blocks" in wanted else {Word.BLOCKS: "1"}
-    return constants | ({} if "add" in wanted else {Word.PARTS: "1"})
+    constants |= {} if "blocks" in needed else {Word.BLOCKS: "1"}
+    return constants | ({} if "add" in needed else {Word.PARTS: "1"})
 
 
-def has_runs(wanted: Collection[str]) -> bool:
-    return any("_runs" in name for name in wanted)
+def has_runs(needed: Collection[str]) -> bool:
+    return any("_runs" in name for name in needed)
 
 
-def packs(wanted: Collection[str], operand: str) -> bool:
-    return any(name.startswith(f"pack_{operand}") for name in wanted)
+def packs(needed: Collection[str], operand: str) -> bool:
+    return any(name.startswith(f"pack_{operand}") for name in needed)
 
 
-def ends_panels(types: GemmTypes, wanted: Collection[str]) -> bool:
-    return types.flips_signs and packs(wanted, "b")
+def ends_panels(types: GemmTypes, needed: Collection[str]) -> bool:
+    return types.flips_signs and packs(needed, "b")
 
 
-def skinny_kernel_names(wanted: Collection[str]) -> list[str]:
-    return [name for name in ("along", "along_row") if name in wanted]
+def skinny_kernel_names(needed: Collection[str]) -> list[str]:
+    return [name for name in ("along", "along_row") if name in needed]
 
 
-def kernel_names(wanted: Collection[str]) -> list[str]:
-    return [name for name in wanted if name.startswith("kernel")]
+def kernel_names(needed: Collection[str]) -> list[str]:
+    return [name for name in needed if name.startswith("kernel")]

@@ -50,14 +50,14 @@ def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
     return f"kernel_{rows}_{vectors}" + ("_runs" if runs else "") + ("_edge" if edge else "")
 
 
-def kernel_table(types: GemmTypes, decls: Declarations, wanted: Collection[str]) -> str:
+def kernel_table(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> str:
     """Return `@kernels`: the kernel addresses by rows and shape, then of the `runs` kernels; null
-    if not wanted."""
+    if not needed."""
     names = [kernel_name(*tile, runs) for runs in (False, True) for tile in tiles(types)]
     for name in names:
-        if name in wanted:
+        if name in needed:
             decls.use(f"declare void @{name}()")
-    listed = ", ".join([f"ptr @{name}" if name in wanted else "ptr null" for name in names])
+    listed = ", ".join([f"ptr @{name}" if name in needed else "ptr null" for name in names])
     return f"@kernels = internal constant [{len(names)} x ptr] [{listed}]"
 
 

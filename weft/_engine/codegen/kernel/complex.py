@@ -161,9 +161,9 @@ def _cast(r: _RealOps, args: list[EmittedValue], type_: str) -> EmittedValue:
 def _exp(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> ComplexPair:
     first, second = _split_exp(r, x)
     cos, sin = _cos_sin(r, x, y)
-    gone = r.e.operate("and", [r.infinite(x), r.test("lt", x, r.const(0.0, x))], "bool")
+    is_zero = r.e.operate("and", [r.infinite(x), r.test("lt", x, r.const(0.0, x))], "bool")
     sin = r.select(
-        r.e.operate("and", [gone, r.wild(y)], "bool"), r("copysign", r.const(0.0, y), y), sin
+        r.e.operate("and", [is_zero, r.wild(y)], "bool"), r("copysign", r.const(0.0, y), y), sin
     )
     # A zero angle keeps the imaginary part exactly zero, even if the modulus is infinite.
     imag = r.select(r.test("eq", y, r.const(0.0, y)), y, r("mul", r("mul", first, sin), second))
@@ -373,11 +373,11 @@ def _logistic(r: _RealOps, x: EmittedValue, y: EmittedValue, type_: str) -> Emit
     e, half = r("exp", size), r("mul", r.const(0.5, y), y)
     c, s = r("cos", half), r("sin", half)
     e_imag = r("mul", e, r("mul", two, r("mul", s, c)))
-    gone = r.e.operate("and", [r.infinite(x), r.wild(y)], "bool")
-    e_real = r.select(gone, zero, r("mul", e, r("cos", y)))
-    e_imag = r.select(gone, zero, e_imag)
+    is_zero = r.e.operate("and", [r.infinite(x), r.wild(y)], "bool")
+    e_real = r.select(is_zero, zero, r("mul", e, r("cos", y)))
+    e_imag = r.select(is_zero, zero, e_imag)
     below = r.select(
-        gone, one, r("sub", r("mul", two, r("mul", e, r("mul", c, c))), r("expm1", size))
+        is_zero, one, r("sub", r("mul", two, r("mul", e, r("mul", c, c))), r("expm1", size))
     )
     top = ComplexPair(
         type_, r.select(is_negative, e_real, one), r.select(is_negative, e_imag, zero)

@@ -284,13 +284,13 @@ class Expressions(Emission):
         difference = self.operate("sub", [y, start], "i64")
         most = abs(x.stride) * width * self.parts
         if difference.const is not None:
-            few = str(min(max(difference.const, -most), most))
+            clamped = str(min(max(difference.const, -most), most))
         else:
             low = scalar.arithmetic("max", "i64", [difference.parts[0], str(-most)])
-            few = scalar.convert(
+            clamped = scalar.convert(
                 "trunc", "i64", scalar.arithmetic("min", "i64", [low, str(most)]), "i32"
             )
-        splat, masks = self.lanes.splat(few, "i32"), []
+        splat, masks = self.lanes.splat(clamped, "i32"), []
         for part in range(self.parts):
             steps = [f"i32 {x.stride * (part * width + lane)}" for lane in range(width)]
             ramp = steps[0][4:] if width == 1 else f"<{', '.join(steps)}>"

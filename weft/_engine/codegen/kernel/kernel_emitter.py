@@ -557,9 +557,13 @@ class KernelEmitter(Expressions):
         """Return, for each part, the mask of the lanes below `stop`."""
         lanes = self.lanes
         remaining = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
-        few = self.operate("min", [Uniform("i64", remaining), constant(lanes.w * parts)], "i64")
-        splat = lanes.splat(self.scalar.convert("trunc", "i64", few.parts[0], "i32"), "i32")
-        self.remaining = few
+        block_remaining = self.operate(
+            "min", [Uniform("i64", remaining), constant(lanes.w * parts)], "i64"
+        )
+        splat = lanes.splat(
+            self.scalar.convert("trunc", "i64", block_remaining.parts[0], "i32"), "i32"
+        )
+        self.remaining = block_remaining
         return [self.lanes_below(splat, part * lanes.w) for part in range(parts)]
 
     def _block(self, stmt: loops.For, counter: EmittedValue, parts: int) -> None:

@@ -152,10 +152,10 @@ class _Demands:
                 stack.append((expr.other, multiplied))
         return False
 
-    def note_source(self, name: str, value: Expr, how: str | None = None) -> None:
+    def note_source(self, name: str, value: Expr, op: str | None = None) -> None:
         """Record a source of a name."""
         self.sources.setdefault(name, []).append(value)
-        if how == "add":
+        if op == "add":
             self.summed.add(name)
 
     def ask(self, expr: Expr, demand: str) -> None:

@@ -32,8 +32,8 @@ _DRAFT_FFT_ELEMENTS = 1 << 21
 def symbol(step: Fft) -> str:
     """Return the name of the function for a step."""
     kind = fft.PARTNERS.get(step.kind, step.kind)
-    whose = "_convolution" if step.part else "_columns" * (step.inner > 1)
-    return f"weft_fft_{kind}{whose}_{step.type}_{step.n}"
+    variant = "_convolution" if step.part else "_columns" * (step.inner > 1)
+    return f"weft_fft_{kind}{variant}_{step.type}_{step.n}"
 
 
 def words(step: Fft) -> tuple[int, ...]:
@@ -50,8 +50,8 @@ def words(step: Fft) -> tuple[int, ...]:
         return own
     number, sides = 2 * nbytes(step.type), []
     for count, times, swaps in (
-        (part.taken, part.times_source, part.swaps_source),
-        (part.given, part.times_out, part.swaps_out),
+        (part.in_count, part.times_source, part.swaps_source),
+        (part.out_count, part.times_out, part.swaps_out),
     ):
         full, remainder = divmod(count, step.inner)
         sides += [count * number, full, min(remainder, 1), remainder, int(swaps), times]
@@ -92,8 +92,8 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
     >>> [part.name for part in parts("weft_fft_half_f32_1024")]
     ['fft_transpose_f32', 'fft_part_f32', 'fft_pass_8_f32', 'weft_fft_half_f32_1024']
     """
-    kind, *whose, type_, n = name.removeprefix("weft_fft_").split("_")
-    whole = _Transform(kind, "".join(whose), type_, int(n))
+    kind, *variant, type_, n = name.removeprefix("weft_fft_").split("_")
+    whole = _Transform(kind, "".join(variant), type_, int(n))
     plan, ends, passes = whole.plan, list(dict.fromkeys(whole.helper_names())), {}
     for place, (r, _, _) in enumerate(plan.passes):
         real = plan.real_first and place == 0
@@ -129,14 +129,14 @@ ROUTINES = Routines(parts)
 class _Transform:
     """The function of one transform: it moves rows of its length through the shared functions."""
 
-    def __init__(self, kind: str, whose: str, type_: str, n: int):
-        self.kind, self.whose, self.type, self.n = kind, whose, type_, n
+    def __init__(self, kind: str, variant: str, type_: str, n: int):
+        self.kind, self.variant, self.type, self.n = kind, variant, type_, n
         self.crossed, self.to_real = fft.is_crossed(kind), kind == "real"
         self.plan = plan = fft.plan_fft(kind, n)
         half = n // 2 + 1
         #: real numbers per row of the input and of the output
-        self.taken = {"half": n, "all": n, "real": 2 * half}.get(kind, 2 * n)
-        self.given = {"half": 2 * half, "real": n}.get(kind, 2 * n)
+        self.in_count = {"half": n, "all": n, "real": 2 * half}.get(kind, 2 * n)
+        self.out_count = {"half": 2 * half, "real": n}.get(kind, 2 * n)
         self.scale = 1 / n if kind in ("inverse", "uncross", "real") else 1.0
         # Exchanging real and imaginary parts on input and output turns a forward transform into an
         # inverse one.
@@ -152,12 +152,12 @@ class _Transform:
         lanes = _lanes(self.type)
         if self.crossed:
             return ["columns", "transpose", "twist", "uncolumns"]
-        if self.whose == "convolution":
+        if self.variant == "convolution":
             return ["columns", "twist", "uncolumns"]
         moves = (
             ["columns", "uncolumns"]
-            if self.whose
-            else {self._move(self.taken, lanes), self._move(self.given, lanes)}
+            if self.variant
+            else {self._move(self.in_count, lanes), self._move(self.out_count, lanes)}
         )
         return [
             *sorted(moves),
@@ -187,7 +187,7 @@ class _Transform:
             self._callee("void", "weft_scratch_give", "ptr"),
         )
         source, out, tables = (f.load_word("%words", i, "ptr") for i in range(3))
-        convolved = self.whose == "convolution"
+        convolved = self.variant == "convolution"
         products = f.load_word("%words", 3, "ptr") if convolved else ""
         rows, inner, share, blocks, crossed, *sides = (
             f.load_word("%words", 3 + convolved + i) for i in range(5 + 12 * convolved)
@@ -207,17 +207,21 @@ class _Transform:
                 0,
                 size,
             )
-            counts = [(self.taken, lanes), (lanes, self.given)]
-            moves = [self._move(numbers, lanes) for numbers in (self.taken, self.given)]
+            counts = [(self.in_count, lanes), (lanes, self.out_count)]
+            moves = [self._move(numbers, lanes) for numbers in (self.in_count, self.out_count)]
             extra = [pair if move == "short" else () for move, pair in zip(moves, counts)]
             there = one, register, lanes, self.swapped, register
-            self._call(moves[0], self.taken, "1.0", *side(source, self.taken), *there, *extra[0])
+            self._call(
+                moves[0], self.in_count, "1.0", *side(source, self.in_count), *there, *extra[0]
+            )
             transformed = self._passes(one, other, tables)
             if self.to_real and not self.plan.halves:  # imaginary parts are where real parts belong
                 back = f.byte_address(transformed, register), 2 * register, lanes, 0, 2 * register
             else:
                 back = transformed, register, lanes, self.swapped or int(self.to_real), register
-            self._call(moves[1], self.given, self.scale, *back, *side(out, self.given), *extra[1])
+            self._call(
+                moves[1], self.out_count, self.scale, *back, *side(out, self.out_count), *extra[1]
+            )
 
         def column_block(block: str) -> None:
             across = f.ceil_div(inner, lanes)
@@ -242,11 +246,11 @@ class _Transform:
             )
 
         def swapped_rows(row: str, column: str) -> None:
-            pitch = self.taken * size
+            pitch = self.in_count * size
             begin = f.byte_address(source, f.mul(f.add(f.mul(row, inner), column), pitch))
             self._call(
                 "transpose",
-                self.taken,
+                self.in_count,
                 "1.0",
                 begin,
                 pitch,
@@ -320,7 +324,9 @@ class _Transform:
                 "1.0",
             )
 
-        body = {"": row_block, "columns": column_block, "convolution": convolved_block}[self.whose]
+        body = {"": row_block, "columns": column_block, "convolution": convolved_block}[
+            self.variant
+        ]
         first = f.mul("%task", share)
         f.loop(first, f.min(f.add(first, share), blocks), 1, body)
         f.do(f"call void {give}(ptr {one})")

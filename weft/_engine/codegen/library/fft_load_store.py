@@ -161,7 +161,7 @@ def _loop_with_masks(v: Vectors, loop: Callable[[Sequence[str | None]], None]) -
 
 def _columns(v: Vectors) -> None:
     """Load up to a vector's worth of adjacent columns as elements; consecutive numbers of a column
-    are `pitch` bytes apart."""
+    are `pitch` bytes stride."""
     f = v.f
 
     def loop(masks: Sequence[str | None]) -> None:

@@ -234,14 +234,16 @@ class _ElementAddresses:
         self.radix: Operand = radix if radix < WRITTEN_OUT else "%radix"
         self.bytes = v.bytes if real else 2 * v.bytes
         self.wide = f.div(f.add(self.radix, 1), 2) if real else self.radix
-        self.apart = f.mul(f.mul("%m", "%s"), self.bytes)
-        self.result_apart = f.mul("%s", 2 * v.bytes)
+        self.stride = f.mul(f.mul("%m", "%s"), self.bytes)
+        self.result_stride = f.mul("%s", 2 * v.bytes)
 
     def enter(self, p: str) -> None:
         """Set the current group."""
         f, self.p = self.v.f, p
         self.first = f.byte_address("%source", f.mul(f.mul(p, "%s"), self.bytes))
-        self.first_result = f.byte_address("%target", f.mul(f.mul(p, self.wide), self.result_apart))
+        self.first_result = f.byte_address(
+            "%target", f.mul(f.mul(p, self.wide), self.result_stride)
+        )
         self.factors = f.byte_address(
             "%factors", f.mul(f.mul(p, f.sub(self.radix, 1)), 2 * self.v.size)
         )
@@ -252,27 +254,27 @@ class _ElementAddresses:
         self.element_result = self.v.f.byte_address(
             self.first_result, self.v.f.mul(q, 2 * self.v.bytes)
         )
-        self.steps = {self.apart: [self.element], self.result_apart: [self.element_result]}
+        self.steps = {self.stride: [self.element], self.result_stride: [self.element_result]}
         return self
 
-    def _step(self, base: str, apart: str, number: Operand) -> str:
-        """Return `base` plus a number of strides `apart`; a constant number is reached from the
+    def _step(self, base: str, stride: str, number: Operand) -> str:
+        """Return `base` plus a number of strides `stride`; a constant number is reached from the
         previous address."""
         if isinstance(number, int):
-            addresses = self.steps[apart]
+            addresses = self.steps[stride]
             while len(addresses) <= number:
-                addresses.append(self.v.f.byte_address(addresses[-1], apart))
+                addresses.append(self.v.f.byte_address(addresses[-1], stride))
             return addresses[number]
-        return self.v.f.byte_address(base, self.v.f.mul(number, apart))
+        return self.v.f.byte_address(base, self.v.f.mul(number, stride))
 
     def read(self, j: Operand) -> Number:
         """Load element j."""
-        at = self._step(self.element, self.apart, j)
+        at = self._step(self.element, self.stride, j)
         return self.v.load(at, 0), None if self.real else self.v.load(at, 1)
 
     def result(self, k: Operand) -> str:
         """Return the address of frequency k of the result."""
-        return self._step(self.element_result, self.result_apart, k)
+        return self._step(self.element_result, self.result_stride, k)
 
     def write(self, value: Number, k: Operand) -> None:
         at = self.result(k)

@@ -75,10 +75,10 @@ def _problems_per_task(step: LibraryCall) -> int:
         "potrf": _LAPACK_TINY_POTRF,
         "getrf": _LAPACK_TINY_GETRF,
     }
-    alone = lapack.thread_control() is not None and _count_touched_elements(step) < tiny.get(
-        step.routine[1:], 0
-    )
-    return step.count if alone else -(-step.count // _LAPACK_MOST_TASKS)
+    is_single_threaded = lapack.thread_control() is not None and _count_touched_elements(
+        step
+    ) < tiny.get(step.routine[1:], 0)
+    return step.count if is_single_threaded else -(-step.count // _LAPACK_MOST_TASKS)
 
 
 def _count_touched_elements(step: LibraryCall) -> int:

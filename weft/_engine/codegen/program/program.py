@@ -121,8 +121,8 @@ def _load_kernels(
             kinds[_opt_level(kernel, name in quick)].append((name, kernel))
         batches: list[tuple[dict[str, LoopsKernel], OptLevel]] = [
             (batch, opt_level)
-            for opt_level, some in kinds.items()
-            for batch in _batches(some, threads)
+            for opt_level, kernels_ in kinds.items()
+            for batch in _batches(kernels_, threads)
         ]
         requests = [_batch_request(batch, opt_level) for batch, opt_level in batches]
         objects.prepare([*requests, *others], threads, meanwhile)
@@ -156,13 +156,15 @@ def _batches(kernels: list[tuple[str, LoopsKernel]], threads: int) -> list[dict[
     return [dict(kernels[i::count]) for i in range(count)]
 
 
-def _load_stored_kernels(name: str, wanted: dict[str, LoopsKernel]) -> None:
-    """Load the object on disk that contains kernel `name`, with all its kernels in `wanted`."""
+def _load_stored_kernels(name: str, kernels: dict[str, LoopsKernel]) -> None:
+    """Load the object on disk that contains kernel `name`, with all its kernels in `kernels`."""
     where, *contained = (cache.read(name) or b"").decode(errors="replace").split(" ")
     code = cache.read(where) if where else None
     if code is not None:
         try:
-            _link_batch({one: wanted[one] for one in contained if one in wanted}, where, code, True)
+            _link_batch(
+                {one: kernels[one] for one in contained if one in kernels}, where, code, True
+            )
         except ProcessFailureError:
             raise  # another process failed during the read
         except Exception:  # an unreadable object counts as missing
@@ -422,10 +424,12 @@ def _library_requests(program: ScheduledProgram) -> list[ObjectRequest]:
     return [request for routine in routines.all_routines() for request in routine.requests()]
 
 
-def image_of(made: BuildRecord) -> loader.Image | None:
+def image_of(build_record: BuildRecord) -> loader.Image | None:
     """Return all code of a program, linked; None if an object is not on disk or `loader` does not
     support it."""
-    codes = [cache.read(key) for key in made.stored] if loader.supports_machine() else [None]
+    codes = (
+        [cache.read(key) for key in build_record.stored] if loader.supports_machine() else [None]
+    )
     try:
         return (
             loader.link([data for data in codes if data is not None]) if None not in codes else None

@@ -121,7 +121,7 @@ class NativeProgram:
         keepalive: object,
         kernel_count: int,
         from_disk: int,
-        made: Callable[[], BuildRecord],
+        build_record: Callable[[], BuildRecord],
         calls_library: bool = False,
     ):
         self.entry = entry
@@ -135,7 +135,7 @@ class NativeProgram:
         self.work = 0  # approximate cost of a call in bytes of memory traffic
         self.is_draft = False  # True if some code is not optimized yet
         self.draft: Any = None  # the `tiered_compilation.Draft` that replaces it
-        self._build_record = made
+        self._build_record = build_record
 
     @property
     def build_record(self) -> BuildRecord:
@@ -153,12 +153,20 @@ class NativeProgram:
         return self.build_record.ir_text()
 
 
-def load(image: loader.Image, kernel_count: int, made: Callable[[], BuildRecord]) -> NativeProgram:
+def load(
+    image: loader.Image, kernel_count: int, build_record: Callable[[], BuildRecord]
+) -> NativeProgram:
     """Load a program that an earlier process linked; raise an error if that is impossible."""
     code = loader.place(image, symbols.address)
     calls_library = any(name.startswith(symbols.LIBRARY_PREFIX) for name in image.imports)
     return NativeProgram(
-        code[ENTRY], HostCallRunner([]), code, kernel_count, kernel_count, made, calls_library
+        code[ENTRY],
+        HostCallRunner([]),
+        code,
+        kernel_count,
+        kernel_count,
+        build_record,
+        calls_library,
     )
 
 

@@ -21,23 +21,23 @@ from weft._engine.codegen.toolchain.objects import ObjectRequest
 
 class RoutineMaker(Protocol):
     """The maker of one kind of routines. A routine may have optional functions: it gets the
-    functions `wanted`, or all (None)."""
+    functions `needed`, or all (None)."""
 
     def requests(
-        self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
+        self, name: str, /, needed: frozenset[str] | None = None, draft: bool = False
     ) -> list[ObjectRequest]:
         """Return the objects to prepare before `ensure` is called."""
         ...
 
     def ensure(
-        self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
+        self, name: str, /, needed: frozenset[str] | None = None, draft: bool = False
     ) -> int:
         """Return the address of a routine, or of its draft; compile and link it if necessary. The
         address stays valid."""
         ...
 
     def stored_object_keys(
-        self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
+        self, name: str, /, needed: frozenset[str] | None = None, draft: bool = False
     ) -> list[str]:
         """Return the keys of the objects of a routine that `ensure` has linked."""
         ...
@@ -75,12 +75,12 @@ class Routines:
         self._linked: dict[tuple[str, str, bool], dict[str, int]] = {}
 
     def requests(
-        self, name: str, wanted: frozenset[str] | None = None, draft: bool = False
+        self, name: str, needed: frozenset[str] | None = None, draft: bool = False
     ) -> list[ObjectRequest]:
         missing = self._unlinked_modules(name, draft)
         return [*pool.requests(), *map(request, missing)] if missing else []
 
-    def ensure(self, name: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
+    def ensure(self, name: str, needed: frozenset[str] | None = None, draft: bool = False) -> int:
         missing = self._unlinked_modules(name, draft)
         if missing:
             imports = pool.symbols()
@@ -98,7 +98,7 @@ class Routines:
         return self._addresses[_key(name, draft)]
 
     def stored_object_keys(
-        self, name: str, wanted: frozenset[str] | None = None, draft: bool = False
+        self, name: str, needed: frozenset[str] | None = None, draft: bool = False
     ) -> list[str]:
         return [request(part).key for part in self.parts(name, draft)]
 

@@ -108,9 +108,9 @@ def _compile_all(requests: Sequence[objects.ObjectRequest]) -> None:
             compile_concurrently(module_request)
 
 
-def compile_concurrently(wanted: objects.ObjectRequest) -> None:
+def compile_concurrently(request: objects.ObjectRequest) -> None:
     """Compile a module in a background thread; other threads may compile at the same time."""
-    objects.keep(wanted, target.emit_in_background(wanted.text(), wanted.quick))
+    objects.keep(request, target.emit_in_background(request.text(), request.quick))
 
 
 def is_on_disk(part: LibraryModule) -> bool:

@@ -263,7 +263,7 @@ def _next_text(
     modules: Sequence[tuple[Callable[[], str], bool]],
     unwritten: Iterator[int],
     written: deque[tuple[int, str]],
-    made: list[bytes | BaseException],
+    results: list[bytes | BaseException],
 ) -> tuple[int, str] | None:
     """Return the next text to compile; write it now if none is ready, or several while LLVM is
     being loaded."""
@@ -274,7 +274,7 @@ def _next_text(
         try:
             written.append((i, modules[i][0]()))
         except BaseException as error:
-            made[i] = error
+            results[i] = error
     try:
         return written.popleft()
     except IndexError:

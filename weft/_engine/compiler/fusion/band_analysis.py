@@ -85,15 +85,15 @@ class _MaskAnalysis:
         self.known: dict[tuple[Var, bool], Bands] = {}
         self.left = 0  # equations that may still be examined
 
-    def find_bands(self, mask: Atom, wanted: bool) -> Bands:
-        """Return bands that contain all positions where `mask` has the value `wanted`."""
+    def find_bands(self, mask: Atom, is_true: bool) -> Bands:
+        """Return bands that contain all positions where `mask` has the value `is_true`."""
         if type(mask) is Literal or mask.aval.dtype != np.bool_:
             return {}
-        key = (mask, wanted)
+        key = (mask, is_true)
         if key not in self.known:
             index = [({d: 1}, 0) for d in range(mask.aval.ndim)]
             self.left = MOST_EQUATIONS
-            self.known[key] = self._compute_bands(mask, wanted, _MaskIndex(index, mask.aval.shape))
+            self.known[key] = self._compute_bands(mask, is_true, _MaskIndex(index, mask.aval.shape))
         return self.known[key]
 
     def _maker(self, atom: Atom) -> Eqn | None:
@@ -101,23 +101,23 @@ class _MaskAnalysis:
         self.left -= 1
         return self.producer.get(atom) if type(atom) is not Literal and self.left >= 0 else None
 
-    def _compute_bands(self, atom: Atom, wanted: bool, place: "_MaskIndex") -> Bands:
+    def _compute_bands(self, atom: Atom, is_true: bool, place: "_MaskIndex") -> Bands:
         eqn = self._maker(atom)
         if eqn is None:
             return {}
         operation, operands = computes(eqn), eqn.invars
         if operation in _COMPARISONS:
             low, high, opposite = _COMPARISONS[operation]
-            if not wanted:
+            if not is_true:
                 low, high, _ = _COMPARISONS.get(opposite, (-MOST, MOST, ""))
             return self._bands_of_comparison(operands[0], operands[1], low, high, place)
         if operation == "not":
-            return self._compute_bands(operands[0], not wanted, place)
-        if operation == ("and" if wanted else "or"):
-            a, b = (self._compute_bands(x, wanted, place.of(x)) for x in operands)
+            return self._compute_bands(operands[0], not is_true, place)
+        if operation == ("and" if is_true else "or"):
+            a, b = (self._compute_bands(x, is_true, place.of(x)) for x in operands)
             return _both(a, b)
         inner = place.through(eqn)
-        return {} if inner is None else self._compute_bands(operands[0], wanted, inner)
+        return {} if inner is None else self._compute_bands(operands[0], is_true, inner)
 
     def _bands_of_comparison(
         self, a: Atom, b: Atom, low: int, high: int, place: "_MaskIndex"

@@ -270,21 +270,21 @@ class FusionGraph:
             self.producer[var], self.depth[var], self.costs[var] = eqn, depth, costs.copy()
             if domain is not None and alignment is not None:
                 self.domain[var], self.alignment[var] = domain, alignment
-            again = self.uses.get(var, 0) > 1 and alignment != RESHAPED
-            if again and costs.recompute_cost >= EXPENSIVE:
+            is_recomputed = self.uses.get(var, 0) > 1 and alignment != RESHAPED
+            if is_recomputed and costs.recompute_cost >= EXPENSIVE:
                 self.roots.add(var if view is None else self._find_unreshaped_value(var))
                 self.costs[var].recompute_cost = 1
 
     def _find_unreshaped_value(self, var: Var) -> Var:
         """Return `var`, or the computed value that it reshapes; readers of both share one buffer."""
         base, view = self.resolve(var)
-        same = (
+        is_same_order = (
             view is not None
             and base in self.producer
             and base.aval.size == var.aval.size
             and is_dense(view, var.aval.shape)
         )
-        return base if same else var
+        return base if is_same_order else var
 
     def _sink_reductions(self, eqn: Eqn, depth: int, domain: Domain) -> None:
         """Move reductions over the same domain that only `eqn` reads into its kernel, which passes over the rows anyway."""

@@ -90,8 +90,8 @@ def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
 def strip_width(rows: int, lanes: int, others: int = 1) -> int:
     """Return the width of strips of `lanes` elements whose `rows` rows stay in the caches between passes; 0 if strips would be too
     narrow or too few. `others`: the number of such sets of strips, among which threads are divided, too."""
-    enough = -(-lanes * others // _REDUCTION_FEWEST_STRIPS)
-    width = min(REDUCTION_STRIP, _REDUCTION_STRIP_ELEMENTS // max(rows, 1), enough)
+    fewest_columns = -(-lanes * others // _REDUCTION_FEWEST_STRIPS)
+    width = min(REDUCTION_STRIP, _REDUCTION_STRIP_ELEMENTS // max(rows, 1), fewest_columns)
     width -= width % REDUCTION_NARROWEST_STRIP
     return width if rows >= REDUCTION_FEWEST_STRIP_ROWS else 0
 

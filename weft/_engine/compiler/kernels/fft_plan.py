@@ -167,23 +167,32 @@ def _dim_by_dim(eqn: Eqn, rows: int) -> list[FftStage] | None:
 
 
 def convolution(
-    n: int, rows: int, taken: int, given: int, column: int, row: int, inverse: bool, part: np.dtype
+    n: int,
+    rows: int,
+    in_count: int,
+    out_count: int,
+    column: int,
+    row: int,
+    inverse: bool,
+    part: np.dtype,
 ) -> list[FftStage]:
     """Return the steps that transform a few rows by convolutions: the columns and rows of a matrix, twice."""
     whole = column * row
     before, between, after = _products(
-        n, fft.Convolution(taken, whole, given), column, 1 / n if inverse else 1.0, part
+        n, fft.Convolution(in_count, whole, out_count), column, 1 / n if inverse else 1.0, part
     )
     kind: FftKind = "down" if row == column else "forward"
     down: tuple[FftKind, int, int, int] = (kind, column, rows, row)
     cross: tuple[FftKind, int, int, int] = ("cross", row, rows, column)
     return [
         FftStage(
-            *down, OPERAND, 2, (taken, whole, -(-taken // row), 0, not inverse, False), before
+            *down, OPERAND, 2, (in_count, whole, -(-in_count // row), 0, not inverse, False), before
         ),
         FftStage(*cross, 2, 3, (whole, whole, 0, row, False, True), between),
         FftStage(*down, 3, 3, (whole, whole, 0, 0, False, False), between),
-        FftStage(*cross, 3, RESULT, (whole, given, 0, -(-given // column), False, inverse), after),
+        FftStage(
+            *cross, 3, RESULT, (whole, out_count, 0, -(-out_count // column), False, inverse), after
+        ),
     ]
 
 

@@ -137,9 +137,11 @@ class PrefixScan:
     @property
     def lanes(self) -> int:
         """The number of adjacent inner elements that one task scans."""
-        few = -(-self.inner // max(1, _SCAN_FEW_TASKS // self.outer))
+        target_lanes = -(-self.inner // max(1, _SCAN_FEW_TASKS // self.outer))
         narrowest = _SCAN_NARROWEST_STRIP
-        return min(self.inner, _SCAN_STRIP, max(narrowest, -(-few // narrowest) * narrowest))
+        return min(
+            self.inner, _SCAN_STRIP, max(narrowest, -(-target_lanes // narrowest) * narrowest)
+        )
 
     @property
     def strips(self) -> int:

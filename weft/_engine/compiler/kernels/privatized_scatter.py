@@ -56,7 +56,7 @@ def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
     """Return whether a scatter combines many single elements into few elements, so that private tables are faster."""
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
-    few = (
+    is_small = (
         operand.size <= _TABLE_LARGEST
         and max(SCATTER_FEWEST_UPDATES, 8 * _TABLE_TASKS * operand.size) <= updates.size < 1 << 31
     )
@@ -68,7 +68,7 @@ def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
     alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and is_contiguous(
         dims, update_strides, updates.shape
     )
-    return few and known and alike
+    return is_small and known and alike
 
 
 def _combine_of(eqn: Eqn) -> str:
@@ -81,10 +81,12 @@ def _layout(eqn: Eqn) -> tuple[int, int]:
     tables per task."""
     aval = eqn.invars[0].aval
     line = MODEL.cache_line // ITEMSIZE[type_name(aval.dtype)]
-    apart = (aval.size // line + 1) * line
+    table_stride = (aval.size // line + 1) * line
     return (
-        apart,
-        _TABLE_COPIES if _TABLE_COPIES * apart * aval.dtype.itemsize <= _TABLE_NEAR_BYTES else 1,
+        table_stride,
+        _TABLE_COPIES
+        if _TABLE_COPIES * table_stride * aval.dtype.itemsize <= _TABLE_NEAR_BYTES
+        else 1,
     )
 
 
@@ -96,7 +98,7 @@ def table_bytes(eqn: Eqn) -> int:
 def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel, list[int]]:
     """Return the kernel from indices and updates to the first table of each task, and the numbers of the operands that it reads."""
     s, combine = Scatter(eqn, update_strides), _combine_of(eqn)
-    b, n, (apart, copies) = s.b, math.prod(s.shape), _layout(eqn)
+    b, n, (table_stride, copies) = s.b, math.prod(s.shape), _layout(eqn)
     read_indices, read_updates = s.reader(1), s.reader(2)
     last = max((d for d, size in enumerate(s.shape) if size > 1), default=0)
 
@@ -105,7 +107,7 @@ def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel
 
     share = -(-n // (_TABLE_TASKS * _TABLE_UNROLLED)) * _TABLE_UNROLLED
     task = b.index("t", _TABLE_TASKS, 0)
-    begin, table = b.imul(task, share), b.imul(task, copies * apart)
+    begin, table = b.imul(task, share), b.imul(task, copies * table_stride)
     start = b.iadd(begin, b.imul(b.index("block", -(-share // SCATTER_BLOCK), 1), SCATTER_BLOCK))
     num_updates = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), SCATTER_BLOCK)
     k = b.index("k", SCATTER_BLOCK, 2)
@@ -118,7 +120,9 @@ def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel
     def update(at: Expr, copy: int) -> StoreElement:
         place = b.cast(b.load("places", at, "i32"), "i64")
         return s.update(
-            b.iadd(b.iadd(table, copy * apart), place), read_updates(index(b.iadd(start, at))), None
+            b.iadd(b.iadd(table, copy * table_stride), place),
+            read_updates(index(b.iadd(start, at))),
+            None,
         )[0]
 
     iterations = b.idiv(num_updates, _TABLE_UNROLLED)
@@ -140,14 +144,19 @@ def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel
                 (update(b.iadd(whole, b.index("rest", _TABLE_UNROLLED, 2)), 0),),
             )
         )
-    j = b.index("j", copies * apart, 1)
+    j = b.index("j", copies * table_stride, 1)
     # sums begin with -0.0, which preserves an element -0.0 of the operand without updates
     neutral = b.const(
         -0.0 if combine == "add" else registry[_REDUCE[combine]].lower.identity(s.operand.dtype),
         s.stored,
     )
     stmts: list[Stmt] = [
-        For("j", copies * apart, (StoreElement("y0", b.iadd(table, j), neutral),), LoopKind.VECTOR),
+        For(
+            "j",
+            copies * table_stride,
+            (StoreElement("y0", b.iadd(table, j), neutral),),
+            LoopKind.VECTOR,
+        ),
         For("block", -(-share // SCATTER_BLOCK), tuple(body)),
     ]
     if copies > 1:
@@ -159,13 +168,13 @@ def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel
                     StoreElement(
                         "y0",
                         b.iadd(table, j),
-                        _combine_tables(s, combine, "y0", b.iadd(table, j), copies, apart),
+                        _combine_tables(s, combine, "y0", b.iadd(table, j), copies, table_stride),
                     ),
                 ),
                 LoopKind.VECTOR,
             )
         )
-    bufs = (*s.bufs, Buf("y0", s.stored, _TABLE_TASKS * copies * apart, "out"))
+    bufs = (*s.bufs, Buf("y0", s.stored, _TABLE_TASKS * copies * table_stride, "out"))
     tasks, places = (
         For("t", _TABLE_TASKS, tuple(stmts), LoopKind.PARALLEL),
         Buf("places", "i32", SCATTER_BLOCK),
@@ -175,24 +184,30 @@ def table_kernel(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[LoopsKernel
 
 def combine_kernel(eqn: Eqn) -> LoopsKernel:
     """Return the kernel that combines the first tables of all tasks into a buffer with the operand's values."""
-    s, (apart, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
+    s, (table_stride, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
     j, combine = s.b.index("j", s.operand.size), _combine_of(eqn)
     bufs = (
-        Buf("x0", s.stored, _TABLE_TASKS * copies * apart),
+        Buf("x0", s.stored, _TABLE_TASKS * copies * table_stride),
         Buf("y0", s.stored, s.operand.size, "inout"),
     )
     stored = StoreElement(
-        "y0", j, _combine_tables(s, combine, "x0", j, _TABLE_TASKS, copies * apart), None, combine
+        "y0",
+        j,
+        _combine_tables(s, combine, "x0", j, _TABLE_TASKS, copies * table_stride),
+        None,
+        combine,
     )
     return LoopsKernel(
         bufs, (For("j", s.operand.size, (stored,), LoopKind.VECTOR),), name="combined_tables"
     )
 
 
-def _combine_tables(s: Scatter, combine: str, buf: str, at: Expr, count: int, apart: int) -> Expr:
+def _combine_tables(
+    s: Scatter, combine: str, buf: str, at: Expr, count: int, table_stride: int
+) -> Expr:
     """Return the element at `at` of `count` tables, combined pairwise."""
     b = s.b
-    terms = [b.load(buf, b.iadd(at, i * apart), s.stored) for i in range(count)]
+    terms = [b.load(buf, b.iadd(at, i * table_stride), s.stored) for i in range(count)]
     while len(terms) > 1:
         terms = [b.op(combine, *pair) for pair in zip(terms[0::2], terms[1::2])]
     return terms[0]

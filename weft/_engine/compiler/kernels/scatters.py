@@ -210,24 +210,24 @@ def has_owners(eqn: Eqn) -> bool:
     """Return whether tasks should own ranges of positions: there are many updates along one dim, single elements or rows."""
     operand, updates = eqn.invars[0].aval, eqn.invars[2].aval
     window = eqn.params["dimension_numbers"].update_window_dims
-    many = (
+    has_many_rows = (
         max(n for d, n in enumerate(updates.shape) if d not in window)
         if len(window) < updates.ndim
         else 1
     )
-    width = updates.size // many
+    width = updates.size // has_many_rows
     if width == 1:
-        enough = updates.size >= SCATTER_FEWEST_UPDATES
+        has_many_updates = updates.size >= SCATTER_FEWEST_UPDATES
     else:  # wide rows are divided by columns instead, so that tasks read no indices of updates of other tasks
         lanes = next(n for n in reversed(updates.shape) if n > 1)
-        enough = (
+        has_many_updates = (
             updates.nbytes > MODEL.parallel_bytes
             and _rows_of(eqn) == width
             and not _owns_columns(eqn, lanes)
         )
     return (
-        enough
-        and 1 < many < 1 << 31
+        has_many_updates
+        and 1 < has_many_rows < 1 << 31
         and operand.size >= SCATTER_OWNERS * width
         and type(eqn.invars[1]) is not Literal
     )
@@ -336,10 +336,10 @@ def _rows_of(eqn: Eqn) -> int:
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
     lead = operand.ndim - len(numbers.update_window_dims)
-    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    dropped_dims = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     width = math.prod(operand.shape[lead:])
     whole = (
-        gone == set(range(lead))
+        dropped_dims == set(range(lead))
         and all(d < lead for d in numbers.scatter_dims_to_operand_dims)
         and tuple(updates.shape[d] for d in numbers.update_window_dims) == operand.shape[lead:]
     )

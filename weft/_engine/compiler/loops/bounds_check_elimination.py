@@ -49,7 +49,7 @@ def remove_guard(nest: LoopNest, load: Load, at: Substitution) -> Expr:
 
 def in_bounds_condition(
     nest: LoopNest,
-    found: list[tuple[Load, Access]],
+    accesses: list[tuple[Load, Access]],
     where: dict[int, Expr],
     start: Expr,
     stop: Expr,
@@ -62,7 +62,7 @@ def in_bounds_condition(
     ]
     # The keys are unordered because ids differ from run to run; terms keep the order of the code.
     reach: dict[tuple, tuple[dict[int, int], int, int]] = {}
-    for load, access in found:
+    for load, access in accesses:
         least, greatest = low.builder.range(load.index)
         if least >= 0 and greatest < nest.lengths[load.buf]:
             continue

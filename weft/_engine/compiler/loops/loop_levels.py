@@ -264,10 +264,12 @@ class LoopNest:
 def segment_length(extent: int, segments: int) -> int:
     """Return the length of each of `segments` segments: a multiple of 64 that divides the extent if such a length is near."""
     length = -(-extent // segments)
-    least, blocks = -(-length // 64), extent // 64
+    min_length, blocks = -(-length // 64), extent // 64
     for count in (
-        range(blocks // least, -(-blocks // (2 * least)) - 1, -1) if extent % 64 == 0 else ()
+        range(blocks // min_length, -(-blocks // (2 * min_length)) - 1, -1)
+        if extent % 64 == 0
+        else ()
     ):
         if blocks % count == 0:
             return 64 * (blocks // count)
-    return min(64 * least, extent)
+    return min(64 * min_length, extent)

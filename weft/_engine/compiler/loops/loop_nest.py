@@ -309,10 +309,10 @@ class _LoopNestBuilder(LoopNest):
             )
             where[id(dim)] = b.index(name, dim.extent, level)
             loops.append(LoopLevel(level, name, dim.extent, kind))
-        apart = _find_blocked_level(columns, self.vector)
-        if apart is None:
+        blocked_level = _find_blocked_level(columns, self.vector)
+        if blocked_level is None:
             return loops
-        k, length = apart
+        k, length = blocked_level
         loop, dim = loops[k], columns[k]
         loops[k] = replace(loop, own_sums=True)
         if length < dim.extent:
@@ -402,17 +402,17 @@ class _LoopNestBuilder(LoopNest):
         emit, reductions, outputs = self.emit, one.reductions, one.outputs
         has_own_sums = any(loop.own_sums for loop in loops)
         sums = [r for r in reductions if r.op in ("add", "mul")] if has_own_sums else []
-        apart = {r.name: f"{r.name}b" for r in sums}
+        second_accumulators = {r.name: f"{r.name}b" for r in sums}
         for r in reductions:
             emit.append(Init(r.name, r.init))
         for loop in loops:
             for r in sums if loop.own_sums else ():
-                emit.append(Init(apart[r.name], r.init))
+                emit.append(Init(second_accumulators[r.name], r.init))
             emit.open(loop.level)
         done = emit.compute(one.exprs)
         stored = len(reductions) + 2 * len(outputs)
         for r, value in zip(reductions, done):
-            emit.append(Accum(apart.get(r.name, r.name), r.op, value))
+            emit.append(Accum(second_accumulators.get(r.name, r.name), r.op, value))
         for (buf, _, _), index, value in zip(one.spills, done[stored::2], done[stored + 1 :: 2]):
             emit.append(StoreElement(buf, index, value))
         self._append_prefetches(one.prefetched, done[len(done) - len(one.prefetched) :])
@@ -420,7 +420,9 @@ class _LoopNestBuilder(LoopNest):
         for loop in reversed(loops):
             emit.close(loop.name, loop.extent, loop.kind)
             for r in sums if loop.own_sums else ():
-                emit.append(Accum(r.name, r.op, ScalarRef(apart[r.name], r.value.type)))
+                emit.append(
+                    Accum(r.name, r.op, ScalarRef(second_accumulators[r.name], r.value.type))
+                )
 
     def _spill(
         self, passes: list[LoopPass], columns: list[LoopDim], where: dict[int, Expr]

@@ -63,10 +63,10 @@ class Splits:
 
 
 def find_splits(
-    low: LoweredGroup, loads: Iterable[Load], var: Expr, extent: int, least: int
+    low: LoweredGroup, loads: Iterable[Load], var: Expr, extent: int, min_bytes: int
 ) -> Splits | None:
-    """Return the splits of the loop over `var`; None if there are none or if a result has fewer than `least` bytes."""
-    if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
+    """Return the splits of the loop over `var`; None if there are none or if a result has fewer than `min_bytes` bytes."""
+    if min([out.var.aval.nbytes for out in low.outputs], default=0) < min_bytes:
         return None
     # The keys are unordered because ids differ from run to run; terms keep the order of the code.
     families: dict[frozenset, tuple[dict[int, int], dict[int, tuple[int, int, bool]]]] = {}

@@ -308,12 +308,12 @@ class GroupLowering:
         self, eqn: Eqn, atom: Atom, where: tuple, axes: tuple[int, ...], wide: str
     ) -> Expr:
         """Accumulate the extreme value (NaN wins), then its first position."""
-        b, least = self.b, eqn.primitive.lower.combine == "argmin"
+        b, is_minimum = self.b, eqn.primitive.lower.combine == "argmin"
         value = b.cast(self.value(atom, where, None), wide)
         if wide == "bool":
             value, wide = b.cast(value, "i32"), "i32"
         extreme = self._accumulate(
-            "min" if least else "max", b.const(_extreme(wide, least), wide), value, axes
+            "min" if is_minimum else "max", b.const(_extreme(wide, is_minimum), wide), value, axes
         )
         hit = b.op("eq", value, extreme)
         if wide in FLOATS:
@@ -440,11 +440,11 @@ def reachable(roots: list[Expr]) -> list[Expr]:
     return out
 
 
-def _extreme(type_: str, least: bool):
+def _extreme(type_: str, is_minimum: bool):
     if type_ in FLOATS:
-        return float("inf") if least else float("-inf")
+        return float("inf") if is_minimum else float("-inf")
     bits = int(type_[1:])
     low, high = (
         (0, (1 << bits) - 1) if type_[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     )
-    return high if least else low
+    return high if is_minimum else low

@@ -15,10 +15,10 @@ class Substitution:
 
     def __init__(self, old: LoopsBuilder, new: LoopsBuilder, mapping: dict[int, Expr]):
         self.old, self.new = old, new
-        self.made: dict[int, Expr] = dict(mapping)
+        self.rewritten: dict[int, Expr] = dict(mapping)
 
     def __call__(self, root: Expr) -> Expr:
-        rewritten = self.made
+        rewritten = self.rewritten
         for x in post_order(root, rewritten, self._parts):
             rewritten[id(x)] = self._rewrite(x, self._form(x))
         return rewritten[id(root)]
@@ -32,7 +32,7 @@ class Substitution:
         return None if form is None or id(x) in form[0] else form
 
     def _rewrite(self, x: Expr, form) -> Expr:
-        new, rewritten = self.new, self.made
+        new, rewritten = self.new, self.rewritten
         if form is not None:
             return flat_index(new, [rewritten[key] for key in form[0]], form[0].values(), form[1])
         if type(x) is Const:
@@ -65,7 +65,7 @@ class Replacement(Substitution):
 
     def _rewrite(self, x: Expr, form) -> Expr:
         if type(x) is ScalarOp:
-            args = tuple([self.made[id(a)] for a in x.args])
+            args = tuple([self.rewritten[id(a)] for a in x.args])
             return (
                 x
                 if all(a is b for a, b in zip(args, x.args))
@@ -73,8 +73,8 @@ class Replacement(Substitution):
             )
         if type(x) is Load:
             index, guard = (
-                self.made[id(x.index)],
-                None if x.guard is None else self.made[id(x.guard)],
+                self.rewritten[id(x.index)],
+                None if x.guard is None else self.rewritten[id(x.guard)],
             )
             return self.new.load(x.buf, index, x.type, guard)
         return x

@@ -64,14 +64,14 @@ def _rewrite_summed_dot(
     params = {**producer.params, "dimension_numbers": numbers}
     out = sum_.outvars[0] if not between else Var(_without(producer.outvars[0].aval, axes))
     eqns = [Eqn(registry["dot_general"], producer.invars, (out,), params, sum_.source)]
-    for layout, gone, before in reversed(between):
+    for layout, dropped_dims, before in reversed(between):
         last = layout is between[0][0]
-        after = sum_.outvars[0] if last else Var(_without(layout.outvars[0].aval, gone))
+        after = sum_.outvars[0] if last else Var(_without(layout.outvars[0].aval, dropped_dims))
         eqns.append(
             layout.replace(
                 invars=eqns[-1].outvars,
                 outvars=(after,),
-                params=_params_without(layout, gone, before, after.aval.shape),
+                params=_params_without(layout, dropped_dims, before, after.aval.shape),
             )
         )
     return eqns
@@ -92,9 +92,9 @@ def _before(eqn: Eqn, axes: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _params_without(
-    eqn: Eqn, gone: tuple[int, ...], before: tuple[int, ...], shape: tuple[int, ...]
+    eqn: Eqn, dropped_dims: tuple[int, ...], before: tuple[int, ...], shape: tuple[int, ...]
 ) -> dict:
-    """Return the parameters of a layout op after the dims `gone` are removed from its result and the dims `before` from its operand;
+    """Return the parameters of a layout op after the dims `dropped_dims` are removed from its result and the dims `before` from its operand;
     `shape` is the new shape of the result."""
     number = {
         d: i for i, d in enumerate([d for d in range(eqn.invars[0].aval.ndim) if d not in before])
@@ -103,7 +103,11 @@ def _params_without(
         return {
             **eqn.params,
             "permutation": tuple(
-                [number[d] for i, d in enumerate(eqn.params["permutation"]) if i not in gone]
+                [
+                    number[d]
+                    for i, d in enumerate(eqn.params["permutation"])
+                    if i not in dropped_dims
+                ]
             ),
         }
     if "dimensions" in eqn.params:

@@ -30,7 +30,7 @@ def complex_transform(eqn: Eqn) -> Callable | None:
     if not target.size or fft_plan.convolution_matrix_sides(in_length + out_length - 1) is None:
         return None
     k = np.arange(n // 2 + 1)
-    alone = (k == 0) | (2 * k == n)  # frequencies that equal their negatives
+    is_own_negative = (k == 0) | (2 * k == n)  # frequencies that equal their negatives
 
     def times(x, factors: np.ndarray):
         return mul(
@@ -41,11 +41,14 @@ def complex_transform(eqn: Eqn) -> Callable | None:
         )
 
     def to_real(x):
-        x = complex_(real(x), times(imag(x), np.where(alone, 0, 1)))
+        x = complex_(real(x), times(imag(x), np.where(is_own_negative, 0, 1)))
         return [
             real(
                 fft_p.bind(
-                    times(x, np.where(alone, 1, 2)), fft_type=FftType.IFFT, fft_lengths=(n,), kept=n
+                    times(x, np.where(is_own_negative, 1, 2)),
+                    fft_type=FftType.IFFT,
+                    fft_lengths=(n,),
+                    kept=n,
                 )
             )
         ]
@@ -53,7 +56,7 @@ def complex_transform(eqn: Eqn) -> Callable | None:
     def of_real(x):
         x = convert_element_type(x, np.result_type(source.dtype, np.complex64))
         out = fft_p.bind(x, fft_type=FftType.FFT, fft_lengths=(n,), kept=out_length)
-        out = complex_(real(out), times(imag(out), np.where(alone, 0, 1)))
+        out = complex_(real(out), times(imag(out), np.where(is_own_negative, 0, 1)))
         if kind is FftType.FFT:
             out = concatenate(
                 [out, conj(rev(slice_in_dim(out, 1, n - out_length + 1, axis=last), (last,)))], last

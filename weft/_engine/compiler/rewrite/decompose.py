@@ -181,8 +181,8 @@ def _is_contiguous(dot: Eqn) -> bool:
     from weft._engine.compiler.kernels.library_calls import Contraction
 
     a, b = (row_major(x.aval.shape) for x in dot.invars)
-    few = dot.outvars[0].aval.nbytes <= MODEL.parallel_bytes
-    return few or 1 in Contraction(dot, a, b).c_strides
+    is_small = dot.outvars[0].aval.nbytes <= MODEL.parallel_bytes
+    return is_small or 1 in Contraction(dot, a, b).c_strides
 
 
 def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
@@ -262,8 +262,10 @@ def _decomposition_of(eqn: Eqn):
     kind = lowering_kind(eqn)
     if kind is LoweringKind.EXPAND:
         fn, params = eqn.primitive.lower.fn, eqn.params
-        many = eqn.primitive.multiple_results
-        return lambda *args: list(fn(*args, **params)) if many else [fn(*args, **params)]
+        has_multiple_results = eqn.primitive.multiple_results
+        return lambda *args: (
+            list(fn(*args, **params)) if has_multiple_results else [fn(*args, **params)]
+        )
     if kind is LoweringKind.CONTRACT and "permutation" not in eqn.params:
         return _rebuild_dot(eqn)
     if kind is LoweringKind.REDUCE:
@@ -352,8 +354,8 @@ def _rebuild_dot(eqn: Eqn):
     dims = _ProductDims(eqn)
     # One row by one column, in any batch, is a reduction of products, which reads its operands in place. One column by one row
     # has no sum: the products are inlined where they are read.
-    enough = dims.inner > 1 and dims.rows * dims.columns > 1
-    if enough and not _is_tiny_product(acc_dtype, dims.rows, dims.inner, dims.columns):
+    is_matmul = dims.inner > 1 and dims.rows * dims.columns > 1
+    if is_matmul and not _is_tiny_product(acc_dtype, dims.rows, dims.inner, dims.columns):
         return _convert_gemm(eqn, acc_dtype)
     contracted = tuple(range(out.ndim, out.ndim + len(dims.lengths)))
     shape = (*out.shape, *dims.lengths)

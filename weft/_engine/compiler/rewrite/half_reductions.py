@@ -65,8 +65,8 @@ def _reduction(atom: Atom, maker: dict[Var, Eqn], uses: dict[Var, int]) -> list[
     return None
 
 
-def _narrow(atom: Atom, dtype: np.dtype, maker: dict[Var, Eqn], made: list[Eqn]) -> Atom | None:
-    """Return `atom` in 16 bits, without rounding, by equations appended to `made`; None if it is not computed from 16-bit values."""
+def _narrow(atom: Atom, dtype: np.dtype, maker: dict[Var, Eqn], new_eqns: list[Eqn]) -> Atom | None:
+    """Return `atom` in 16 bits, without rounding, by equations appended to `new_eqns`; None if it is not computed from 16-bit values."""
     if type(atom) is Literal:
         value = np.asarray(atom.val).astype(dtype)
         return (
@@ -81,9 +81,11 @@ def _narrow(atom: Atom, dtype: np.dtype, maker: dict[Var, Eqn], made: list[Eqn])
         return eqn.invars[0] if eqn.invars[0].aval.dtype == dtype else None
     if computes(eqn) != "select":
         return None
-    cases = [case for a in eqn.invars[1:] if (case := _narrow(a, dtype, maker, made)) is not None]
+    cases = [
+        case for a in eqn.invars[1:] if (case := _narrow(a, dtype, maker, new_eqns)) is not None
+    ]
     if len(cases) < len(eqn.invars) - 1:
         return None
     out = Var(atom.aval.update(dtype=dtype))
-    made.append(eqn.replace(invars=[eqn.invars[0], *cases], outvars=[out]))
+    new_eqns.append(eqn.replace(invars=[eqn.invars[0], *cases], outvars=[out]))
     return out

@@ -74,7 +74,8 @@ class _HoistableScan:
                 self.along[inner.outvars[0]] = product
         self._hoist_products()
         self._find_carried_sums(
-            lambda made: self._is_small_product(made) and self._fit(made.invars), new=True
+            lambda candidate: self._is_small_product(candidate) and self._fit(candidate.invars),
+            new=True,
         )
         self._find_carried_sums(is_sum, new=False)
         eqns = self._with_transposed_constants(self._remaining_equations())

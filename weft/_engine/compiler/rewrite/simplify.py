@@ -685,8 +685,8 @@ def _scalar_operands(walk: _Simplifier, eqn: Eqn):
 def _select(walk: _Simplifier, eqn: Eqn) -> Atom | None:
     """Simplify a select whose cases are all the same value."""
     first, *rest = eqn.invars[1:]
-    same = type(first) is not Literal and all(x is first for x in rest)
-    return first if same and first.aval == eqn.outvars[0].aval else None
+    are_equal = type(first) is not Literal and all(x is first for x in rest)
+    return first if are_equal and first.aval == eqn.outvars[0].aval else None
 
 
 _BY_OPERATION = {"cast": _convert, "copy": lambda walk, eqn: eqn.invars[0], "select": _select}

@@ -228,12 +228,12 @@ def _combine_parts(d: Deviations) -> Callable:
     """Return a function of the results of `_parts` after the first, and of the center: the sum of all squared deviations."""
     folded, position = d.folded, d.at
     axes, count = reduced_dims(d.squares), np.asarray(folded[position + 1], d.x.aval.dtype)
-    apart = [(k, n) for k, n in zip(d.dims, d.center.aval.shape) if k not in axes]
+    unreduced_dims = [(k, n) for k, n in zip(d.dims, d.center.aval.shape) if k not in axes]
     add, plus, sub, mul = [registry[name].bind for name in ("reduce_sum", "add", "sub", "mul")]
-    where = tuple([k if k < position else k - len(axes) + 1 for k, _ in apart])
+    where = tuple([k if k < position else k - len(axes) + 1 for k, _ in unreduced_dims])
 
     def joined(means, rests, squares, center):
-        center = registry["reshape"].bind(center, new_sizes=tuple([n for _, n in apart]))
+        center = registry["reshape"].bind(center, new_sizes=tuple([n for _, n in unreduced_dims]))
         off = sub(
             means,
             _broadcast_over(center, (*folded[: position + 1], *folded[position + 2 :]), where),

@@ -102,9 +102,9 @@ def assign_offsets(buffers: Iterable[ArenaBuffer]) -> int:
     gaps = _Gaps()
     for order, buffer in enumerate(temps):
         while expiring and expiring[0][0] < buffer.first:
-            gone = heapq.heappop(expiring)[2]
-            if gone in owners:  # otherwise another buffer has taken it over
-                gaps.give(gone.offset, owners.pop(gone))
+            expired = heapq.heappop(expiring)[2]
+            if expired in owners:  # otherwise another buffer has taken it over
+                gaps.give(expired.offset, owners.pop(expired))
         previous = buffer.takes_over
         if previous is not None and previous in owners:
             buffer.offset, owners[buffer] = previous.offset, owners.pop(previous)

@@ -134,9 +134,11 @@ def _growth(exchange: Eqn) -> int:
     return exchange.outvars[0].aval.nbytes - exchange.invars[0].aval.nbytes
 
 
-def _fits(nbytes: Mapping[int, int], held: Iterable[int], other: int) -> bool:
+def _fits(nbytes: Mapping[int, int], exchanges_in_flight: Iterable[int], other: int) -> bool:
     """Whether the bytes of an exchange fit in the window of those held."""
-    return sum(nbytes[n] for n in held) + nbytes[other] <= WINDOW * max(nbytes.values())
+    return sum(nbytes[n] for n in exchanges_in_flight) + nbytes[other] <= WINDOW * max(
+        nbytes.values()
+    )
 
 
 def is_exchange(item: KernelGroup | Eqn) -> bool:

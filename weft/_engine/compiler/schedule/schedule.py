@@ -498,22 +498,24 @@ class StepScheduler(BufferAssignment):
         target = self.overwritten(eqn)
         if eqn.invars[2].aval.size:
             updates, strides = self.operand(eqn.invars[2])
-            apart = privatized_scatter.has_tables(eqn, strides)
+            has_tables = privatized_scatter.has_tables(eqn, strides)
             build_kernel = (
                 privatized_scatter.table_kernel
-                if apart
+                if has_tables
                 else scatters.owned_ranges_kernel
                 if scatters.has_owners(eqn)
                 else scatters.sequential_kernel
             )
             kernel, reads = build_kernel(eqn, strides)
             filled = (
-                ArenaRef(self.plan.new(privatized_scatter.table_bytes(eqn))) if apart else target
+                ArenaRef(self.plan.new(privatized_scatter.table_bytes(eqn)))
+                if has_tables
+                else target
             )
             self.plan.launch(
                 kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [filled]
             )
-            if apart:
+            if has_tables:
                 self.plan.launch(privatized_scatter.combine_kernel(eqn), [filled], [target])
 
     def _scatter_row_by_row(self, eqn: Eqn) -> None:

@@ -166,7 +166,7 @@ def _fft(step: Fft) -> list[StepAccess]:
         step.inner * parts for parts in _FFT_PARTS.get(step.kind, lambda n: (2 * n, 2 * n))(step.n)
     ]
     if step.part is not None:
-        source, out = 2 * step.part.taken, 2 * step.part.given
+        source, out = 2 * step.part.in_count, 2 * step.part.out_count
     around = step.rows * ITEMSIZE[step.type]
     return [
         StepAccess(step.source, source * around),

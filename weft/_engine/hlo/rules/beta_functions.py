@@ -155,8 +155,8 @@ def _stirling_rest(f: Any, v: Any) -> Any:
 
 def _width(f: Any, v: Any) -> Any:
     """Return lgamma(v + 1) - v log(v) + v."""
-    few = f.select(v < _LARGE, v, _LARGE)
-    small = lgamma_in_double(f, few + 1.0) - _times_log(f, few, few) + few
+    clipped = f.select(v < _LARGE, v, _LARGE)
+    small = lgamma_in_double(f, clipped + 1.0) - _times_log(f, clipped, clipped) + clipped
     large = 0.5 * f.log(2 * math.pi * f.max(v, f.c(_LARGE))) + _stirling_rest(f, v)
     return f.select(v > _LARGE, large, small)
 

@@ -105,8 +105,10 @@ def _composite_rule(fn: Callable) -> Callable:
     """Return a rule that writes `fn`, made of other primitives, as a function of the module."""
 
     def rule(b: HloBlock, eqn: Eqn, *args: HloValue) -> list[HloValue]:
-        many = eqn.primitive.multiple_results
-        run = lambda *xs: list(fn(*xs, **eqn.params)) if many else [fn(*xs, **eqn.params)]
+        has_multiple_results = eqn.primitive.multiple_results
+        run = lambda *xs: (
+            list(fn(*xs, **eqn.params)) if has_multiple_results else [fn(*xs, **eqn.params)]
+        )
         write = lambda block, *xs: block.context.inline_function(block, run, xs)
         key = tuple(sorted(eqn.params.items()))
         return b.context.call_shared(b, eqn.primitive.name, key, args, write)

@@ -148,13 +148,13 @@ def _permutation(b: HloBlock, eqn: Eqn, pivots: HloValue) -> list[HloValue]:
 
     def exchanged(pivots):
         def step(places, pivot):
-            i, made = places
+            i, permutation = places
             here, there = eq(at, i), eq(at, spread(pivot))
             first, second = (
-                spread(reduce_sum(select(where, made, 0), (made.ndim - 1,)))
+                spread(reduce_sum(select(where, permutation, 0), (permutation.ndim - 1,)))
                 for where in (here, there)
             )
-            return (add(i, 1), select(here, second, select(there, first, made))), None
+            return (add(i, 1), select(here, second, select(there, first, permutation))), None
 
         at = broadcasted_iota(out.dtype, out.shape, out.ndim - 1)
         spread = lambda x: broadcast_in_dim(x, out.shape, tuple(range(out.ndim - 1)))

@@ -67,13 +67,13 @@ def _write_in_chain(
 
 
 def _split_off_chain(
-    b: HloBlock, chain: Sequence[HloValue], made: Sequence[HloValue]
+    b: HloBlock, chain: Sequence[HloValue], results: Sequence[HloValue]
 ) -> list[HloValue]:
     """Return the results of an operation without its chain, which becomes the current chain."""
     if not chain:
-        return list(made)
-    b.context.chain = tuple(made[-len(chain) :])
-    return list(made[: -len(chain)])
+        return list(results)
+    b.context.chain = tuple(results[-len(chain) :])
+    return list(results[: -len(chain)])
 
 
 @rule("cond")

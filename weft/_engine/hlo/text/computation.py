@@ -249,11 +249,11 @@ class Computation:
         self.members: dict[HloValue, tuple[str, int]] = {}
         self.lines: dict[str, str] = {}
         self.place: tuple[Any, str] | None = None
-        self.given = ""  # the user's attributes of the current operation
+        self.frontend_attributes = ""  # the user's attributes of the current operation
 
     def line(self, name: str, type_: str, what: str) -> str:
         """Add `name = type what` with its attributes and source place; return the name."""
-        metadata = self.given
+        metadata = self.frontend_attributes
         if self.place is not None:
             source, label = self.place
             where = (
@@ -271,7 +271,11 @@ class Computation:
         Constants and members of tuples are written when they are first referenced.
         """
         if x not in self.names:
-            outer, self.place, self.given = (self.place, self.given), None, ""
+            outer, self.place, self.frontend_attributes = (
+                (self.place, self.frontend_attributes),
+                None,
+                "",
+            )
             if x in self.members:
                 whole, i = self.members[x]
                 what = f"get-tuple-element({whole}), index={i}"
@@ -280,7 +284,7 @@ class Computation:
                 )
             else:
                 self.constant(x)
-            self.place, self.given = outer
+            self.place, self.frontend_attributes = outer
         return self.names[x]
 
     def refs(self, values: Iterable[HloValue]) -> str:
@@ -289,16 +293,16 @@ class Computation:
     def constant(self, x: HloValue) -> None:
         """Write a constant; an array of equal elements is written as a broadcast scalar."""
         value = self.module.constants[x].attrs["value"]
-        same = value.ndim and (not value.size or is_uniform(value))
+        is_uniform_value = value.ndim and (not value.size or is_uniform(value))
         number = (
             (value[(0,) * value.ndim] if value.size else np.zeros((), value.dtype))
-            if same
+            if is_uniform_value
             else value
         )
         text = numbers_text(np.asarray(number)) if np.size(number) <= _MOST_NUMBERS else "{...}"
         type_ = array_type(np.shape(number), value.dtype)
         name = self.line(self.module.unique_name("constant"), hlo_type(type_), f"constant({text})")
-        if same:
+        if is_uniform_value:
             name = self.line(
                 self.module.unique_name("broadcast"),
                 value_type(x),
@@ -324,7 +328,7 @@ class Computation:
             return
         self.place = op.place if self.module.places else None
         texts = ",".join([f"{key}={json.dumps(text)}" for key, text in metadata_texts(op).items()])
-        self.given = f", frontend_attributes={{{texts}}}" if texts else ""
+        self.frontend_attributes = f", frontend_attributes={{{texts}}}" if texts else ""
         rewrite = REWRITTEN.get(op.name)
         other = rewrite and rewrite(self, op)
         if other is None:
@@ -336,7 +340,7 @@ class Computation:
                 else:
                     self.plain(inner)
             self.names |= zip(op.results, [self.ref(x) for x in other.results])
-        self.place, self.given = None, ""
+        self.place, self.frontend_attributes = None, ""
 
     def plain(self, op: HloOp) -> None:
         """Write the line of an operation that HLO has; register the names of its results."""

@@ -193,8 +193,8 @@ def _list(values: Iterable) -> str:
 
 def _rows(rows: Sequence[Sequence[int]], width: int = 0) -> str:
     width = len(rows[0]) if rows else width
-    same = len({n for row in rows for n in row}) == 1
-    return f"dense<{rows[0][0] if same else _list(_list(row) for row in rows) if rows else ''}> : tensor<{len(rows)}x{width}xi64>"
+    are_equal_lengths = len({n for row in rows for n in row}) == 1
+    return f"dense<{rows[0][0] if are_equal_lengths else _list(_list(row) for row in rows) if rows else ''}> : tensor<{len(rows)}x{width}xi64>"
 
 
 @lru_cache(maxsize=256)

@@ -222,12 +222,12 @@ def _name(fun: Any) -> str:
 
 def _checkpoint(eqn: EquationLike, p: Params) -> Params:
     barred = p["prevent_cse"]
-    apart = any(barred) if p["differentiated"] and is_tuple(barred) else barred
+    prevents_cse = any(barred) if p["differentiated"] and is_tuple(barred) else barred
     return {
         "differentiated": p["differentiated"],
         "jaxpr": p["jaxpr"],
         "policy": p["policy"],
-        "prevent_cse": apart,
+        "prevent_cse": prevents_cse,
     }
 
 

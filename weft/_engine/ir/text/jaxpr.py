@@ -73,7 +73,7 @@ class _ExactPrinter:
     def __init__(self, source: bool = False, shapes: bool = True, effects: bool = False):
         self.source, self.shapes, self.effects = source, shapes, effects
         self.names: dict[Any, str] = {}
-        self.taken = set(_KEYWORDS)
+        self.used_names = set(_KEYWORDS)
         self.count = itertools.count()
 
     def name(self, var: Any) -> str:
@@ -86,7 +86,7 @@ class _ExactPrinter:
                 name = chr(97 + digit) + name
                 if n == 0:
                     break
-            if name not in self.taken:
+            if name not in self.used_names:
                 self.names[var] = name
         return self.names[var]
 
@@ -191,7 +191,7 @@ class _JaxStylePrinter(_ExactPrinter):
             self.names.update({v: "_" for v in line.outvars if v not in used})
             used.update(a for a in line.invars if not hasattr(a, "val"))
         named = self.find_shared(jaxpr)
-        self.taken = _KEYWORDS.union(self.shared.values())
+        self.used_names = _KEYWORDS.union(self.shared.values())
         parts = [
             ["let ", name, " = ", super(_JaxStylePrinter, self).program(inner), " in", Break()]
             for name, inner in named
@@ -201,7 +201,7 @@ class _JaxStylePrinter(_ExactPrinter):
     def __init__(self, *options: bool):
         super().__init__(*options)
         self.shared: dict[int, str] = {}
-        self.made: dict[int, tuple[Sequence[TextLine], dict[Any, Any]]] = {}
+        self.printed: dict[int, tuple[Sequence[TextLine], dict[Any, Any]]] = {}
 
     def find_shared(self, jaxpr: ProgramLike) -> list[tuple[str, ProgramLike]]:
         counts: Counter[int] = Counter()
@@ -243,9 +243,9 @@ class _JaxStylePrinter(_ExactPrinter):
         return [a if hasattr(a, "val") else other.get(a, a) for a in jaxpr.outvars]
 
     def cached_lines(self, jaxpr: ProgramLike) -> tuple[Sequence[TextLine], dict[Any, Any]]:
-        if id(jaxpr) not in self.made:
-            self.made[id(jaxpr)] = printed_lines(jaxpr.eqns, jaxpr.outvars)
-        return self.made[id(jaxpr)]
+        if id(jaxpr) not in self.printed:
+            self.printed[id(jaxpr)] = printed_lines(jaxpr.eqns, jaxpr.outvars)
+        return self.printed[id(jaxpr)]
 
     def program(self, jaxpr: ProgramLike) -> Any:
         name = self.shared.get(id(jaxpr))

@@ -79,7 +79,7 @@ def _sort(step: P.Sort) -> str:
 
 def _fft(step: P.Fft) -> str:
     inner = f" of {step.inner}" if step.inner > 1 else ""
-    part = f" {step.part.taken} to {step.part.given}" if step.part else ""
+    part = f" {step.part.in_count} to {step.part.out_count}" if step.part else ""
     operands = f"{step.rows}x{step.n}{inner}{part}({_ref(step.source)})"
     return f"fft {step.kind} {step.type} {operands} -> {_ref(step.out)}"
 

@@ -176,10 +176,10 @@ def _density_slope(out: Value, a: Value, x: Value) -> Any:
     For a <= 1 it uses the logarithmic slope, otherwise the density of the order a - 1, which loses
     no precision there.
     """
-    few = le(a, 1)
-    below = select(few, 1, sub(a, 1))
+    is_small_order = le(a, 1)
+    below = select(is_small_order, 1, sub(a, 1))
     return select(
-        few,
+        is_small_order,
         mul(out, sub(div(sub(a, 1), x), 1)),
         _scaled_slope(igamma_grad_x(below, x), div(sub(below, x), below)),
     )
@@ -220,10 +220,10 @@ def _log_slope_by_order(a: Value, x: Value):
 
     For the least `x` only the power of x matters, and quotients overflow.
     """
-    least = lt(x, 1e-20)
-    near = sub(log(select(least, x, 1)), digamma(add(a, 1)))
-    x = select(least, 1, x)
-    return select(least, near, neg(mul(igamma_hazard(a, x), random_gamma_grad(a, x))))
+    is_tiny = lt(x, 1e-20)
+    near = sub(log(select(is_tiny, x, 1)), digamma(add(a, 1)))
+    x = select(is_tiny, 1, x)
+    return select(is_tiny, near, neg(mul(igamma_hazard(a, x), random_gamma_grad(a, x))))
 
 
 def _log_rest_slope(
@@ -236,9 +236,9 @@ def _log_rest_slope(
 
     Its hazard may be infinite for the least `x`; there the lower function is used.
     """
-    least = lt(x, 1e-20)
-    near, x = select(least, x, 1), select(least, 1, x)
-    return neg(select(least, div(of_lower(a, near), igammac(a, near)), hazard(a, x)))
+    is_tiny = lt(x, 1e-20)
+    near, x = select(is_tiny, x, 1), select(is_tiny, 1, x)
+    return neg(select(is_tiny, div(of_lower(a, near), igammac(a, near)), hazard(a, x)))
 
 
 def _order_hazard(a: Value, x: Value):
@@ -364,10 +364,15 @@ def _parts(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue
     order, a = a, a * lift
     _, uniform, rest = _regions(f, a, x)
     series = rest & ((x <= a) | (x <= _LITTLE))
-    fraction, few, log_ratio = rest & ~series, a < _STIRLING, f.log(order) - f.log(x)
-    log_factor = _cold(f, 0.0, rest & few, _log_density_of_few, (a, 1.0), (x, 1.0))
+    fraction, is_small_order, log_ratio = rest & ~series, a < _STIRLING, f.log(order) - f.log(x)
+    log_factor = _cold(f, 0.0, rest & is_small_order, _log_density_of_few, (a, 1.0), (x, 1.0))
     log_factor = _cold(
-        f, log_factor, (rest | uniform) & ~few, _log_density_of_many, (a, _STIRLING), (x, _STIRLING)
+        f,
+        log_factor,
+        (rest | uniform) & ~is_small_order,
+        _log_density_of_many,
+        (a, _STIRLING),
+        (x, _STIRLING),
     )
     log_slope = log_factor + log_ratio
     share = _cold(
@@ -492,9 +497,9 @@ def _reciprocal(f: Formulas, a: FormulaValue):
 
 def _density(f: Formulas, where: FormulaValue, a: FormulaValue, x: FormulaValue):
     """Return x^a e^-x / gamma(1 + a) where `where` holds, and zero elsewhere."""
-    few = a < _STIRLING
-    y = _cold(f, 0.0, where & few, _density_of_few, (a, 1.0), (x, 1.0))
-    return _cold(f, y, where & ~few, _density_of_many, (a, _STIRLING), (x, _STIRLING))
+    is_small_order = a < _STIRLING
+    y = _cold(f, 0.0, where & is_small_order, _density_of_few, (a, 1.0), (x, 1.0))
+    return _cold(f, y, where & ~is_small_order, _density_of_many, (a, _STIRLING), (x, _STIRLING))
 
 
 def _density_of_few(f: Formulas, a: FormulaValue, x: FormulaValue):

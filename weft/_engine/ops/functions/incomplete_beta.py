@@ -149,11 +149,11 @@ def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
         )
 
     def width(v: NumPyArray) -> NumPyArray:  # lgamma(v + 1) - v log(v) + v
-        few = np.minimum(v, 10)
+        clipped = np.minimum(v, 10)
         return np.where(
             v > 10,
             0.5 * np.log(2 * np.pi * np.maximum(v, 10)) + rest(v),
-            gammaln(few + 1) - xlogy(few, few) + few,
+            gammaln(clipped + 1) - xlogy(clipped, clipped) + clipped,
         )
 
     def deviance(

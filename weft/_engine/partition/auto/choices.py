@@ -84,7 +84,7 @@ _EquationChoice = tuple[float, float, tuple[Placement, ...], tuple[Placement, ..
 class ChoiceLister:
     """Lists the choices of nodes.
 
-    given       the prescribed layouts of arguments and results
+    given_specs the prescribed layouts of arguments and results
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class ChoiceLister:
         propagation: Propagation,
         prices: MeshPrices,
         constraint_spec: Any,
-        given: Mapping[DecisionNode, Spec],
+        given_specs: Mapping[DecisionNode, Spec],
     ):
-        self.sizes, self.prices, self.given = prices.sizes, prices, given
+        self.sizes, self.prices, self.given_specs = prices.sizes, prices, given_specs
         self.propagation, self.constraint_spec = propagation, constraint_spec
         trace = LocalTrace(current_trace(), "automatic sharding")
         self.partitioner = Partitioner(
@@ -106,19 +106,19 @@ class ChoiceLister:
     def choices(
         self,
         node: DecisionNode,
-        held: HeldAxes,
+        held_axes: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
-        """Return the choices of `node` that use the axes of `held` as it says.
+        """Return the choices of `node` that use the axes of `held_axes` as it says.
 
         `partials` has the sets of axes over which the variables that the node reads can be sums. Equal nodes share choices.
         """
         is_shared = node.kind is Kind.EQUATION or node.kind is Kind.PRODUCTS
         sums = tuple(partials.get(read.var) for read in node.reads)
-        key = (node.key, held.together, tuple(held.uses.items()), sums)
+        key = (node.key, held_axes.together, tuple(held_axes.uses.items()), sums)
         choices = self._listed.get(key) if is_shared else None
         if choices is None:
-            choices = self._list(node, held, partials)
+            choices = self._list(node, held_axes, partials)
             if is_shared:
                 self._listed[key] = choices
         return choices
@@ -126,47 +126,47 @@ class ChoiceLister:
     def _list(
         self,
         node: DecisionNode,
-        held: HeldAxes,
+        held_axes: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
         """Return the choices of a node, of those with equal placements the cheapest."""
         with extend_axis_env(list(self.sizes.items())), set_trace(self.partitioner.trace):
             match node.kind:
                 case Kind.INPUT | Kind.OUTPUT:
-                    choices = self._boundary(node, held)
+                    choices = self._boundary(node, held_axes)
                 case Kind.LINK:
-                    choices = self._link(node, held)
+                    choices = self._link(node, held_axes)
                 case Kind.FIXED:
                     choices = [self._fixed_choice(node)]
                 case Kind.MAP:
-                    choices = self._map(node, held)
+                    choices = self._map(node, held_axes)
                 case Kind.PRODUCTS:
-                    choices = self._products(node, held)
+                    choices = self._products(node, held_axes)
                 case Kind.EQUATION if isinstance(node.eqns[0].primitive, ConstraintOp):
-                    choices = self._constraint(node, held)
+                    choices = self._constraint(node, held_axes)
                 case Kind.EQUATION:
-                    choices = self._equation(node, held, partials)
+                    choices = self._equation(node, held_axes, partials)
         return _cheapest_of_equal(choices)
 
     # --- values ---
 
     def _layouts(
-        self, shape: Sequence[int], held: HeldAxes, even: bool
+        self, shape: Sequence[int], held_axes: HeldAxes, even: bool
     ) -> Iterator[tuple[Spec, tuple[tuple[Any, AxisUse], ...]]]:
         """Yield the layouts of a value, with the use of each axis. Axes split a dim in the order of the mesh."""
-        for picked in held.picks(self.sizes, [None, *range(len(shape))]):
+        for picked in held_axes.picks(self.sizes, [None, *range(len(shape))]):
             uses = tuple((a, (d, False)) for a, d in zip(self.sizes, picked))
             spec = tuple(tuple(a for a, (d, _) in uses if d == k) for k in range(len(shape)))
             fits = is_even if even else worth_splitting
             if all(fits(n, axes, self.sizes) for n, axes in zip(shape, spec)):
                 yield spec, uses
 
-    def _boundary(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
-        if node in self.given:
-            return [self._same_everywhere(node, self.given[node])]
+    def _boundary(self, node: DecisionNode, held_axes: HeldAxes) -> list[Choice]:
+        if node in self.given_specs:
+            return [self._same_everywhere(node, self.given_specs[node])]
         return [
             self._replicated_choice(node, Placement(spec), uses)
-            for spec, uses in self._layouts(node.shape, held, even=True)
+            for spec, uses in self._layouts(node.shape, held_axes, even=True)
         ]
 
     def _replicated_choice(
@@ -184,9 +184,9 @@ class ChoiceLister:
             for a in self.sizes
         )
 
-    def _link(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
+    def _link(self, node: DecisionNode, held_axes: HeldAxes) -> list[Choice]:
         choices: list[Choice] = []
-        for spec, uses in self._layouts(node.shape, held, even=True):
+        for spec, uses in self._layouts(node.shape, held_axes, even=True):
             places = {v: Placement(((),) * lead + spec) for v, lead in node.leads.items()}
             reads = tuple(places[read.var] for read in node.reads)
             choices.append(Choice(0.0, 0.0, reads, tuple(places[v] for v in node.makes), uses))
@@ -210,7 +210,7 @@ class ChoiceLister:
         )
         return Choice(0.0, 0.0, tuple(specs[read.var] for read in node.reads), makes, none)
 
-    def _constraint(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
+    def _constraint(self, node: DecisionNode, held_axes: HeldAxes) -> list[Choice]:
         """Return the layouts that agree with a constraint; dims that it leaves open are free."""
         constraint = self.constraint_spec(node.eqns[0])
         constrained_axes = {a for axes in constraint for a in axes or ()}
@@ -219,19 +219,21 @@ class ChoiceLister:
             agrees = all(
                 required is None or required == axes for required, axes in zip(constraint, spec)
             )
-            follows = all(a in constrained_axes or use == held.uses.get(a, use) for a, use in uses)
+            follows = all(
+                a in constrained_axes or use == held_axes.uses.get(a, use) for a, use in uses
+            )
             if agrees and follows:
                 choices.append(self._replicated_choice(node, Placement(spec), uses))
         if choices:
             return choices
         return [self._same_everywhere(node, tuple(axes or () for axes in constraint))]
 
-    def _map(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
+    def _map(self, node: DecisionNode, held_axes: HeldAxes) -> list[Choice]:
         """Return the layouts of elementwise equations of one shape."""
         nbytes = sum(a.aval.nbytes for eqn in node.eqns for a in (*eqn.invars, *eqn.outvars))
         rate = self.prices.model.local_bytes_per_byte
         choices: list[Choice] = []
-        for spec, uses in self._layouts(node.shape, held, even=False):
+        for spec, uses in self._layouts(node.shape, held_axes, even=False):
             share = math.prod(local_shape(node.shape, spec, self.sizes)) / math.prod(node.shape)
             price = nbytes * share / rate * node.count
             place, scalar = Placement(spec), Placement(())
@@ -245,13 +247,13 @@ class ChoiceLister:
     def _equation(
         self,
         node: DecisionNode,
-        held: HeldAxes,
+        held_axes: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
         (eqn,) = node.eqns
         rule = self.propagation.rule(eqn)
         choices: list[Choice] = []
-        for axes, deferred in self._splits(eqn, rule, held, partials):
+        for axes, deferred in self._splits(eqn, rule, held_axes, partials):
             priced = self._price(eqn, rule, axes, deferred)
             if priced is not None:
                 choices.append(_choice_of([priced], node.count, self._uses(axes, deferred)))
@@ -275,15 +277,15 @@ class ChoiceLister:
         self,
         eqn: Eqn,
         rule: FactorRule | None,
-        held: HeldAxes,
+        held_axes: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> Iterator[tuple[FactorAxes, frozenset[Any]]]:
         """Yield the splits of the factors of an equation, with the axes over which sums pass through."""
         if rule is None:
             yield {}, frozenset()
             return
-        deferrals = self._deferrals(eqn, rule, held, partials)
-        for picked in held.picks(self.sizes, [None, *self._splittable(eqn, rule)]):
+        deferrals = self._deferrals(eqn, rule, held_axes, partials)
+        for picked in held_axes.picks(self.sizes, [None, *self._splittable(eqn, rule)]):
             axes = self._with_followers(_axes_by_factor(zip(self.sizes, picked)), rule)
             used = {a for mine in axes.values() for a in mine}
             if self._is_possible(eqn, rule, axes):
@@ -293,7 +295,7 @@ class ChoiceLister:
         self,
         eqn: Eqn,
         rule: FactorRule,
-        held: HeldAxes,
+        held_axes: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[frozenset[Any]]:
         """Return the sets of axes over which sums may pass through an equation, in an order that does not depend on hashes."""
@@ -303,7 +305,9 @@ class ChoiceLister:
                 if isinstance(a, Var):
                     deferrals |= partials.get(a, frozenset())
         fits = [
-            s for s in deferrals if all((a in s) == passes for a, (_, passes) in held.uses.items())
+            s
+            for s in deferrals
+            if all((a in s) == passes for a, (_, passes) in held_axes.uses.items())
         ]
         return sorted(fits, key=lambda axes: sorted(map(str, axes)))
 
@@ -403,10 +407,10 @@ class ChoiceLister:
         ]
         return Strategy(axes, ins, outs)
 
-    def _products(self, node: DecisionNode, held: HeldAxes) -> list[Choice]:
+    def _products(self, node: DecisionNode, held_axes: HeldAxes) -> list[Choice]:
         """Return the choices of products over the same dims, all split by the same axes along these dims."""
         splits = [
-            self._splits_by_dims(eqn, shared, held)
+            self._splits_by_dims(eqn, shared, held_axes)
             for eqn, shared in zip(node.eqns, node.shared_factors)
         ]
         choices: list[Choice] = []
@@ -417,13 +421,13 @@ class ChoiceLister:
         return choices
 
     def _splits_by_dims(
-        self, eqn: Eqn, shared: Mapping[int, int], held: HeldAxes
+        self, eqn: Eqn, shared: Mapping[int, int], held_axes: HeldAxes
     ) -> dict[Hashable, tuple[_EquationChoice, tuple[tuple[Any, AxisUse], ...]]]:
         """Return the splits of a product by the axes of each dim that it shares with others, whose numbers are `shared`."""
         rule = self.propagation.rule(eqn)
         factor_of: dict[Any, int] = {number: f for f, number in shared.items()}
-        uses = {a: (factor_of.get(number), False) for a, (number, _) in held.uses.items()}
-        own = replace(held, uses=uses)
+        uses = {a: (factor_of.get(number), False) for a, (number, _) in held_axes.uses.items()}
+        own = replace(held_axes, uses=uses)
         splits: dict[Hashable, tuple[_EquationChoice, tuple[tuple[Any, AxisUse], ...]]] = {}
         for axes, deferred in self._splits(eqn, rule, own, {}):
             priced = self._price(eqn, rule, axes, deferred)

@@ -448,7 +448,7 @@ def _products_node(members: list[tuple[DecisionNode, dict[int, Hashable]]]) -> D
 
 def _link_node(
     group: Sequence[tuple[Any, int]],
-    made: Container[Any],
+    made_values: Container[Any],
     reads: Mapping[Var, int],
     runs: int,
     time: int,
@@ -459,7 +459,7 @@ def _link_node(
         if type(atom) is Literal or atom in node.leads:
             continue
         node.leads[atom] = lead
-        if atom in made:
+        if atom in made_values:
             node.makes.append(atom)
         else:
             node.reads.append(Read(atom, reads.get(atom, runs), time))
@@ -468,13 +468,13 @@ def _link_node(
 
 
 def _joined_links(
-    groups: Iterable[Sequence[tuple[Any, int]]], made: Container[Any]
+    groups: Iterable[Sequence[tuple[Any, int]]], made_values: Container[Any]
 ) -> list[list[tuple[Any, int]]]:
     """`groups` of linked values, those joined that share a variable which the equation makes."""
     sets, listed = UnionFind(), [list(group) for group in groups]
     for i, group in enumerate(listed):
         for atom, _ in group:
-            if type(atom) is not Literal and atom in made:
+            if type(atom) is not Literal and atom in made_values:
                 sets.union(atom, ("group", i))
     joined: dict[Any, list[tuple[Any, int]]] = defaultdict(list)
     for i, group in enumerate(listed):

@@ -244,7 +244,7 @@ class IntegerProgram:
 
     def _add_marginals(
         self,
-        made: Mapping[Placement, list[int]],
+        source_columns: Mapping[Placement, list[int]],
         need: Mapping[Placement, list[int]],
         costs: Mapping[tuple[Placement, Placement], float],
     ) -> list[Form]:
@@ -260,7 +260,7 @@ class IntegerProgram:
             leaving[p].append(column)
             arriving[q].append(column)
             used.append(Form(column, p, q, FormSpan.ALL))
-        for moves, choices in ((leaving, made), (arriving, need)):
+        for moves, choices in ((leaving, source_columns), (arriving, need)):
             for place, columns in choices.items():
                 terms = [(c, 1.0) for c in moves[place]] + [(c, -1.0) for c in columns]
                 self._row(terms, 0.0, 0.0)
@@ -268,7 +268,7 @@ class IntegerProgram:
 
     def _add_forms(
         self,
-        made: Mapping[Placement, list[int]],
+        source_columns: Mapping[Placement, list[int]],
         groups: Sequence[Sequence[Mapping[Placement, list[int]]]],
         costs: Mapping[tuple[Placement, Placement], float],
         count: int,
@@ -282,7 +282,7 @@ class IntegerProgram:
         for number, needs in enumerate(groups):
             span = FormSpan.ALL if len(groups) == 1 else FormSpan.LATE if number else FormSpan.EARLY
             exists = self._add_existence(needs)
-            arriving = self._add_arrivals(made, exists, costs)
+            arriving = self._add_arrivals(source_columns, exists, costs)
             self._add_slices(exists, arriving, count)
             used += [Form(c, p, q, span) for q, arrivals in arriving.items() for c, p in arrivals]
             kept_forms = self._add_kept(earlier, exists, arriving)
@@ -304,7 +304,7 @@ class IntegerProgram:
 
     def _add_arrivals(
         self,
-        made: Mapping[Placement, list[int]],
+        source_columns: Mapping[Placement, list[int]],
         exists: Mapping[Placement, int],
         costs: Mapping[tuple[Placement, Placement], float],
     ) -> Arrivals:
@@ -314,7 +314,7 @@ class IntegerProgram:
             if q in exists:
                 column = self._column(cost)
                 arriving[q].append((column, p))
-                self._row([(column, 1.0), *((c, -1.0) for c in made[p])], -np.inf, 0.0)
+                self._row([(column, 1.0), *((c, -1.0) for c in source_columns[p])], -np.inf, 0.0)
         return arriving
 
     def _add_kept(
@@ -357,7 +357,7 @@ class IntegerProgram:
             if form.span is FormSpan.LATE or form.span is FormSpan.BETWEEN
         ]
         whole = [*range(self.choice_count), *again]
-        problem = MemoryProblem(self.costs, self._rows, self.held, whole)
+        problem = MemoryProblem(self.costs, self._rows, self.memory_rows, whole)
         optimum = solve_within(problem, goal, seconds)
         return None if optimum is None else self._outcome(optimum)
 
@@ -365,7 +365,7 @@ class IntegerProgram:
         x, price = optimum.x, optimum.value
         if self.memory is None:
             return Outcome(self._choose(x), price, optimum.bound)
-        peak = float(np.max(self.held.profile(x)))
+        peak = float(np.max(self.memory_rows.profile(x)))
         return Outcome(self._choose(x), price, optimum.bound, peak, self._find_dropped_forms(x))
 
     def _choose(self, x: FloatArray) -> dict[DecisionNode, Choice]:
@@ -378,7 +378,7 @@ class IntegerProgram:
         return chosen
 
     @functools.cached_property
-    def held(self) -> MemoryRows:
+    def memory_rows(self) -> MemoryRows:
         """The memory that each variable of the integer program stands for, by time."""
         assert self.memory is not None  # else nothing asks for it
         held_bytes = [held for forms in self._forms for held in self.memory.held_by_forms(forms)]

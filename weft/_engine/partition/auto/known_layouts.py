@@ -79,10 +79,10 @@ class KnownLayout:
 
 
 def known_layouts(
-    graph: DecisionGraph, given: GivenSpecs, mesh: Mesh, cost: CostModel
+    graph: DecisionGraph, given_specs: GivenSpecs, mesh: Mesh, cost: CostModel
 ) -> Iterator[KnownLayout]:
     """Yield data parallelism, then layouts with less and less of the state on each device. Given specs are kept."""
-    ladder = _StateLadder(graph, given, mesh, cost)
+    ladder = _StateLadder(graph, given_specs, mesh, cost)
     optimizer, parameters = ladder.optimizer, ladder.parameters
     yield ladder.layout(())
     if optimizer:
@@ -96,10 +96,10 @@ def known_layouts(
 class _StateLadder:
     """The layouts of values for each part of the state that is split."""
 
-    def __init__(self, graph: DecisionGraph, given: GivenSpecs, mesh: Mesh, cost: CostModel):
-        self.graph, self.given = graph, given
+    def __init__(self, graph: DecisionGraph, given_specs: GivenSpecs, mesh: Mesh, cost: CostModel):
+        self.graph, self.given_specs = graph, given_specs
         self.program = program = graph.jaxpr
-        state = set(given.ties.values())
+        state = set(given_specs.ties.values())
         specs = known_specs(program, state, dict(mesh.shape))
         self.whole, self.batch = specs["replicated"], specs["data parallel"]
         self.split = specs.get("FSDP", self.batch)
@@ -123,10 +123,10 @@ class _StateLadder:
         values = dict(self.values)
         # a parameter is updated where its optimizer's state is, and gathered once if it is whole at rest
         updated = {*split, *self.parameters} if self.optimizer and split else set(split)
-        for out, argument in self.given.ties.items():
+        for out, argument in self.given_specs.ties.items():
             if argument in updated:
                 updates = self._updates(self.program.outvars[out], self.program.invars[argument])
-                given_spec = self.given.in_specs[argument]
+                given_spec = self.given_specs.in_specs[argument]
                 spec = self.split[argument] if given_spec is None else given_spec
                 values.update(dict.fromkeys(updates, spec))
         again: dict[Eqn, list[tuple[Var, Spec]]] = {}
@@ -144,14 +144,14 @@ class _StateLadder:
         open_specs = [self.split[i] if i in split else s for i, s in enumerate(self.batch)]
         return tuple(
             spec if given_spec is None else given_spec
-            for spec, given_spec in zip(open_specs, self.given.in_specs)
+            for spec, given_spec in zip(open_specs, self.given_specs.in_specs)
         )
 
     def _result_specs(self, ins: Sequence[Spec]) -> tuple[Spec | None, ...]:
-        ties = self.given.ties
+        ties = self.given_specs.ties
         return tuple(
             ins[ties[i]] if i in ties else given_spec
-            for i, given_spec in enumerate(self.given.out_specs)
+            for i, given_spec in enumerate(self.given_specs.out_specs)
         )
 
     def _updates(self, result: Any, argument: Var) -> Iterator[Var]:

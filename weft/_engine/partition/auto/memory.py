@@ -63,13 +63,13 @@ class Form:
 class ValueForms:
     """The forms of values that share variables.
 
-    made         the columns of the choices that make the values, with the layouts
+    source_columns   the columns of the choices that make the values, with the layouts
     forms        the forms that readers use; none if all layouts are the same
     is_early     whether all readers need one layout: it is made as soon as the value is
     """
 
     values: Sequence[Var]
-    made: Mapping[Placement, Sequence[int]]
+    source_columns: Mapping[Placement, Sequence[int]]
     forms: Sequence[Form]
     is_early: bool
 
@@ -115,7 +115,7 @@ class MemoryModel:
         life = self.storage.lifetimes.get(var)
         if life is not None:
             birth, last = life
-            for place, columns in forms.made.items():
+            for place, columns in forms.source_columns.items():
                 nbytes = bytes_of(var, place, self.sizes)
                 for column in columns:
                     yield HeldBytes(column, nbytes, birth, birth if forms.forms else last, var)
@@ -152,8 +152,8 @@ class MemoryModel:
             eqn = self.graph.equations.get(node.reads[r].time)
             if eqn is not None:
                 times[(node, r) in late].append(self.storage.times.get(eqn, 0))
-        both = times[False] + times[True]
-        if not both:
+        all_times = times[False] + times[True]
+        if not all_times:
             return None
         if not times[False] or not times[True]:
             span = FormSpan.ALL
@@ -165,18 +165,18 @@ class MemoryModel:
             case FormSpan.BETWEEN:
                 return max(times[False]), max(times[True])
             case FormSpan.ALL:
-                return min(both), max(both)
+                return min(all_times), max(all_times)
 
 
 class MemoryRows:
     """All that may be held, as arrays."""
 
-    def __init__(self, held: Sequence[HeldBytes], end: int, columns: int):
-        self.held, self.columns = held, columns
-        self._column = np.array([h.column for h in held], np.int64)
-        self._bytes = np.array([h.nbytes for h in held], np.float64)
-        self._start = np.array([h.start for h in held], np.int64)
-        self._end = np.array([h.end for h in held], np.int64)
+    def __init__(self, intervals: Sequence[HeldBytes], end: int, columns: int):
+        self.intervals, self.columns = intervals, columns
+        self._column = np.array([h.column for h in intervals], np.int64)
+        self._bytes = np.array([h.nbytes for h in intervals], np.float64)
+        self._start = np.array([h.start for h in intervals], np.int64)
+        self._end = np.array([h.end for h in intervals], np.int64)
         self._last = end
 
     def profile(self, x: FloatArray) -> FloatArray:
@@ -190,7 +190,7 @@ class MemoryRows:
     def largest(self, count: int) -> list[tuple[Var, float]]:
         """Return the largest values that are held when most is, with their bytes, if all are."""
         at = int(np.argmax(self.profile(np.ones(self.columns))))
-        alive = [h for h in self.held if h.start <= at <= h.end]
+        alive = [h for h in self.intervals if h.start <= at <= h.end]
         alive.sort(key=lambda h: -h.nbytes)
         return [(h.var, h.nbytes) for h in alive[:count]]
 

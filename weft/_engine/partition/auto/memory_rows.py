@@ -38,7 +38,7 @@ class MemoryProblem:
 
     costs: Sequence[float]
     rows: SparseRows
-    held: MemoryRows
+    memory: MemoryRows
     whole: Sequence[int]
 
 
@@ -99,7 +99,7 @@ class _LimitedProgram:
         return max(0.0, excess), float(np.dot(self.problem.costs, optimum.x[: self.count]))
 
     def _profile(self, optimum: Optimum) -> npt.NDArray[np.float64]:
-        return self.problem.held.profile(optimum.x[: self.count])
+        return self.problem.memory.profile(optimum.x[: self.count])
 
     def _add_rows(self, optimum: Optimum) -> bool:
         """Add rows at the times at which a solution holds more than the rows let it; return whether there are such times."""
@@ -107,7 +107,7 @@ class _LimitedProgram:
         new = [t for t in _peaks(self._profile(optimum), limit) if t not in self.times]
         for t in new[:MOST_NEW_TIMES]:
             self.times.add(t)
-            terms = [(c, nbytes / self.unit) for c, nbytes in self.problem.held.row(t)]
+            terms = [(c, nbytes / self.unit) for c, nbytes in self.problem.memory.row(t)]
             self.rows.append([*terms, (self.count, -1.0)], -np.inf, self.memory / self.unit)
         return bool(new)
 

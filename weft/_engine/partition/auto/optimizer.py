@@ -79,15 +79,15 @@ class LayoutOptimizer:
         self,
         jaxpr: Jaxpr,
         prices: MeshPrices,
-        given: GivenSpecs,
+        given_specs: GivenSpecs,
         constraint_spec: Callable[[Any], Any],
     ):
         self.jaxpr, self.prices = jaxpr, prices
         propagation = Propagation(prices.sizes)
-        self.graph = DecisionGraph(jaxpr, propagation, given.ties, prices.model)
+        self.graph = DecisionGraph(jaxpr, propagation, given_specs.ties, prices.model)
         boundary = [
-            *zip(self.graph.inputs, given.in_specs),
-            *((n, s) for n, s in zip(self.graph.outputs, given.out_specs) if _is_output(n)),
+            *zip(self.graph.inputs, given_specs.in_specs),
+            *((n, s) for n, s in zip(self.graph.outputs, given_specs.out_specs) if _is_output(n)),
         ]
         specs = {n: spec for n, spec in boundary if n is not None and spec is not None}
         self.lister = ChoiceLister(propagation, prices, constraint_spec, specs)
@@ -196,13 +196,13 @@ class LayoutOptimizer:
 
     def _step(
         self,
-        held: Mapping[DecisionNode, HeldAxes],
+        held_axes: Mapping[DecisionNode, HeldAxes],
         deadline: float,
         gap: float,
         most: float = math.inf,
         without: tuple[DecisionNode, Choice] | None = None,
     ) -> Solution | None:
-        """Return the best solution with the fixed axis uses `held`; None if there is none, or more than `most` choices.
+        """Return the best solution with the fixed axis uses `held_axes`; None if there is none, or more than `most` choices.
 
         `without` forbids the placements of a choice of a node.
         """
@@ -211,7 +211,7 @@ class LayoutOptimizer:
         partials: dict[Var, frozenset[frozenset[Any]]] = {}
         total = 0
         for node in self.graph.nodes:
-            choices[node] = self.lister.choices(node, held[node], partials)
+            choices[node] = self.lister.choices(node, held_axes[node], partials)
             if without is not None and node is without[0]:
                 choices[node] = [c for c in choices[node] if not _is_placed_as(c, without[1])]
                 if not choices[node]:
@@ -254,8 +254,8 @@ class LayoutOptimizer:
         later = sum(d * len(axes) for d, axes in enumerate(dims))
         is_state = bool(node.reads)
         shards = math.prod(self.prices.sizes[a] for axes in dims for a in axes)
-        held = float(shards > 1) if is_state else 1 / shards
-        return var.aval.nbytes * (AT_REST * held + LATER_DIM * later)
+        weight = float(shards > 1) if is_state else 1 / shards
+        return var.aval.nbytes * (AT_REST * weight + LATER_DIM * later)
 
     def _with_layouts(self, solution: Solution) -> Solution:
         """Return `solution` with the layouts of variables: where all readers need a value otherwise, the layout that it is moved to."""

@@ -53,13 +53,13 @@ ACCURACY, COMBINING_ROUNDS = 1e-3, 3
 class Decision:
     """The result of a search: the partitioned program, and how it was found.
 
-    given        the specs that the search was given
+    given_specs  the specs that the search was given
     ordinary     the program of the ordinary partitioner for these
     method       what made the program: `layouts` of all values, `boundary` (of arguments and results), or `ordinary`
     """
 
     program: Jaxpr
-    given: GivenSpecs
+    given_specs: GivenSpecs
     result: PartitionResult
     ordinary: PartitionResult
     optimizer: LayoutOptimizer
@@ -75,7 +75,7 @@ class Decision:
     @property
     def donated(self) -> frozenset[int]:
         """The arguments whose memory results take."""
-        return frozenset(self.given.ties.values())
+        return frozenset(self.given_specs.ties.values())
 
 
 def latency_of(result: PartitionResult, prices: MeshPrices) -> float:
@@ -168,7 +168,7 @@ class LayoutSearch:
     def _solve(
         self,
         mesh: Mesh,
-        given: GivenSpecs,
+        given_specs: GivenSpecs,
         prices: MeshPrices,
         ordinary: PartitionResult,
         program: Jaxpr,
@@ -180,7 +180,7 @@ class LayoutSearch:
         """
         deadline = time.monotonic() + self.seconds
         realizations: list[Realized] = []
-        optimizer = LayoutOptimizer(program, prices, given, constraint_reader(mesh))
+        optimizer = LayoutOptimizer(program, prices, given_specs, constraint_reader(mesh))
         for rounds in range(COMBINING_ROUNDS, 0, -1):
             is_first = not realizations
             seconds_left = max(deadline - time.monotonic(), 0.0) / rounds
@@ -196,9 +196,9 @@ class LayoutSearch:
             optimizer.set_shares(reduction_shares(results, 0.0))
         best = min(realizations, key=price_of_realized)
         limit = self.limit
-        if limit is not None and not limit.fits(best.result, given.ties):
+        if limit is not None and not limit.fits(best.result, given_specs.ties):
             optimizer.set_shares(reduction_shares([best.result], 1.0))
-            search = MemorySearch(limit, optimizer, mesh, given, self.gap)
+            search = MemorySearch(limit, optimizer, mesh, given_specs, self.gap)
             best = search.run([best], ordinary, max(deadline - time.monotonic(), 0.0))
         optimizer.set_shares(reduction_shares([best.result], 1.0))
         priced = replace(best.solution, price=optimizer.price_of(best.solution))
@@ -251,7 +251,7 @@ class LayoutPlan:
 
 def layout_plan(decision: Decision, mesh: Mesh) -> LayoutPlan:
     """Return the plan that makes the program of a decision again."""
-    solution, given_specs = decision.solution, decision.given
+    solution, given_specs = decision.solution, decision.given_specs
     layouts: tuple[tuple[int, Spec], ...] = ()
     dropped: tuple[tuple[int, int, Spec], ...] = ()
     ins, outs = solution.in_specs, solution.out_specs

@@ -47,7 +47,7 @@ MOST_NAMED = 4
 class _Candidate:
     """A realized solution and the bytes that a device holds."""
 
-    held: int
+    peak_bytes: int
     realized: Realized
 
 
@@ -59,10 +59,15 @@ class MemorySearch:
         limit: MemoryLimit,
         optimizer: LayoutOptimizer,
         mesh: Mesh,
-        given: GivenSpecs,
+        given_specs: GivenSpecs,
         gap: float,
     ):
-        self.limit, self.optimizer, self.mesh, self.given = limit, optimizer, mesh, given
+        self.limit, self.optimizer, self.mesh, self.given_specs = (
+            limit,
+            optimizer,
+            mesh,
+            given_specs,
+        )
         self.gap = gap
         self.storage = limit.storage(optimizer.jaxpr)
         self.candidates: list[_Candidate] = []
@@ -74,7 +79,7 @@ class MemorySearch:
             self._add(realized)
         bound = (1 - free[0].solution.gap) * free[0].price
         for layout in known_layouts(
-            self.optimizer.graph, self.given, self.mesh, self.optimizer.prices.model
+            self.optimizer.graph, self.given_specs, self.mesh, self.optimizer.prices.model
         ):
             self._add(self._known(layout, bound))
         if self._cheapest() > bound * (1 + max(self.gap, IMPROVEMENT)):
@@ -84,7 +89,7 @@ class MemorySearch:
             best = min(fitting, key=price_of_realized)
             is_complete = time.monotonic() <= deadline
             return replace(best, solution=replace(best.solution, is_complete=is_complete))
-        ordinary_peak = self.limit.measure(ordinary, self.given.ties)
+        ordinary_peak = self.limit.measure(ordinary, self.given_specs.ties)
         if ordinary_peak <= self.limit.nbytes:
             return free[0]
         raise self._error(ordinary, ordinary_peak)
@@ -101,13 +106,15 @@ class MemorySearch:
             self._solve(LOOSER * limit, deadline)
         for _ in range(ROUNDS):
             tried = self._solve(target, deadline)
-            best = min(tried, key=lambda c: (max(c.held, limit), c.realized.price), default=None)
+            best = min(
+                tried, key=lambda c: (max(c.peak_bytes, limit), c.realized.price), default=None
+            )
             guess = low
-            if best is None or best.realized.solution.excess or best.held <= limit:
+            if best is None or best.realized.solution.excess or best.peak_bytes <= limit:
                 low = target
             else:
                 estimate = best.realized.solution.peak
-                high, guess = min(high, estimate), limit - (best.held - estimate)
+                high, guess = min(high, estimate), limit - (best.peak_bytes - estimate)
                 bound = max(bound, best.realized.price)
             is_narrow = low >= STEP * high
             is_over = time.monotonic() > deadline or self.optimizer.steps_left <= 0
@@ -136,12 +143,12 @@ class MemorySearch:
         return replace(realized, solution=replace(solution, price=price, gap=gap))
 
     def _add(self, realized: Realized) -> _Candidate:
-        candidate = _Candidate(self.limit.measure(realized.result, self.given.ties), realized)
+        candidate = _Candidate(self.limit.measure(realized.result, self.given_specs.ties), realized)
         self.candidates.append(candidate)
         return candidate
 
     def _fitting(self) -> list[_Candidate]:
-        return [c for c in self.candidates if c.held <= self.limit.nbytes]
+        return [c for c in self.candidates if c.peak_bytes <= self.limit.nbytes]
 
     def _cheapest(self) -> float:
         """Return the least price of a program that fits."""
@@ -154,11 +161,11 @@ class MemorySearch:
         program, sizes = self.optimizer.jaxpr, self.optimizer.prices.sizes
         devices = math.prod(sizes.values())
         nbytes = 0.0
-        values: list[tuple[Var, Spec | None]] = [*zip(program.invars, self.given.in_specs)]
+        values: list[tuple[Var, Spec | None]] = [*zip(program.invars, self.given_specs.in_specs)]
         values += [
             (atom, spec)
-            for i, (atom, spec) in enumerate(zip(program.outvars, self.given.out_specs))
-            if isinstance(atom, Var) and i not in self.given.ties
+            for i, (atom, spec) in enumerate(zip(program.outvars, self.given_specs.out_specs))
+            if isinstance(atom, Var) and i not in self.given_specs.ties
         ]
         for var, spec in values:
             if spec is None:
@@ -168,7 +175,7 @@ class MemorySearch:
         return nbytes
 
     def _error(self, ordinary: PartitionResult, ordinary_held: int) -> ShardingError:
-        peaks = [(c.held, c.realized.result) for c in self.candidates]
+        peaks = [(c.peak_bytes, c.realized.result) for c in self.candidates]
         peak_bytes, result = min([*peaks, (ordinary_held, ordinary)], key=lambda peak: peak[0])
         blocks = "; ".join(
             f"{v.aval.str_short()} {nbytes:,.0f} B" for v, nbytes in self._largest(result)

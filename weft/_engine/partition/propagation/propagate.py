@@ -387,7 +387,7 @@ class _RuleFacts:
     """Facts shared by equations with one factor rule and the same literal operands, and cached transfers for values with equal layouts,
     as in equal layers."""
 
-    __slots__ = ("closed", "in_result", "joint", "parts", "sliced", "broadcasts", "found")
+    __slots__ = ("closed", "in_result", "joint", "parts", "sliced", "broadcasts", "transfers")
 
     def __init__(self, eqn: Eqn, rule: FactorRule):
         self.closed = frozenset(f for f, mark in rule.special.items() if mark == "replicate")
@@ -398,7 +398,7 @@ class _RuleFacts:
         self.broadcasts = isinstance(eqn.primitive, LayoutOp) and eqn.outvars[0].aval.size > max(
             (a.aval.size for a in eqn.invars), default=0
         )
-        self.found: dict[tuple[Any, ...], tuple[list[tuple[int, Spec]], int]] = {}
+        self.transfers: dict[tuple[Any, ...], tuple[list[tuple[int, Spec]], int]] = {}
 
 
 class _FactorTransfer:
@@ -431,7 +431,7 @@ class _FactorTransfer:
         layouts = [tuple(state.dims.get(a, ())) for a in self.variables]
         determined_by = state.reach or state.carried
         key = (state.last_round, *layouts, *[determined_by.get(a) for a in self.variables])
-        cached = self.facts.found.get(key)
+        cached = self.facts.transfers.get(key)
         if cached is None:
             agreed, carried = self.agree(state)
             specs = (
@@ -446,7 +446,7 @@ class _FactorTransfer:
                 [(i, spec) for i, (spec, dims) in enumerate(zip(specs, layouts)) if spec != dims],
                 carried,
             )
-            self.facts.found[key] = cached
+            self.facts.transfers[key] = cached
         for i, spec in cached[0]:
             state.extend(self.variables[i], spec, cached[1])
         if state.last_round:

@@ -145,8 +145,10 @@ def match_moves(jaxpr: Jaxpr) -> Jaxpr:
             if rounded
             else [_as_rotation(eqn, makers) or _as_part(eqn, makers) or _match_nested(eqn)]
         )
-    same = len(eqns) == len(jaxpr.eqns) and all(new is old for new, old in zip(eqns, jaxpr.eqns))
-    return jaxpr if same else jaxpr.replace(eqns=eqns)
+    is_unchanged = len(eqns) == len(jaxpr.eqns) and all(
+        new is old for new, old in zip(eqns, jaxpr.eqns)
+    )
+    return jaxpr if is_unchanged else jaxpr.replace(eqns=eqns)
 
 
 def _is_slice(eqn: Eqn) -> bool:

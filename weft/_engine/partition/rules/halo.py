@@ -269,7 +269,7 @@ def _shift(q: int, n: int, ring: bool) -> tuple[tuple[int, int], ...]:
 
 
 def _by_transfers(
-    ctx: Any, x: Any, halo: Halo, kept: TransferRound | None, rounds: Sequence[TransferRound]
+    ctx: Any, x: Any, halo: Halo, own_round: TransferRound | None, rounds: Sequence[TransferRound]
 ) -> Any:
     """Return the needed rows, assembled from transfers by tables of the rows that each device sends and receives."""
     dim, axes, span = halo.dim, halo.axes, halo.window.span
@@ -277,12 +277,12 @@ def _by_transfers(
     shape = tuple(span if d == dim else s for d, s in enumerate(aval.shape))
     out = layout.full(shape, 0, aval.dtype)
     row = layout.broadcasted_iota(np.int32, shape, dim)
-    for transfers in (*(() if kept is None else (kept,)), *rounds):
+    for transfers in (*(() if own_round is None else (own_round,)), *rounds):
         start = table_entry(ctx, axes, transfers.starts)
         sent = dynamic_slice_along(
             pad_along(x, 0, transfers.count, dim), start, transfers.count, dim
         )
-        if transfers is not kept:
+        if transfers is not own_round:
             sent = ctx.ppermute(sent, axes, transfers.pairs)
         place = table_entry(ctx, axes, transfers.places)
         end = arithmetic.add(place, table_entry(ctx, axes, transfers.counts))

@@ -222,13 +222,23 @@ def _conv_places(
         ctx.result_extent(0, numbers.out_spec[i + 2]),
     )
     (low, _), stride = params["padding"][i], params["window_strides"][i]
-    step, apart = params["lhs_dilation"][i], params["rhs_dilation"][i]
+    step, dilation = params["lhs_dilation"][i], params["rhs_dilation"][i]
     if of_result:
         own = ctx.block(result, of_result)
-        return of_result, (-low, own * stride, (own - 1) * stride + (kernel - 1) * apart + 1, step)
+        return of_result, (
+            -low,
+            own * stride,
+            (own - 1) * stride + (kernel - 1) * dilation + 1,
+            step,
+        )
     if of_kernel:
         own = ctx.block(kernel, of_kernel)
-        return of_kernel, (-low, own * apart, (result - 1) * stride + (own - 1) * apart + 1, step)
+        return of_kernel, (
+            -low,
+            own * dilation,
+            (result - 1) * stride + (own - 1) * dilation + 1,
+            step,
+        )
     return None
 
 

@@ -20,15 +20,15 @@ _NEAR = 0.4
 
 def deviance(x, gap, log_ratio):
     """x (r - 1 - log(r)) for x >= 0, where r - 1 is `gap` / x; `log_ratio` is log(r), used where r is not close to 1."""
-    some = x > 0
-    t = gap / wnp.where(some, x, 1)
-    near = some & (wnp.abs(t) < _NEAR)
+    is_positive = x > 0
+    t = gap / wnp.where(is_positive, x, 1)
+    near = is_positive & (wnp.abs(t) < _NEAR)
     t = wnp.where(near, t, 0)
     s = t / (t + 2)
     square, series = s * s, 0.0
     for c in reversed(_ODD if x.dtype.itemsize > 4 else _ODD[:6]):
         series = series * square + c
-    far = some & ~near & (gap < math.inf)
+    far = is_positive & ~near & (gap < math.inf)
     return wnp.where(
         near, x * (s * (t - 2 * square * series)), gap - wnp.where(far, x * log_ratio, 0)
     )

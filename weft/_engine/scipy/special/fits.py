@@ -89,10 +89,10 @@ def _powers(terms: list[float]) -> list[float]:
     return total.astype(float).tolist()
 
 
-def _truncate_series(terms, dtype: np.dtype, least: float = 0.0) -> list[float]:
-    """Drop the last terms that are smaller than `least` or than the resolution of `dtype`."""
+def _truncate_series(terms, dtype: np.dtype, min_share: float = 0.0) -> list[float]:
+    """Drop the last terms that are smaller than `min_share` or than the resolution of `dtype`."""
     sizes = np.abs(terms)
-    large = np.flatnonzero(sizes > max(float(np.finfo(dtype).eps) / 8 * sizes.max(), least))
+    large = np.flatnonzero(sizes > max(float(np.finfo(dtype).eps) / 8 * sizes.max(), min_share))
     return list(map(float, terms[: large[-1] + 1]))
 
 

@@ -101,21 +101,23 @@ def _reflect(a, b) -> _Reflected:
     swapped = ew.lt(b, a)
     low, high = select(swapped, b, a), select(swapped, a, b)
     total = ew.add(low, high)
-    both, left = ew.lt(high, 0), _all(ew.ge(high, 0), ew.le(total, 0))
+    are_both_negative, left = ew.lt(high, 0), _all(ew.ge(high, 0), ew.le(total, 0))
     middle = ew.gt(total, 0)
     p = select(middle, ew.neg(low), select(left, ew.sub(1, total), ew.sub(1, low)))
     q = select(middle, total, select(left, high, ew.sub(1, high)))
     ratio = _sine_ratio(select(middle, -0.5, low), select(middle, 0.25, high))
     # s(b) as b times a quotient, which is pi where s(b) is inaccurate
-    tiny = ew.bitwise_or(ew.lt(ew.abs(high), 1e-10), ew.bitwise_not(both))
+    tiny = ew.bitwise_or(ew.lt(ew.abs(high), 1e-10), ew.bitwise_not(are_both_negative))
     quotient = select(tiny, math.pi, ew.div(_sine(select(tiny, 0.5, high)), select(tiny, 1, high)))
     ratio = select(
-        both,
-        ew.mul(ratio, ew.div(ew.div(math.pi, quotient), ew.sub(1, select(both, total, 0)))),
+        are_both_negative,
+        ew.mul(
+            ratio, ew.div(ew.div(math.pi, quotient), ew.sub(1, select(are_both_negative, total, 0)))
+        ),
         ratio,
     )
     beyond = ew.div(ew.mul(low, -math.pi), _sine(select(middle, low, 0.5)))
-    divisor = select(middle, low, select(both, high, 1))
+    divisor = select(middle, low, select(are_both_negative, high, 1))
     return _Reflected((p, q), ew.bitwise_not(left), select(middle, beyond, ratio), divisor, middle)
 
 
@@ -329,13 +331,16 @@ def _cotangent_difference(x, step):
 
 def _cotangent_difference_slope(t, out, x, step):
     """The difference of the squares of pi / sin(pi x) and pi / sin(pi (x + step)) as a product."""
-    some = ew.bitwise_not(_is_integer(step))
-    x = select(some, x, 0.5)
+    is_noninteger = ew.bitwise_not(_is_integer(step))
+    x = select(is_noninteger, x, 0.5)
     total = ew.add(x, step)
     sines = ew.mul(_sine(step), _sine(ew.add(x, total)))
     divisor = ew.mul(_sine(x), _sine(total))
     return ew.mul(
-        t, select(some, ew.neg(ew.mul(ew.div(sines, divisor), ew.div(math.pi**2, divisor))), 0)
+        t,
+        select(
+            is_noninteger, ew.neg(ew.mul(ew.div(sines, divisor), ew.div(math.pi**2, divisor))), 0
+        ),
     )
 
 
@@ -348,19 +353,21 @@ _cotangent_difference.defjvps(
 def _reflected_rise(a, b, total, share):
     """The terms pi cot(pi z) of the reflection of a and of a + b, zero where both are positive."""
     from_left, to_left = ew.lt(a, 0), ew.le(total, 0)
-    both = _all(from_left, to_left)
-    inner = select(both, a, -0.5)
+    are_both_negative = _all(from_left, to_left)
+    inner = select(are_both_negative, a, -0.5)
     tiny = ew.bitwise_and(ew.lt(ew.abs(b), 1e-10), ew.bitwise_not(_is_integer(inner)))
     little = ew.div(
         ew.mul(ew.div(b, share), math.pi**2), ew.square(_sine(select(tiny, inner, 0.5)))
     )
     difference = select(
-        tiny, little, ew.div(_cotangent_difference(inner, select(both, b, 0.25)), share)
+        tiny,
+        little,
+        ew.div(_cotangent_difference(inner, select(are_both_negative, b, 0.25)), share),
     )
     from_right = ew.neg(_cotangent(select(_all(to_left, ew.bitwise_not(from_left)), total, 0.5)))
     to_right = _cotangent(select(_all(from_left, ew.bitwise_not(to_left)), a, 0.5))
     crossing = ew.div(select(from_left, to_right, from_right), share)
-    return select(both, difference, select(ew.ne(from_left, to_left), crossing, 0))
+    return select(are_both_negative, difference, select(ew.ne(from_left, to_left), crossing, 0))
 
 
 betaln = _binary("betaln", _betaln, "The logarithm of the beta function.", "a b")

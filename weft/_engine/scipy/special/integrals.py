@@ -249,8 +249,10 @@ def _expi(x):
     size = wnp.where(x == 0, 1, wnp.abs(x))
     little = wnp.minimum(size, 6)
     d = (little - _ROOT) - _ROOT_REST
-    least = little < 1e-3  # whose quotient may be subnormal
-    far = wnp.log(wnp.where(least, little, little / _ROOT)) - wnp.where(least, math.log(_ROOT), 0)
+    is_tiny = little < 1e-3  # whose quotient may be subnormal
+    far = wnp.log(wnp.where(is_tiny, little, little / _ROOT)) - wnp.where(
+        is_tiny, math.log(_ROOT), 0
+    )
     near = wnp.where(
         wnp.abs(d) < 0.2, wnp.log1p(wnp.where(wnp.abs(d) < 0.2, d, 0) / _ROOT), far
     ) + d * _EI_NEAR(little)
@@ -292,9 +294,9 @@ def _expn(n, x):
 
     def term(k, state):
         total, power, log_term = state
-        apart = whole - 1 - k
-        total = total + wnp.where(apart == 0, 0, power / wnp.where(apart == 0, 1, apart))
-        log_term = wnp.where(apart == 0, power, log_term)
+        distance = whole - 1 - k
+        total = total + wnp.where(distance == 0, 0, power / wnp.where(distance == 0, 1, distance))
+        log_term = wnp.where(distance == 0, power, log_term)
         return total, -power * near / (k + 1).astype(x.dtype), log_term
 
     zero, one = wnp.zeros_like(x), wnp.ones_like(x)

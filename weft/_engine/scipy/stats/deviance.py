@@ -237,9 +237,9 @@ def log_gamma_density(unit: int) -> Callable:
 
     @custom_jvp
     def fun(z, a):
-        few, m = a < 1, z / unit
-        many, order = wnp.where(few, 0, a - 1), wnp.where(few, a, 1)
-        some = wnp.where(few & (z > 0), z, 1)
+        is_small_shape, m = a < 1, z / unit
+        many, order = wnp.where(is_small_shape, 0, a - 1), wnp.where(is_small_shape, a, 1)
+        some = wnp.where(is_small_shape & (z > 0), z, 1)
         near = (
             log_quotient(order, some)
             + math.log(unit)
@@ -248,7 +248,7 @@ def log_gamma_density(unit: int) -> Callable:
             - ew.lgamma(order + 1)
         )
         far = log_poisson_by_ratio(many, m, log_quotient(z, unit * wnp.where(many > 0, many, 1)))
-        value = wnp.where(few, wnp.where(z > 0, near, math.inf), far)
+        value = wnp.where(is_small_shape, wnp.where(z > 0, near, math.inf), far)
         return wnp.where(a > 0, value, math.nan)
 
     fun.defjvps(

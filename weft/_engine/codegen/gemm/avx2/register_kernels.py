@@ -49,16 +49,16 @@ _ON_STACK = {
 _OF_B, _OF_A, _LANES, _ADDED = 12, (14, 15), "%ymm15", "%ymm14"
 
 
-def module(types: GemmTypes, wanted: Collection[str]) -> str:
-    """Return a module with the wanted kernels. They add `src` if "blocks" is wanted, and prefetch
+def module(types: GemmTypes, needed: Collection[str]) -> str:
+    """Return a module with the needed kernels. They add `src` if "blocks" is needed, and prefetch
     `streams` if "epilogue" is."""
     kernels = [
-        _Avx2RegisterKernel(types, *tile) for tile in tiles(types) if kernel_name(*tile) in wanted
+        _Avx2RegisterKernel(types, *tile) for tile in tiles(types) if kernel_name(*tile) in needed
     ]
     lines = [
         line
         for kernel in kernels
-        for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)
+        for line in kernel.lines("blocks" in needed, "epilogue" in needed)
     ]
     if any(kernel.edge for kernel in kernels):
         # a mask is loaded from the border between 32 bytes of ones and 32 bytes of zeros

@@ -24,9 +24,9 @@ _AT, _STEP, _END = "%rdi", "%r9", "%r8"
 _KEPT_SRC, _NEXT = -8, -16
 
 
-def kernels(types: GemmTypes, wanted: Collection[str]) -> list[Avx512RegisterKernel]:
-    """Return the wanted kernels."""
-    return [_Runs(types, *tile) for tile in tiles(types) if kernel_name(*tile, True) in wanted]
+def kernels(types: GemmTypes, needed: Collection[str]) -> list[Avx512RegisterKernel]:
+    """Return the needed kernels."""
+    return [_Runs(types, *tile) for tile in tiles(types) if kernel_name(*tile, True) in needed]
 
 
 class _Runs(Avx512RegisterKernel):

@@ -15,22 +15,22 @@ from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import kernel_name, tiles
 
 
-def module(types: GemmTypes, wanted: Collection[str]) -> str:
-    """Return a module with the wanted kernels (see `gemm_micro`).
+def module(types: GemmTypes, needed: Collection[str]) -> str:
+    """Return a module with the needed kernels (see `gemm_micro`).
 
-    They add `src` if "blocks" is wanted, and prefetch `streams` if "epilogue" is wanted.
+    They add `src` if "blocks" is needed, and prefetch `streams` if "epilogue" is needed.
     """
     kernels = [
-        Avx512RegisterKernel(types, *tile) for tile in tiles(types) if kernel_name(*tile) in wanted
+        Avx512RegisterKernel(types, *tile) for tile in tiles(types) if kernel_name(*tile) in needed
     ]
-    if any("_runs" in name for name in wanted):
+    if any("_runs" in name for name in needed):
         from weft._engine.codegen.gemm.avx512 import indirect_operand
 
-        kernels += indirect_operand.kernels(types, wanted)
+        kernels += indirect_operand.kernels(types, needed)
     lines = [
         line
         for kernel in kernels
-        for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)
+        for line in kernel.lines("blocks" in needed, "epilogue" in needed)
     ]
     if types.quads:  # permutation of lanes that restores the order of columns after quads are added
         lines = [
