@@ -42,7 +42,7 @@ UNUSED: AxisUse = (None, False)
 
 @record
 class Choice:
-    """One way to lay out a node: the price of computing it so, and placements of what it reads and makes.
+    """One way to lay out a node: the price of its computation, and the placements of its operands and results.
 
     `work` is the price without collectives.
     """
@@ -60,13 +60,13 @@ class Choice:
 
 @record
 class HeldAxes:
-    """The axes whose uses are given, for one node. The others are free; `together`: all split the same dim."""
+    """The fixed uses of mesh axes by one node. Other axes are free; with `together`, all of them split one dim."""
 
     uses: Mapping[Any, AxisUse]
     together: bool = False
 
     def picks(self, sizes: Iterable[Any], options: Sequence[Hashable]) -> Iterator[tuple[Any, ...]]:
-        """Yield what each axis splits: of the free ones, one of `options`."""
+        """Yield each assignment of axes to dims or factors; a free axis splits one of `options`."""
         axes = list(sizes)
         if self.together:
             for option in options:
@@ -109,7 +109,7 @@ class ChoiceLister:
         held_axes: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
-        """Return the choices of `node` that use the axes of `held_axes` as it says.
+        """Return the choices of `node` that use the axes as `held_axes` prescribes.
 
         `partials` has the sets of axes over which the variables that the node reads can be sums. Equal nodes share choices.
         """
@@ -129,7 +129,7 @@ class ChoiceLister:
         held_axes: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
-        """Return the choices of a node, of those with equal placements the cheapest."""
+        """Return the choices of a node: for each set of placements the cheapest."""
         with extend_axis_env(list(self.sizes.items())), set_trace(self.partitioner.trace):
             match node.kind:
                 case Kind.INPUT | Kind.OUTPUT:
@@ -193,7 +193,7 @@ class ChoiceLister:
         return choices
 
     def _fixed_choice(self, node: DecisionNode) -> Choice:
-        """Return the choice of an equation that is computed as it is: a `shard_map`, a callback, an unknown operation."""
+        """Return the choice of an equation that is not split: a `shard_map`, a callback, an unknown operation."""
         none = tuple((a, UNUSED) for a in self.sizes)
         eqn = node.eqns[0] if node.eqns else None
         if eqn is None or "in_specs" not in eqn.params or "out_specs" not in eqn.params:
@@ -260,7 +260,7 @@ class ChoiceLister:
         return choices or [self._whole(node, rule)]
 
     def _whole(self, node: DecisionNode, rule: FactorRule | None) -> Choice:
-        """Return the computation on all devices alike."""
+        """Return the choice to compute the whole equation on every device."""
         priced = self._price(node.eqns[0], rule, {}, frozenset())
         if priced is None:
             priced = self._price(node.eqns[0], None, {}, frozenset())
@@ -423,7 +423,7 @@ class ChoiceLister:
     def _splits_by_dims(
         self, eqn: Eqn, shared: Mapping[int, int], held_axes: HeldAxes
     ) -> dict[Hashable, tuple[_EquationChoice, tuple[tuple[Any, AxisUse], ...]]]:
-        """Return the splits of a product by the axes of each dim that it shares with others, whose numbers are `shared`."""
+        """Return the splits of a product by the axes of each dim that it shares with other products; `shared` numbers these dims."""
         rule = self.propagation.rule(eqn)
         factor_of: dict[Any, int] = {number: f for f, number in shared.items()}
         uses = {a: (factor_of.get(number), False) for a, (number, _) in held_axes.uses.items()}
@@ -451,7 +451,7 @@ def _choice_of(
 
 
 def _axes_by_factor(picked: Iterable[tuple[Any, int | None]]) -> FactorAxes:
-    """Return the axes of each factor, from pairs of an axis and the factor that it splits, if it does."""
+    """Return the axes of each factor, from pairs of an axis and the factor that it splits or None."""
     axes: FactorAxes = {}
     for a, f in picked:
         if f is not None:
@@ -460,7 +460,7 @@ def _axes_by_factor(picked: Iterable[tuple[Any, int | None]]) -> FactorAxes:
 
 
 def _whole(var: Var) -> Placement:
-    """Return the placement of a variable that all devices have."""
+    """Return the placement of a variable that is whole on every device."""
     return Placement(((),) * var.aval.ndim)
 
 
@@ -469,7 +469,7 @@ def _no_special(partitioner: Partitioner, eqn: Eqn) -> list[Any]:
 
 
 def _cheapest_of_equal(choices: Iterable[Choice]) -> list[Choice]:
-    """Return the choices, of those with equal placements the cheapest."""
+    """Return the cheapest choice for each set of placements."""
     best: dict[Hashable, Choice] = {}
     for choice in choices:
         key = (choice.reads, choice.makes)

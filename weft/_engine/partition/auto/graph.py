@@ -1,4 +1,4 @@
-"""The decision graph of a program: what can be laid out in several ways, and which values connect the decisions.
+"""The decision graph of a program: the equations with several layouts, and the values that connect them.
 
 In:   a Jaxpr, with programs in its equations.
 Out:  nodes. An equation is one; elementwise equations of one shape that read each other are one, since they are split alike; so
@@ -263,7 +263,7 @@ class DecisionGraph:
     # --- nodes that are one ---
 
     def _merged_maps(self, nodes: list[DecisionNode]) -> list[DecisionNode]:
-        """`nodes` with elementwise equations of one shape that read each other as one node."""
+        """Return `nodes`, with connected elementwise equations of one shape merged into one node."""
         maps = {node for node in nodes if self._is_map(node)}
         groups = UnionFind()
         for node in maps:
@@ -279,7 +279,7 @@ class DecisionGraph:
         return other_nodes + [_map_node(members) for members in merged.values()]
 
     def _is_map(self, node: DecisionNode) -> bool:
-        """Whether a node can be one with others of its shape."""
+        """Return whether a node can be merged with other nodes of its shape."""
         if node.kind is not Kind.EQUATION:
             return False
         (eqn,) = node.eqns
@@ -312,7 +312,7 @@ class DecisionGraph:
         return passes and any(self._may_be_partial(a, depth - 1) for a in operands)
 
     def _merged_products(self, nodes: list[DecisionNode]) -> list[DecisionNode]:
-        """`nodes` with products over the same dims as one node: one choice of axes for a product and its derivatives.
+        """Return `nodes`, with products over the same dims merged: one choice of axes for a product and its derivatives.
 
         Cheap products stay apart: it may pay to compute one on all devices and to split its derivatives.
         """
@@ -330,7 +330,7 @@ class DecisionGraph:
         return merged
 
     def _equal_dims(self, nodes: Iterable[DecisionNode]) -> UnionFind:
-        """The dims of variables that are one dim of the computation: those with a common factor, and linked or tied ones."""
+        """The equivalence classes of dims: dims with a common factor, and linked or tied dims."""
         equal = UnionFind()
         for node in nodes:
             previous: list[tuple[Var, int]] | None = None
@@ -386,7 +386,7 @@ class DecisionGraph:
 
 
 class UnionFind:
-    """Sets of equal things."""
+    """Disjoint sets of equal elements (union-find)."""
 
     def __init__(self) -> None:
         self._parent: dict[Any, Any] = {}
@@ -401,7 +401,7 @@ class UnionFind:
         return root
 
     def union(self, a: Any, b: Any) -> None:
-        """Make the sets of `a` and `b` one."""
+        """Merge the sets of `a` and `b`."""
         first, second = self.find(a), self.find(b)
         if first is not second:
             self._parent[second] = first
@@ -470,7 +470,7 @@ def _link_node(
 def _joined_links(
     groups: Iterable[Sequence[tuple[Any, int]]], made_values: Container[Any]
 ) -> list[list[tuple[Any, int]]]:
-    """`groups` of linked values, those joined that share a variable which the equation makes."""
+    """Return `groups` of linked values; groups that share a result of the equation are merged."""
     sets, listed = UnionFind(), [list(group) for group in groups]
     for i, group in enumerate(listed):
         for atom, _ in group:

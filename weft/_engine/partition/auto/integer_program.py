@@ -1,4 +1,4 @@
-"""The integer program: one choice per node, so that the computation and all moves between layouts cost least.
+"""The integer program: the choice for each node that minimizes the cost of computation and of moves between layouts.
 
 In:   a decision graph, the choices of its nodes, prices.
 Out:  the cheapest choice of each node, and a lower bound of the price of any other solution.
@@ -91,7 +91,7 @@ class IntegerProgram:
     # --- nodes and values that share variables ---
 
     def _equal_nodes(self) -> list[list[DecisionNode]]:
-        """Return the sets of nodes that share variables: alike, with alike choices, readers and makers."""
+        """Return the sets of equal nodes, which share variables: equal keys, choices, readers and makers."""
         nodes = self.graph.nodes
         colors: dict[DecisionNode, int] = {
             n: hash((n.kind, n.key, n.shape if n.key else ())) for n in nodes
@@ -190,13 +190,13 @@ class IntegerProgram:
         self._forms.append(ValueForms(values, columns, used, len(needs) == 1))
 
     def _note_hideable(self, columns: Iterable[int], variables: Sequence[Var]) -> None:
-        """Note the part of the costs of moves of `variables` that work can hide."""
+        """Record the part of the cost of the moves `variables` that can overlap with computation."""
         count = sum(v in self.graph.hideable for v in variables)
         part = self.prices.overlap * count / len(variables)
         self._hideable += [(c, part * self.costs[c]) for c in columns if part * self.costs[c]]
 
     def _add_hidden(self) -> None:
-        """Add the variable of the cost that work hides, as a share of the largest possible one."""
+        """Add the variable of the cost that overlaps with computation, as a share of its maximum."""
         work: list[tuple[int, float]] = []
         largest = 0.0
         for first, members in zip(self.first_column, self.classes):
@@ -224,7 +224,7 @@ class IntegerProgram:
     def _reader_groups(
         self, var: Var, needs: Mapping[tuple[int, int], Mapping[Placement, list[int]]]
     ) -> list[list[Mapping[Placement, list[int]]]]:
-        """Return what the readers of a value need, in one group; in an early and a late one if forms may be made again."""
+        """Return the layouts that the readers of a value need: one group, or an early and a late group if forms may be made again."""
         late = self.graph.late_readers(var) if self.memory else set[tuple[DecisionNode, int]]()
         keys = {self._reader(node, r) for node, r in late}
         groups = [
@@ -349,7 +349,7 @@ class IntegerProgram:
         return None if optimum is None else self._outcome(optimum)
 
     def solve_within(self, goal: MemoryGoal, seconds: float) -> Outcome | None:
-        """Return the best solution found within the memory, else the one that holds least; None if none reaches the goal."""
+        """Return the best solution within the memory, else the solution with the smallest peak; None if none reaches the goal."""
         again = [  # integral columns: without them, fractions of forms could be kept
             form.column
             for values in self._forms
@@ -394,7 +394,7 @@ class IntegerProgram:
         return MemoryRows(held_bytes, self.memory.end, len(self.costs))
 
     def _find_dropped_forms(self, x: FloatArray) -> dict[Eqn, list[tuple[Var, Spec]]]:
-        """Return the forms that are made twice, after the last equation that reads them early."""
+        """Return the forms that are made twice, by the last early equation that reads them."""
         dropped: dict[Eqn, list[tuple[Var, Spec]]] = {}
         for forms in self._forms:
             for form in forms.forms:

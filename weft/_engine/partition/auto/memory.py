@@ -106,7 +106,7 @@ class MemoryModel:
     def held_by_boundary(
         self, node: DecisionNode, columns: Mapping[Placement, int]
     ) -> Iterator[HeldBytes]:
-        """Yield what an argument, or a result that takes no argument's memory, holds; its columns by layout."""
+        """Yield the memory of an argument, or of a result that reuses no argument's memory, for each layout."""
         var = node.makes[0] if node.kind is Kind.INPUT else node.reads[0].var
         for place, column in columns.items():
             yield HeldBytes(column, bytes_of(var, place, self.sizes), 0, self.end, var)
@@ -121,7 +121,7 @@ class MemoryModel:
                     yield HeldBytes(column, nbytes, birth, birth if forms.forms else last, var)
 
     def _held_as(self, var: Var, form: Form, is_early: bool) -> Iterator[HeldBytes]:
-        """Yield what a form holds that readers use."""
+        """Yield the memory of a form of a value that readers use."""
         is_argument = self.graph.maker[var].kind is Kind.INPUT
         is_kept = form.source == form.place and form.span is not FormSpan.BETWEEN
         span = self._span(var, form.span)
@@ -138,7 +138,7 @@ class MemoryModel:
             yield HeldBytes(form.column, bytes_of(var, form.place, self.sizes), start, end, var)
 
     def _start_as_made(self, var: Var, form: Form, start: int, is_kept: bool) -> int:
-        """Return when a form begins that exists as soon as the value is made, or is kept until `start`."""
+        """Return the first time of a form that exists from the creation of its value, or is kept until `start`."""
         if form.span is FormSpan.ALL or form.span is FormSpan.EARLY:
             return self.storage.lifetimes[var][0] + 1
         between = self._span(var, FormSpan.BETWEEN) if is_kept else None
@@ -169,7 +169,7 @@ class MemoryModel:
 
 
 class MemoryRows:
-    """All that may be held, as arrays."""
+    """The memory of all forms as arrays: bytes, first and last time, and the variable (column) that decides it."""
 
     def __init__(self, intervals: Sequence[HeldBytes], end: int, columns: int):
         self.intervals, self.columns = intervals, columns
@@ -188,18 +188,18 @@ class MemoryRows:
         return np.cumsum(change)
 
     def largest(self, count: int) -> list[tuple[Var, float]]:
-        """Return the largest values that are held when most is, with their bytes, if all are."""
+        """Return the largest values at the time of the peak, with their bytes, if every form exists."""
         at = int(np.argmax(self.profile(np.ones(self.columns))))
         alive = [h for h in self.intervals if h.start <= at <= h.end]
         alive.sort(key=lambda h: -h.nbytes)
         return [(h.var, h.nbytes) for h in alive[:count]]
 
     def total(self) -> float:
-        """Return the bytes of everything."""
+        """Return the sum of the bytes of all forms."""
         return float(np.sum(self._bytes))
 
     def row(self, at: int) -> list[tuple[int, float]]:
-        """Return the columns and bytes of what may be held at a time."""
+        """Return the columns and bytes of the forms that may exist at a time."""
         is_alive = (self._start <= at) & (at <= self._end)
         total = np.bincount(self._column[is_alive], self._bytes[is_alive], self.columns)
         return [(int(c), float(total[c])) for c in np.nonzero(total)[0]]

@@ -51,7 +51,7 @@ class MemoryGoal:
 
 
 def solve_within(problem: MemoryProblem, goal: MemoryGoal, seconds: float) -> Optimum | None:
-    """Return the cheapest values within the memory, else the values with the smallest peak; None if no values can reach the goal."""
+    """Return the cheapest assignment within the memory, else the assignment with the smallest peak; None if none reaches the goal."""
     return _LimitedProgram(problem, goal, seconds).run()
 
 
@@ -102,7 +102,7 @@ class _LimitedProgram:
         return self.problem.memory.profile(optimum.x[: self.count])
 
     def _add_rows(self, optimum: Optimum) -> bool:
-        """Add rows at the times at which a solution holds more than the rows let it; return whether there are such times."""
+        """Add rows for the times at which a solution exceeds the memory; return whether there are such times."""
         limit = self.memory + optimum.x[-1] * self.unit
         new = [t for t in _peaks(self._profile(optimum), limit) if t not in self.times]
         for t in new[:MOST_NEW_TIMES]:

@@ -144,7 +144,7 @@ class LayoutOptimizer:
         return min(solutions, key=lambda one: one.price, default=None)
 
     def _starts(self) -> list[list[AxisGroup]]:
-        """Return the orders of the first round: all axes as one, and one axis at a time."""
+        """Return the groups of axes of the first round: all axes together, and one axis at a time."""
         orders = [[(a,) for a in order] for order in itertools.permutations(self.axes)]
         if len(self.axes) < 2:
             return [order or [()] for order in orders]
@@ -246,7 +246,7 @@ class LayoutOptimizer:
         return self._with_layouts(solution)
 
     def _preference(self, node: DecisionNode, choice: Choice) -> float:
-        """Return what a layout of an argument costs by itself, which decides between equally good ones.
+        """Return the cost of an argument's layout alone, which breaks ties between solutions.
 
         A state is whole at rest; of other arguments devices hold little; leading dims are sharded first.
         """
@@ -258,7 +258,7 @@ class LayoutOptimizer:
         return var.aval.nbytes * (AT_REST * weight + LATER_DIM * later)
 
     def _with_layouts(self, solution: Solution) -> Solution:
-        """Return `solution` with the layouts of variables: where all readers need a value otherwise, the layout that it is moved to."""
+        """Return `solution` with layouts of variables: the layout after the move, if all readers need a value moved."""
         layouts: dict[Var, Spec] = {}
         for node, choice in solution.chosen.items():
             for var, place in zip(node.makes, choice.makes):
@@ -277,7 +277,7 @@ class LayoutOptimizer:
     def _spec_after(
         self, node: DecisionNode, var: Var, place: Placement, chosen: Mapping[DecisionNode, Choice]
     ) -> Spec | None:
-        """Return the layout of a value once it is moved for its readers; None for a sum that they read as such."""
+        """Return the layout of a value after its move for readers; None if the readers take a partial sum."""
         needs = [chosen[m].reads[r] for m, r in self.graph.readers.get(var, ())]
         stays = place in needs or not needs or not node.eqns or node.kind is Kind.FIXED
         if stays and not place.partial:
@@ -323,14 +323,14 @@ class _Uses:
         return held_axes
 
     def take(self, solution: Solution | None, must_take: bool) -> None:
-        """Go on from `solution` if it is better; in the first round, from any."""
+        """Make `solution` the best one if its rank is at most that of the best one, or if `must_take`."""
         if solution is not None and (must_take or solution.rank <= self.rank):
             self.best = solution
             self.uses = {n: dict(c.uses) for n, c in solution.chosen.items()}
 
 
 def _is_better(rank: tuple[float, float], before: tuple[float, float]) -> bool:
-    """Whether a rank is worth another round."""
+    """Return whether the rank of a solution justifies another round."""
     return rank[0] < before[0] or rank[1] < before[1] * (1 - IMPROVEMENT)
 
 
@@ -339,5 +339,5 @@ def _is_placed_as(choice: Choice, other: Choice) -> bool:
 
 
 def _is_output(node: DecisionNode | None) -> bool:
-    """Whether a node is of a result alone."""
+    """Return whether a node stands for a result of the program and nothing else."""
     return node is not None and node.kind is Kind.OUTPUT

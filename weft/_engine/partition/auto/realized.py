@@ -1,4 +1,4 @@
-"""Solutions that are realized: the partitioned program with their layouts, its price, and what devices hold.
+"""Realized solutions: the partitioned program, its price, and the bytes that a device holds.
 
 In:   a `Solution`, a program, a mesh.
 Out:  a `Realized`; a `MemoryLimit` says whether its program fits.
@@ -23,7 +23,7 @@ from weft._engine.util.record import record
 
 
 def price_of(result: PartitionResult, prices: MeshPrices) -> float:
-    """Return the price of a partitioned program: of its collectives and of its work, less what overlaps.
+    """Return the price of a partitioned program: collectives and computation, less their overlap.
 
     Work hides at most a share of the collectives that can run behind it, and no more than takes its own time.
     """
@@ -38,7 +38,7 @@ def price_of(result: PartitionResult, prices: MeshPrices) -> float:
 
 @record
 class MemoryLimit:
-    """Most bytes that a device may hold.
+    """The maximum of the bytes that a device may hold.
 
     measure    returns what a device holds in a program, given the results that replace arguments
     storage    returns when the values of a program are in memory
@@ -55,7 +55,7 @@ class MemoryLimit:
 
 @record
 class Realized:
-    """A solution, its program and the price of that."""
+    """A solution, its partitioned program, and the price of the program."""
 
     solution: Solution
     result: PartitionResult

@@ -73,7 +73,7 @@ class MemorySearch:
         self.candidates: list[_Candidate] = []
 
     def run(self, free: Sequence[Realized], ordinary: PartitionResult, seconds: float) -> Realized:
-        """Return the cheapest program found; the first of `free`, found without the limit, if only the ordinary program fits."""
+        """Return the cheapest program that fits; the first program of `free` (found without the limit) if only the ordinary one fits."""
         deadline = time.monotonic() + seconds
         for realized in free:
             self._add(realized)
@@ -151,13 +151,13 @@ class MemorySearch:
         return [c for c in self.candidates if c.peak_bytes <= self.limit.nbytes]
 
     def _cheapest(self) -> float:
-        """Return the least price of a program that fits."""
+        """Return the price of the cheapest program that fits."""
         return min((c.realized.price for c in self._fitting()), default=math.inf)
 
     # --- limits that nothing fits
 
     def _bytes_at_rest(self) -> float:
-        """Return the least that arguments and results can hold: split over all devices, unless their layouts are given."""
+        """Return the least bytes of arguments and results: split over all devices, except for given layouts."""
         program, sizes = self.optimizer.jaxpr, self.optimizer.prices.sizes
         devices = math.prod(sizes.values())
         nbytes = 0.0
