@@ -20,7 +20,7 @@ def _check_place(name: str, compute_type: Any) -> None:
         raise TypeError(f"{name}: compute_type must be a string, got {compute_type!r}.")
     if compute_type == "tpu_sparsecore" or compute_type.startswith("gpu_stream:"):
         raise NotImplementedError(
-            f"{name}: {compute_type!r} is a part of a TPU or a GPU; the devices are CPUs."
+            f"{name}: {compute_type!r} exists on TPUs and GPUs only; the devices are CPUs."
         )
     if compute_type not in _PLACES:
         raise ValueError(

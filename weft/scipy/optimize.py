@@ -168,7 +168,7 @@ def _size(grad, norm):
 
 
 def _search(
-    both: Callable,
+    value_and_grad: Callable,
     x0,
     *,
     direction: Callable,
@@ -184,7 +184,7 @@ def _search(
 ) -> _BfgsState:
     """The loop of both methods: compute a direction, search along it, and update the method's memory."""
     real = typeof(wnp.real(x0)).dtype
-    value, grad = both(x0)
+    value, grad = value_and_grad(x0)
     done = _size(grad, norm) < gtol
     state = _BfgsState(
         x0,
@@ -205,7 +205,7 @@ def _search(
         first = wnp.where((guess > 0) & (guess < 1), guess, 1).astype(real)
 
         def evaluate(step):
-            value, grad = both(state.x + step * towards)
+            value, grad = value_and_grad(state.x + step * towards)
             return _LineSearchPoint(step, value, _inner(grad, towards), grad)
 
         point, good, count = _line_search(evaluate, start, first, line_search_maxiter)
@@ -235,7 +235,7 @@ def _search(
 
 
 def _bfgs(
-    both: Callable,
+    value_and_grad: Callable,
     x0,
     *,
     maxiter=None,
@@ -263,7 +263,7 @@ def _bfgs(
         return wnp.where(ok & wnp.all(wnp.isfinite(new)), new, inverse), is_first & ~ok
 
     state = _search(
-        both,
+        value_and_grad,
         x0,
         direction=direction,
         remember=remember,
@@ -277,7 +277,7 @@ def _bfgs(
 
 
 def _lbfgs(
-    both: Callable,
+    value_and_grad: Callable,
     x0,
     *,
     maxiter=None,
@@ -320,7 +320,7 @@ def _lbfgs(
     pairs = wnp.zeros((maxcor, size), x0.dtype)
     memory = (pairs, pairs, wnp.zeros(maxcor, real), wnp.ones((), real))
     state = _search(
-        both,
+        value_and_grad,
         x0,
         direction=direction,
         remember=remember,

@@ -643,7 +643,7 @@ def custom_gradient(fun: Callable) -> Callable:
     (9.0, 30.0)
     """
 
-    def both(*args):
+    def value_and_vjp(*args):
         result = fun(*args)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise TypeError(
@@ -653,10 +653,10 @@ def custom_gradient(fun: Callable) -> Callable:
 
     @custom_vjp
     def wrapped(*args):
-        return both(*args)[0]
+        return value_and_vjp(*args)[0]
 
     def fwd(*args):
-        out, rule = both(*args)
+        out, rule = value_and_vjp(*args)
         flat, out_tree = flatten_linear(out)
         results: list = []
 

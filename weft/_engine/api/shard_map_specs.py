@@ -260,7 +260,7 @@ def _low_specs(specs: Sequence) -> list:
 
 
 def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
-    """Return a part of the results as arrays, and the tree and types of its values if they are of a hijax type, else None."""
+    """Return the arrays of a part of the results; and the tree and types of its values for a hijax type, else None."""
     if not isinstance(spec, HiPspec):
         return part, None
     values, inner = tree.tree_flatten(part)

@@ -249,7 +249,7 @@ def sequential_vmap(f: Callable) -> custom_vmap:
         leaves, structure = tree.tree_flatten(args)
         flags = tree.tree_leaves(in_batched)
 
-        def one(given):
+        def call_example(given):
             rest = iter(given)
             return mapped(
                 *tree.tree_unflatten(
@@ -257,7 +257,7 @@ def sequential_vmap(f: Callable) -> custom_vmap:
                 )
             )
 
-        out = map_in_loop(one, [x for x, f in zip(leaves, flags) if f])
+        out = map_in_loop(call_example, [x for x, f in zip(leaves, flags) if f])
         return out, tree.tree_map(lambda _: True, out)
 
     mapped.def_vmap(rule)

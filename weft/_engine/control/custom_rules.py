@@ -697,14 +697,14 @@ def _fwd_or_fun(fwd: Callable, fun: Callable, name: str) -> Callable:
     def run(primals, perturbed):
         n_out: list[int] = []
 
-        def both(*xs):
+        def value_and_tangent(*xs):
             outs, residuals = fwd(xs, perturbed)
             n_out[:] = [len(outs)]
             return [*outs, *residuals]
 
         avals = [typeof(x) for x in primals]
         (whole, plain), consts = hoist_shared_tracers(
-            [stage(both, avals, name), stage(fun, avals, name)]
+            [stage(value_and_tangent, avals, name), stage(fun, avals, name)]
         )
         outs = remat_opt_p.bind(*consts, *primals, jaxpr=whole, fun=plain, name=name)
         return outs[: n_out[0]], outs[n_out[0] :]

@@ -325,13 +325,16 @@ def batch_jvp(jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[
         nonzero_tangents, fill = leave_zeros(tangents, flags)
         nonzero: list[bool] = []
 
-        def both(*xs):
+        def value_and_tangent(*xs):
             outs, out_tangents = jvp(list(xs[:n]), fill(xs[n:]))
             nonzero[:] = [type(t) is not Zero for t in out_tangents]
             return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
 
         results = map_over_axis(
-            both, axis, [*flags, *(f for f, t in zip(flags, tangents) if type(t) is not Zero)], once
+            value_and_tangent,
+            axis,
+            [*flags, *(f for f, t in zip(flags, tangents) if type(t) is not Zero)],
+            once,
         )(*primals, *nonzero_tangents)
         outs, tangents_out = results[: len(nonzero)], iter(results[len(nonzero) :])
         return outs, [
@@ -355,12 +358,14 @@ def batch_vjp(
     def fwd(args, perturbed):
         split_at: list = []
 
-        def both(*xs):
+        def fwd_with_residuals(*xs):
             outs, residuals = rules.fwd(xs, perturbed)
             split_at[:] = [len(outs)]
             return [*map(instantiate, outs), *residuals]
 
-        results, dims = batch_flat(both, axis, args, [0 if f else None for f in flags])
+        results, dims = batch_flat(
+            fwd_with_residuals, axis, args, [0 if f else None for f in flags]
+        )
         n = split_at[0]
         differ[:] = [d is not None for d in dims[n:]]
         whole = 0 if check_unbatched_agree(once, dims[:n], flags, axis) else n

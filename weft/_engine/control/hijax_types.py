@@ -112,7 +112,7 @@ class aval_method:
 
 
 class _UserType(AbstractValue):
-    """Common part of immutable and mutable types."""
+    """The base class of immutable and mutable user-defined types."""
 
     is_high = True
     has_qdd = False

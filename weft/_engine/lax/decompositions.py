@@ -164,8 +164,8 @@ def qdwh(
             concatenate([cast(functions.sqrt(c), u.dtype) * u, identity], 0), full_matrices=False
         )[0]
         upper, under = slice_in_dim(q, 0, m, 1, 0), slice_in_dim(q, m, m + n, 1, 0)
-        turned = cast((a - b / c) / functions.sqrt(c), u.dtype)
-        new = cast(b / c, u.dtype) * u + turned * matrices.dot(upper, matrices.adjoint(under))
+        correction = cast((a - b / c) / functions.sqrt(c), u.dtype)
+        new = cast(b / c, u.dtype) * u + correction * matrices.dot(upper, matrices.adjoint(under))
         lower = lower * (a + b * squared) / (1 + c * squared)
         change = magnitude(new - u)
         return (

@@ -201,7 +201,7 @@ def triu_indices_from(arr, k: int = 0) -> tuple:
 def _triangle(name: str, arr, k: int) -> tuple:
     dims = shape(arr)
     if len(dims) != 2:
-        raise ValueError(f"{name}_indices_from: takes a matrix, got shape {dims}.")
+        raise ValueError(f"{name}_indices_from: the argument must be a matrix, got shape {dims}.")
     return dims[0], k, dims[1]
 
 

@@ -71,7 +71,7 @@ def gcd(x1, x2):
     shape = x.shape or y.shape
     x, y = [broadcast_to_shape(v, shape) for v in (x, y)]
 
-    def again(state):
+    def iterate(state):
         x, y = state
         going = ew.ne(y, 0)
         return select(going, y, x), ew.rem(select(going, x, 0), select(going, y, 1))
@@ -79,9 +79,9 @@ def gcd(x1, x2):
     # each of the first pair depends on both operands, as all later pairs do
     first = ew.max(x, y), ew.min(x, y)
     return magnitude(
-        while_loop(lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), again, first)[
-            0
-        ]
+        while_loop(
+            lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), iterate, first
+        )[0]
     )
 
 

@@ -175,7 +175,7 @@ def take(
     mode = "fill" if mode is None else mode
     if a.shape[axis] == 0 and positions.size:
         raise IndexError(
-            f"take: a non-empty take needs elements, and dim {axis} of the array has none."
+            f"take: cannot take elements from dim {axis} of the array, which is empty."
         )
     return indexing.getitem(
         a,

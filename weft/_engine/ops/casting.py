@@ -272,7 +272,7 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: dtypes.DTypeLike) -> Arr
             )
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     if dtypes.is_complex(aval.dtype):
-        return _complex_apart(operand, aval, target)
+        return _bitcast_complex(operand, aval, target)
     if dtypes.is_complex(target) and old < new:
         return _complex_together(operand, aval, target)
     if old == new and not dtypes.is_complex(target):
@@ -324,7 +324,7 @@ def _check_parts(aval: ShapedArray, target: np.dtype[Any]) -> None:
         )
 
 
-def _complex_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
+def _bitcast_complex(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
     """Split complex numbers through integers as wide as a part.
 
     No integer may be as wide as the whole.

@@ -116,7 +116,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     size = len(groups[0]) if groups else axes_size(axes)
     uneven = groups if is_uneven(groups) else None
 
-    def one(leaf: Value):
+    def apply_to_leaf(leaf: Value):
         if (
             not dims
             and not uneven
@@ -131,7 +131,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
             return sum_in_uneven(_operand(leaf, axes), axes, uneven)
         return _reduce("psum", rules.psum_p, reduce_sum, axes, dims, groups, leaf)
 
-    return tree_map(one, x)
+    return tree_map(apply_to_leaf, x)
 
 
 def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
@@ -148,7 +148,7 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     members = psum(np.int32(1), axis_name, axis_index_groups=groups) if is_uneven(groups) else None
     size = len(groups[0]) if groups else axes_size(axes)
 
-    def one(leaf: Value, total: Value):
+    def apply_to_leaf(leaf: Value, total: Value):
         count = size * int(np.prod([typeof(leaf).shape[d] for d in dims]))
         if not hasattr(total, "dtype"):
             return total / count
@@ -161,7 +161,7 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
             )
         return div(convert_element_type(total, dtype), np.asarray(count, dtype)[()])
 
-    return tree_map(one, x, psum(x, axis_name, axis_index_groups=axis_index_groups))
+    return tree_map(apply_to_leaf, x, psum(x, axis_name, axis_index_groups=axis_index_groups))
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
@@ -238,14 +238,14 @@ def all_gather(
     groups = canonical_groups("all_gather", axes, axis_index_groups)
     size = len(groups[0]) if groups else axes_size(axes)
 
-    def one(leaf: Value):
+    def apply_to_leaf(leaf: Value):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather")
         return bind_over(
             rules.all_gather_p, _operand(leaf, axes), all_gather_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled,
             axis_index_groups=groups,
         )  # fmt: skip
 
-    gathered = tree_map(one, x) if axes else x
+    gathered = tree_map(apply_to_leaf, x) if axes else x
     return (
         tree_map(functools.partial(rules.cast_varying, axes=axes, to=to), gathered)
         if to == "reduced"
@@ -261,7 +261,7 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
         # to types that do not track the axes it is the same
         return all_gather(x, axes, axis=axis, tiled=tiled)
 
-    def one(leaf: Value):
+    def apply_to_leaf(leaf: Value):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather_invariant")
         return rules.all_gather_invariant_p.bind(
             _operand(leaf, axes),
@@ -271,7 +271,7 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
             tiled=tiled,
         )
 
-    return tree_map(one, x) if axes else x
+    return tree_map(apply_to_leaf, x) if axes else x
 
 
 def psum_scatter(
@@ -297,7 +297,7 @@ def psum_scatter(
     groups = canonical_groups("psum_scatter", axes, axis_index_groups)
     size = len(groups[0]) if groups else axes_size(axes)
 
-    def one(leaf: Value):
+    def apply_to_leaf(leaf: Value):
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)
         dim = canonical_dim(scatter_dimension, typeof(leaf).ndim, "psum_scatter")
@@ -307,7 +307,7 @@ def psum_scatter(
             axis_index_groups=groups,
         )  # fmt: skip
 
-    return tree_map(one, x) if axes else x
+    return tree_map(apply_to_leaf, x) if axes else x
 
 
 def all_to_all(
@@ -341,7 +341,7 @@ def all_to_all(
             axis_index_groups=groups,
         )
 
-    def one(leaf: Value):
+    def apply_to_leaf(leaf: Value):
         shape = typeof(leaf).shape
         split = canonical_dim(split_axis, len(shape), "all_to_all")
         concat = canonical_dim(concat_axis, len(shape), "all_to_all")
@@ -352,7 +352,7 @@ def all_to_all(
         split = split + 1 if new <= split else split
         return squeeze(exchange(reshape(leaf, insert(shape, new, 1)), split, new), (split,))
 
-    return tree_map(one, x) if axes else x
+    return tree_map(apply_to_leaf, x) if axes else x
 
 
 # --- permutations
@@ -407,10 +407,10 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
             f"pbroadcast: source must be in 0..{axes_size(axes) - 1} along {axes}, got {source}."
         )
 
-    def one(leaf: Value):
+    def apply_to_leaf(leaf: Value):
         return rules.pbroadcast_p.bind(_operand(leaf, axes), axis_name=axes, source=int(source))
 
-    return tree_map(one, x)
+    return tree_map(apply_to_leaf, x)
 
 
 # --- types
@@ -441,7 +441,7 @@ def _mark_varying(x: Any, axis_name: AxisName, api: str) -> Any:
     axes_size(axes)
     axes = tuple(a for a in axes if a in find_tracked_axes())
 
-    def one(leaf: Value):
+    def apply_to_leaf(leaf: Value):
         already = [a for a in axes if a in typeof(leaf).vma]
         if already:
             raise ValueError(
@@ -450,7 +450,7 @@ def _mark_varying(x: Any, axis_name: AxisName, api: str) -> Any:
             )
         return rules.pvary_p.bind(leaf, axes=axes)
 
-    return tree_map(one, x) if axes else x
+    return tree_map(apply_to_leaf, x) if axes else x
 
 
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
@@ -476,7 +476,7 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     axes = axes_of(_tracked_by_mesh(axis_name))
     axes_size(axes)
 
-    def one(leaf: Value):
+    def apply_to_leaf(leaf: Value):
         if to == "unreduced":
             return rules.cast_varying(
                 first_only(
@@ -490,7 +490,7 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
         leaf = _mark_varying(leaf, tuple(a for a in axes if a not in copies), "pcast")
         return rules.cast_varying(leaf, axes, to)
 
-    return tree_map(one, x)
+    return tree_map(apply_to_leaf, x)
 
 
 def first_only(x: Any, axes: Sequence[Any]) -> Any:

@@ -705,7 +705,7 @@ def _apply(
 ) -> Callable[..., Any]:
     bind, matched = primitive.bind, match
 
-    def one(x: ArrayLike) -> Array:
+    def apply_to_array(x: ArrayLike) -> Array:
         return bind(x)
 
     def one_of_accuracy(x: ArrayLike, *, accuracy: Any = None) -> Array:
@@ -718,7 +718,13 @@ def _apply(
     def two(x: ArrayLike, y: ArrayLike) -> Array:
         return bind(*matched(x, y))
 
-    public = two if len(operands) == 2 else one_of_accuracy if name in _CHOOSE_ACCURACY else one
+    public = (
+        two
+        if len(operands) == 2
+        else one_of_accuracy
+        if name in _CHOOSE_ACCURACY
+        else apply_to_array
+    )
     public = rename(public, operands, name, module)
     public.__annotations__ = dict.fromkeys(operands, "ArrayLike") | {"return": "Array"}
     public.__doc__ = text

@@ -198,8 +198,10 @@ def svd(
     Return only s unless `compute_uv`. `subset_by_index` selects a range, without `full_matrices`.
     Raise ValueError for indices out of bounds, NotImplementedError for JACOBI and POLAR.
     """
-    one, two = SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
-    check_choice("svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, one, two))
+    qr, divide_and_conquer = SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
+    check_choice(
+        "svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, qr, divide_and_conquer)
+    )
     check_matrix("svd", typeof(x), False)
     bounds = check_subset("svd", subset_by_index, min_dim(*typeof(x).shape[-2:]))
     if bounds is not None and full_matrices and compute_uv:
@@ -210,7 +212,7 @@ def svd(
         x,
         full_matrices=bool(full_matrices),
         compute_uv=bool(compute_uv),
-        steps_of_qr=algorithm is one,
+        steps_of_qr=algorithm is qr,
     )
     s = s if bounds is None else matrices.columns(s, bounds)
     if not compute_uv:
@@ -435,7 +437,7 @@ def _lu_reference(x: NumPyArray):
     m, n = x.shape[-2:]
     k = min_dim(m, n)
 
-    def one(a: Value):
+    def apply_to_matrix(a: Value):
         if k == 0:
             no_pivots = np.zeros(0, np.int32)
             return a, no_pivots, _permutation(no_pivots, m)
@@ -443,7 +445,9 @@ def _lu_reference(x: NumPyArray):
         packed, pivots, _info = getrf(a)
         return packed, pivots, _permutation(pivots, m)
 
-    return map_matrices(x, one, [(m, n), (k,), (m,)], [x.dtype, np.int32, np.int32], many=False)
+    return map_matrices(
+        x, apply_to_matrix, [(m, n), (k,), (m,)], [x.dtype, np.int32, np.int32], many=False
+    )
 
 
 def _permutation(pivots: np.ndarray, size: int) -> np.ndarray:
@@ -581,11 +585,13 @@ def _eigh_type(aval: ShapedArray, *, lower: bool, sort_eigenvalues: bool):
 
 @eigh_p.def_reference
 def _eigh_reference(x: NumPyArray, *, lower: bool, sort_eigenvalues: bool):
-    def one(a: Value):
+    def apply_to_matrix(a: Value):
         w, v = np.linalg.eigh(a, "L" if lower else "U")
         return v, w
 
-    return map_matrices(x, one, [x.shape[-2:], x.shape[-1:]], [x.dtype, real_dtype(x.dtype)])
+    return map_matrices(
+        x, apply_to_matrix, [x.shape[-2:], x.shape[-1:]], [x.dtype, real_dtype(x.dtype)]
+    )
 
 
 @eigh_p.def_jvp
@@ -635,12 +641,12 @@ def _svd_reference(
     if not compute_uv:
         return map_matrices(x, lambda a: [np.linalg.svd(a, compute_uv=False)], [(k,)], [kind])
 
-    def one(a: Value):
+    def apply_to_matrix(a: Value):
         u, s, vh = np.linalg.svd(a, full_matrices)
         return s, u, vh
 
     shapes = [(k,), (m, m if full_matrices else k), (n if full_matrices else k, n)]
-    return map_matrices(x, one, shapes, [kind, x.dtype, x.dtype])
+    return map_matrices(x, apply_to_matrix, shapes, [kind, x.dtype, x.dtype])
 
 
 @svd_p.def_jvp
@@ -732,14 +738,14 @@ def _eig_reference(
     kind = np.dtype(dtypes.to_complex_dtype(x.dtype))
     computed = [compute_left_eigenvectors, compute_right_eigenvectors]
 
-    def one(a: Value):
+    def apply_to_matrix(a: Value):
         if a.size == 0 or not np.isfinite(a).all():
             raise np.linalg.LinAlgError
         out = general_eig(a, left=compute_left_eigenvectors, right=compute_right_eigenvectors)
         return out if any(computed) else [out]
 
     shapes = [x.shape[-1:], *[x.shape[-2:]] * sum(computed)]
-    return map_matrices(x, one, shapes, [kind] * len(shapes), many=False)
+    return map_matrices(x, apply_to_matrix, shapes, [kind] * len(shapes), many=False)
 
 
 @eig_p.def_jvp

@@ -279,13 +279,13 @@ def _ormqr_type(a: ShapedArray, taus: ShapedArray, c: ShapedArray, *, left: bool
 def _geqrf_reference(a: NumPyArray):
     m, n = a.shape[-2:]
 
-    def one(x: Value):
+    def apply_to_matrix(x: Value):
         if 0 in (m, n):
             return x, np.zeros(0, x.dtype)
         packed, taus = np.linalg.qr(x, mode="raw")
         return packed.T, taus
 
-    return map_matrices(a, one, [(m, n), (min(m, n),)], [a.dtype, a.dtype], many=False)
+    return map_matrices(a, apply_to_matrix, [(m, n), (min(m, n),)], [a.dtype, a.dtype], many=False)
 
 
 @hessenberg_p.def_reference
@@ -293,14 +293,16 @@ def _hessenberg_reference(a: NumPyArray):
     get_lapack_funcs = scipy_module("linalg").get_lapack_funcs
     n = a.shape[-1]
 
-    def one(x: Value):
+    def apply_to_matrix(x: Value):
         if n < 2:
             return x, np.zeros(max(n - 1, 0), x.dtype)
         (gehrd,) = get_lapack_funcs(("gehrd",), (x,))
         h, taus, _info = gehrd(x, lo=0, hi=n - 1)
         return h, taus
 
-    return map_matrices(a, one, [(n, n), (max(n - 1, 0),)], [a.dtype, a.dtype], many=False)
+    return map_matrices(
+        a, apply_to_matrix, [(n, n), (max(n - 1, 0),)], [a.dtype, a.dtype], many=False
+    )
 
 
 @tridiagonal_p.def_reference
@@ -308,7 +310,7 @@ def _tridiagonal_reference(a: NumPyArray, *, lower: bool):
     get_lapack_funcs = scipy_module("linalg").get_lapack_funcs
     n, real = a.shape[-1], real_dtype(a.dtype)
 
-    def one(x: Value):
+    def apply_to_matrix(x: Value):
         if n == 0:
             return x, np.zeros(0, real), np.zeros(0, real), np.zeros(0, x.dtype)
         (reduce,) = get_lapack_funcs(("hetrd" if np.iscomplexobj(x) else "sytrd",), (x,))
@@ -317,7 +319,7 @@ def _tridiagonal_reference(a: NumPyArray, *, lower: bool):
     off_diagonal = max(n - 1, 0)
     return map_matrices(
         a,
-        one,
+        apply_to_matrix,
         [(n, n), (n,), (off_diagonal,), (off_diagonal,)],
         [a.dtype, real, real, a.dtype],
         many=False,
@@ -329,14 +331,14 @@ def _schur_reference(a: NumPyArray, *, compute_schur_vectors: bool):
     general = scipy_module("linalg").schur
     n = a.shape[-1]
 
-    def one(x: Value):
+    def apply_to_matrix(x: Value):
         if not np.isfinite(x).all():
             raise np.linalg.LinAlgError
         factors = general(x, "complex" if np.iscomplexobj(x) else "real") if n else (x, x)
         return factors[: 2 if compute_schur_vectors else 1]
 
     count = 2 if compute_schur_vectors else 1
-    return map_matrices(a, one, [(n, n)] * count, [a.dtype] * count, many=False)
+    return map_matrices(a, apply_to_matrix, [(n, n)] * count, [a.dtype] * count, many=False)
 
 
 def _product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:

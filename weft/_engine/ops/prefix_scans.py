@@ -284,9 +284,9 @@ def _jvp(
     axis: int,
     reverse: bool,
 ):
-    """Return the jvp by prefixes of (value, tangent) pairs.
+    """Return results and tangents by one scan over (value, tangent) pairs.
 
-    They are combinations of whole arrays, where linear terms separate.
+    The combination of two pairs is the jvp of `combine`, applied to whole arrays.
     """
     count = len(primals)
     if all(type(t) is Zero for t in tangents):
@@ -298,7 +298,7 @@ def _jvp(
     pairs = [*primals, *[families.instantiate(tangents[i]) for i in live]]
     pairs = [layout.rev(x, (axis,)) for x in pairs] if reverse else pairs
 
-    def both(earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
+    def combine_pairs(earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
         xs = [*earlier[:count], *later[:count]]
         ts = [zero_tangent(x) for x in xs]
         for i, x, y in zip(live, earlier[count:], later[count:]):
@@ -306,7 +306,7 @@ def _jvp(
         outs, tangents = _with_tangents(combine.program, xs, ts)
         return [*outs, *[families.instantiate(tangents[i]) for i in live]]
 
-    out = prefixes(pairs, both, axis)
+    out = prefixes(pairs, combine_pairs, axis)
     out = [layout.rev(x, (axis,)) for x in out] if reverse else out
     tangents_of = dict(zip(live, out[count:]))
     return out[:count], [tangents_of.get(i, zero_tangent(y)) for i, y in enumerate(out[:count])]

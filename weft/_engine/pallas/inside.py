@@ -221,7 +221,7 @@ def run_scoped(
     """
     if collective_axes:
         raise NotImplementedError(
-            "run_scoped: collective_axes, memory that several cores share: a kernel runs on one."
+            "run_scoped: collective_axes is not supported. A kernel runs on one core, so no memory is shared between cores."
         )
     blank = _grids.stack[-1][2] if _grids.stack else "nan"
     refs = [tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type) for t in types]
@@ -346,7 +346,7 @@ def select_ref(idx: Any, *refs: Any) -> Any:
         raise ValueError("select_ref: at least two refs are required.")
     if isinstance(idx, Tracer) and idx.concrete() is None:
         raise NotImplementedError(
-            "select_ref: a traced number. Write `@pl.when(idx == i)` for each reference."
+            "select_ref: the index must not be traced. Write `@pl.when(idx == i)` for each reference."
         )
     return refs[int(idx)]
 

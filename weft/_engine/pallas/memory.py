@@ -350,8 +350,8 @@ def semaphore_signal(
     """
     if device_id is not None:
         raise NotImplementedError(
-            "semaphore_signal: device_id, the semaphore of another device: kernels do not communicate. Use "
-            "shard_map and collectives around them."
+            "semaphore_signal: device_id is not supported, because kernels do not communicate between devices. "
+            "Call the kernel in shard_map, and use collectives outside of it."
         )
     sem_or_view.addupdate(wnp.asarray(inc, sem_or_view.dtype))
 

@@ -69,7 +69,7 @@ def program_of_process(
     ins, outs = [[axes.local_spec(spec) for spec in specs] for specs in (in_specs, out_specs)]
 
     def run(*blocks: Any) -> Any:
-        with extend_axis_env(axes.between), set_trace(_Exchanging(current_trace(), axes)):
+        with extend_axis_env(axes.between), set_trace(_ExchangeTrace(current_trace(), axes)):
             return on_blocks(local, axes.local, ins, outs, (), blocks)
 
     program = combine(stage(run, block_types(local.invars, ins, axes.local), local.name))
@@ -148,7 +148,7 @@ def _exchange_jointly(operands: list[Any], params: dict[str, Any]) -> list[Any]:
 Groups = Sequence[Sequence[int]]
 
 
-class _Exchanging(InnerTrace):
+class _ExchangeTrace(InnerTrace):
     """A trace that binds collectives over process parts as exchanges, on values of the parent trace."""
 
     __slots__ = ("axes",)
@@ -171,7 +171,7 @@ class _Exchanging(InnerTrace):
             return program
 
         def run(*args: Any) -> Any:
-            with set_trace(_Exchanging(current_trace(), self.axes)):
+            with set_trace(_ExchangeTrace(current_trace(), self.axes)):
                 return evaluate(program, *args)
 
         return combine(stage(run, program.in_avals, program.name))
@@ -224,7 +224,7 @@ def _as_parts(x: Any, exchange: Callable[[Any], Any]) -> Any:
 
 def _reduce(op: str) -> Callable[..., Any]:
     def meaning(
-        trace: _Exchanging,
+        trace: _ExchangeTrace,
         x: Any,
         *,
         axes: Sequence[Any],
@@ -236,7 +236,7 @@ def _reduce(op: str) -> Callable[..., Any]:
 
 
 def _gather(
-    trace: _Exchanging,
+    trace: _ExchangeTrace,
     x: Any,
     *,
     all_gather_dimension: int,
@@ -267,7 +267,7 @@ def _in_blocks(x: Any, dim: int, size: int) -> Any:
 
 
 def _scatter(
-    trace: _Exchanging,
+    trace: _ExchangeTrace,
     x: Any,
     *,
     scatter_dimension: int,
@@ -284,7 +284,7 @@ def _scatter(
 
 
 def _all_to_all(
-    trace: _Exchanging,
+    trace: _ExchangeTrace,
     x: Any,
     *,
     split_axis: int,
@@ -303,7 +303,9 @@ def _all_to_all(
     return _place_dim(received, concat_axis, True)
 
 
-def _permute(trace: _Exchanging, x: Any, *, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
+def _permute(
+    trace: _ExchangeTrace, x: Any, *, axis_name: Any, perm: Sequence[tuple[int, int]]
+) -> Any:
     size = math.prod(dict(trace.axes.between)[axis] for axis in axis_name)
     moved = [(s, d) for s, d in perm if s != d]
     if not moved:
@@ -315,7 +317,7 @@ def _permute(trace: _Exchanging, x: Any, *, axis_name: Any, perm: Sequence[tuple
 
 
 def _own_or_zeros(
-    trace: _Exchanging, x: Any, axis_name: Sequence[Any], perm: Sequence[tuple[int, int]]
+    trace: _ExchangeTrace, x: Any, axis_name: Sequence[Any], perm: Sequence[tuple[int, int]]
 ) -> Any:
     """Return `x` at the positions that keep their values, zeros elsewhere."""
     n = math.prod(dict(trace.axes.between)[axis] for axis in axis_name)
@@ -325,7 +327,7 @@ def _own_or_zeros(
     return select_n(own, zeros(typeof(x)), x)
 
 
-def _broadcast(trace: _Exchanging, x: Any, *, axis_name: Any, source: int) -> Any:
+def _broadcast(trace: _ExchangeTrace, x: Any, *, axis_name: Any, source: int) -> Any:
     groups = tuple(
         (ranks[source], *ranks[:source], *ranks[source + 1 :])
         for ranks in trace.axes.groups(axis_name)
@@ -333,7 +335,7 @@ def _broadcast(trace: _Exchanging, x: Any, *, axis_name: Any, source: int) -> An
     return trace.exchange(x, "broadcast", axis_name, groups=groups)
 
 
-def _position(trace: _Exchanging, axes: Sequence[Any]) -> Any:
+def _position(trace: _ExchangeTrace, axes: Sequence[Any]) -> Any:
     sizes = dict(trace.axes.between)
     index: Any = None
     for axis in axes:
@@ -342,13 +344,13 @@ def _position(trace: _Exchanging, axes: Sequence[Any]) -> Any:
     return np.int32(0) if index is None else index
 
 
-def _own_slice(trace: _Exchanging, x: Any, *, axis_name: Any, axis_size: int, dim: int) -> Any:
+def _own_slice(trace: _ExchangeTrace, x: Any, *, axis_name: Any, axis_size: int, dim: int) -> Any:
     block = typeof(x).shape[dim] // axis_size
     return dynamic_slice_in_dim(x, mul(_position(trace, axis_name), np.int32(block)), block, dim)
 
 
 def _ragged(
-    trace: _Exchanging,
+    trace: _ExchangeTrace,
     *args: Any,
     axis_name: Any,
     axis_index_groups: Groups | None,
@@ -359,11 +361,11 @@ def _ragged(
         return several(*args, axis_name=axis_name, axis_index_groups=axis_index_groups)
 
 
-def _unchanged(trace: _Exchanging, x: Any, **_params: Any) -> Any:
+def _unchanged(trace: _ExchangeTrace, x: Any, **_params: Any) -> Any:
     return x
 
 
-def _axis_index(trace: _Exchanging, *, axis_name: Any) -> Any:
+def _axis_index(trace: _ExchangeTrace, *, axis_name: Any) -> Any:
     return _position(trace, (axis_name,))
 
 

@@ -376,7 +376,8 @@ def _propagate(
         jaxpr = known.program if known else _on_mesh(request.program, mesh)
         like = known.target_specs if known else None
         target_specs = _target_specs(request, jaxpr, like=like)
-        cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))  # the smallest per axis
+        # of several cuts of an axis, the smallest is kept
+        cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))
         if not cuts:
             return request, jaxpr, target_specs
         request = request.refine(cuts)

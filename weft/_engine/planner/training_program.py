@@ -247,10 +247,12 @@ class _TrainingStepBuilder:
         """Return the attention of all queries' heads that share the keys of a head."""
 
         @checkpoint
-        def one(q: Any) -> Any:
+        def attend_block(q: Any) -> Any:
             scores = wnp.einsum("btqd,btkd->btqk", q, keys).astype("float32")
             positions = wnp.arange(scores.shape[-1])
             scores = wnp.where(positions[:, None] >= positions, scores, -1e30)
             return wnp.einsum("btqk,btkd->btqd", nn.softmax(scores).astype(q.dtype), values)
 
-        return lax.map(lambda q: self.place(one(q), "data", "tensor", "context", None), queries)
+        return lax.map(
+            lambda q: self.place(attend_block(q), "data", "tensor", "context", None), queries
+        )

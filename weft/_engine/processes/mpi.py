@@ -67,7 +67,8 @@ _OPS = {
     "xor": "BXOR",
 }
 _INSTALL = f"pip install '{DISTRIBUTION_NAME}[mpich]'"
-#: MPICH's other network layer, UCX, crashes the survivors when a process is killed; the provider "sockets" of this one is the slowest
+#: not UCX, MPICH's other network layer, which crashes the survivors of a killed process; in libfabric ("ofi"), not "sockets",
+#: the slowest provider
 _NETWORK_LAYER = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "^sockets"}
 _PROGRESS_US = 2000
 #: minimum bytes of a block in a ring all_reduce, and maximum bytes of a segment

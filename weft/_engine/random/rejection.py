@@ -58,14 +58,16 @@ def _typed_like_key(raw, *values):
 def _cube_root_normal(key, c):
     """Return a normal `x` and `v = 1 + c x`, drawn again until `v` is positive."""
 
-    def again(state):
+    def draw_again(state):
         k, _, _ = state
         next_key, sub = _split_one(k, 2)
         x = _normal(sub, (), c.dtype)
         return next_key, x, ew.add(1, ew.mul(x, c))
 
     zero = ew.mul(c, 0)
-    return while_loop(lambda state: ew.le(state[2], 0), again, (key, zero, ew.sub(zero, 1)))[1:]
+    return while_loop(lambda state: ew.le(state[2], 0), draw_again, (key, zero, ew.sub(zero, 1)))[
+        1:
+    ]
 
 
 def _gamma_above_one(key, a):
@@ -80,7 +82,7 @@ def _gamma_above_one(key, a):
             ew.ge(u, ew.sub(1, ew.mul(0.0331, ew.square(square)))), ew.ge(ew.log(u), beyond)
         )
 
-    def again(state):
+    def draw_again(state):
         next_key, of_x, of_u = _split_one(state[0], 3)
         x, v = _cube_root_normal(of_x, c)
         return (
@@ -91,7 +93,7 @@ def _gamma_above_one(key, a):
         )
 
     zero = ew.mul(c, 0)
-    v = while_loop(refused, again, (key, zero, ew.add(zero, 1), ew.add(zero, 2)))[2]
+    v = while_loop(refused, draw_again, (key, zero, ew.add(zero, 1), ew.add(zero, 2)))[2]
     return d, v
 
 
@@ -291,7 +293,7 @@ def _any(flags):
 def _poisson_product(raw, rate):
     """Return the number of uniforms until their product is below exp(-rate), minus one."""
 
-    def again(state):
+    def draw_again(state):
         k, count, log_product = state
         next_key, sub = _split_one(k, 2)
         count = ew.select_n(ew.gt(log_product, ew.neg(rate)), count, ew.add(count, 1))
@@ -303,7 +305,9 @@ def _poisson_product(raw, rate):
 
     zero = ew.mul(rate, 0)
     start = (raw, ew.convert_element_type(zero, np.dtype(np.int32)), zero)
-    return ew.sub(while_loop(lambda state: _any(ew.gt(state[2], ew.neg(rate))), again, start)[1], 1)
+    return ew.sub(
+        while_loop(lambda state: _any(ew.gt(state[2], ew.neg(rate))), draw_again, start)[1], 1
+    )
 
 
 def _poisson_rejection(raw, rate):
@@ -317,7 +321,7 @@ def _poisson_rejection(raw, rate):
     top = ew.sub(0.9277, ew.div(3.6224, ew.sub(b, 2)))
     log_rate = ew.log(rate)
 
-    def again(state):
+    def draw_again(state):
         k, accepted, done = state
         next_key, u, v, edge = _transformed_try(k, rate)
         n = ew.floor(ew.add(ew.add(ew.mul(ew.add(ew.div(ew.mul(a, 2), edge), b), u), rate), 0.43))
@@ -331,7 +335,7 @@ def _poisson_rejection(raw, rate):
         return next_key, ew.select_n(is_accepted, accepted, n), ew.bitwise_or(done, is_accepted)
 
     start = (raw, ew.sub(ew.mul(rate, 0), 1), ew.lt(rate, 0))
-    return while_loop(lambda state: _any(ew.bitwise_not(state[2])), again, start)[1]
+    return while_loop(lambda state: _any(ew.bitwise_not(state[2])), draw_again, start)[1]
 
 
 @takes_out_sharding
@@ -380,7 +384,7 @@ def _binomial_waiting(raw, n, p):
     """Return the number of geometric waiting times that fit into `n` trials."""
     log_miss = ew.log1p(ew.neg(p))
 
-    def again(state):
+    def draw_again(state):
         k, count, trials = state
         sub, next_key = _split_one(k, 2)
         count = ew.select_n(ew.le(trials, n), count, ew.add(count, 1))
@@ -389,7 +393,7 @@ def _binomial_waiting(raw, n, p):
 
     zero = ew.mul(p, 0)
     return ew.sub(
-        while_loop(lambda state: _any(ew.le(state[2], n)), again, (raw, zero, zero))[1], 1
+        while_loop(lambda state: _any(ew.le(state[2], n)), draw_again, (raw, zero, zero))[1], 1
     )
 
 
@@ -423,7 +427,7 @@ def _binomial_rejection(raw, n, p):
             total = ew.add(total, term)
         return total
 
-    def again(state):
+    def draw_again(state):
         key, accepted, done = state
         next_key, u, v, edge = _transformed_try(key, n)
         k = ew.floor(ew.add(ew.mul(ew.add(ew.div(ew.mul(a, 2), edge), b), u), center))
@@ -436,7 +440,7 @@ def _binomial_rejection(raw, n, p):
         return next_key, ew.select_n(is_accepted, accepted, k), ew.bitwise_or(done, is_accepted)
 
     start = (raw, ew.sub(ew.mul(p, 0), 1), ew.lt(p, -1))
-    return while_loop(lambda state: _any(ew.bitwise_not(state[2])), again, start)[1]
+    return while_loop(lambda state: _any(ew.bitwise_not(state[2])), draw_again, start)[1]
 
 
 def binomial(key, n, p, shape=None, dtype=None):
@@ -492,14 +496,14 @@ def multinomial(key, n, p, *, shape=None, dtype=None, unroll: int | bool = 1):
     tail_sums = wnp.flip(wnp.cumsum(wnp.flip(p, -1), -1), -1)
     share = wnp.moveaxis(wnp.divide(p, wnp.where(wnp.equal(tail_sums, 0), 1, tail_sums)), -1, 0)
 
-    def one(remaining, drawn):
-        sub, chance = drawn
-        count = binomial(sub, remaining, wnp.clip(chance, 0, 1), tuple(shape), dtype)
+    def draw_category(remaining, drawn):
+        subkey, chance = drawn
+        count = binomial(subkey, remaining, wnp.clip(chance, 0, 1), tuple(shape), dtype)
         return ew.sub(remaining, count), count
 
     raw = _check_single_key(key, "multinomial")
     _, counts = scan(
-        one,
+        draw_category,
         vary(n, typeof(raw).vma | typeof(share).vma),
         (split(raw, share.shape[0]), share),
         unroll=unroll,

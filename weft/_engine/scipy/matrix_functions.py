@@ -148,8 +148,8 @@ def _complex_schur(a: Any) -> tuple:
 def _rotate(t: Any, z: Any) -> tuple:
     n, eps, at = t.shape[-1], np.finfo(t.dtype).eps, np.arange(t.shape[-1])
 
-    def rotate(step, both):
-        t, z = both
+    def rotate(step, column_pair):
+        t, z = column_pair
         m = n - 1 - step
         a, b, c, d = t[m - 1, m - 1], t[m - 1, m], t[m, m - 1], t[m, m]
         half = (a - d) / 2

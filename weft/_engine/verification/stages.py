@@ -136,7 +136,7 @@ class _StageTolerance:
         """Return the first element that differs beyond the tolerance."""
         first: list[np.ndarray] = self.want or []
 
-        def again(k: int) -> list[np.ndarray]:
+        def repeat(k: int) -> list[np.ndarray]:
             if k not in self.trials:
                 call = self.call
                 self.trials[k] = call.compute_expected(call.log.replay(), k)
@@ -144,7 +144,7 @@ class _StageTolerance:
             # first stage.
             return [_shift(w, t, f) for w, t, f in zip(want, self.trials[k], first)]
 
-        return difference(got, want, ResultTolerance(want, self.precision, again))
+        return difference(got, want, ResultTolerance(want, self.precision, repeat))
 
 
 def _shift(want: np.ndarray, trial: np.ndarray, first: np.ndarray) -> np.ndarray:

@@ -128,13 +128,13 @@ def compare(call: RecordedCall) -> Mismatch | None:
         )
         precision += [joined_precision] * len(replay.seen)
 
-    def again(k: int) -> list[np.ndarray]:
+    def repeat(k: int) -> list[np.ndarray]:
         other = call.log.replay()
         moved = call.compute_expected(other, k)
         return [*moved, *(other.seen if len(other.seen) == len(replay.seen) else replay.seen)]
 
     return difference(
-        [*call.outs, *replay.logged_operands], checked, ResultTolerance(checked, precision, again)
+        [*call.outs, *replay.logged_operands], checked, ResultTolerance(checked, precision, repeat)
     )
 
 

@@ -214,7 +214,7 @@ def _check(mat: BCOO) -> None:
         and data.shape[n_batch] == indices.shape[-2]
     )
     for lead_shape in (data.shape[:n_batch], indices.shape[:n_batch]):
-        fits &= all(one in (1, size) for one, size in zip(lead_shape, batch))
+        fits &= all(extent in (1, size) for extent, size in zip(lead_shape, batch))
     if not fits:
         raise ValueError(
             f"BCOO: data of shape {data.shape} and indices of shape {indices.shape} do not mean an array of shape {shape}."
@@ -301,13 +301,13 @@ def bcoo_todense(mat: BCOO) -> Any:
     """
     _, sparse, dense = shapes_of(mat)
 
-    def one(data: Any, indices: Any) -> Any:
+    def apply_unbatched(data: Any, indices: Any) -> Any:
         if not sparse:
             return data.sum(0)
         start: Any = wnp.zeros((*sparse, *dense), data.dtype)
         return start.at[columns(indices)].add(data, mode="drop", unique_indices=mat.unique_indices)
 
-    return map_batch_dims(one, mat.n_batch)(*broadcast_batch_dims(mat))
+    return map_batch_dims(apply_unbatched, mat.n_batch)(*broadcast_batch_dims(mat))
 
 
 def bcoo_fromdense(
@@ -347,13 +347,13 @@ def bcoo_fromdense(
         nse = int(counts.max()) if counts.size else 0
     nse = operator.index(nse)
 
-    def one(there: Any) -> Any:
+    def apply_unbatched(there: Any) -> Any:
         if not sparse:
             return wnp.zeros((nse, 0), index_dtype)
         nonzero = wnp.nonzero(there, size=nse, fill_value=sparse)
         return wnp.stack(nonzero, axis=1).astype(index_dtype)
 
-    indices = map_batch_dims(one, n_batch)(is_nonzero)
+    indices = map_batch_dims(apply_unbatched, n_batch)(is_nonzero)
     return BCOO(
         (bcoo_extract_data(indices, mat), indices),
         shape=mat.shape,
@@ -365,13 +365,13 @@ def bcoo_fromdense(
 def bcoo_extract_data(indices: Any, mat: Any) -> Any:
     """Return the values of a dense array at the indices; 0 for indices out of range."""
 
-    def one(indices: Any, mat: Any) -> Any:
+    def apply_unbatched(indices: Any, mat: Any) -> Any:
         if not indices.shape[1]:
             return wnp.broadcast_to(mat[None], (indices.shape[0], *mat.shape))
         return mat.at[columns(indices)].get(mode="fill", fill_value=0)
 
     batch = mat.shape[: indices.ndim - 2]
-    return map_batch_dims(one, len(batch))(
+    return map_batch_dims(apply_unbatched, len(batch))(
         wnp.broadcast_to(indices, (*batch, *indices.shape[-2:])), mat
     )
 
@@ -478,7 +478,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         )
     count = operator.index(nse)
 
-    def one(data: Any, indices: Any) -> tuple[Any, Any]:
+    def apply_unbatched(data: Any, indices: Any) -> tuple[Any, Any]:
         is_in_range = in_range(indices, sparse)
         data = wnp.where(broadcast_mask(is_in_range, data), data, wnp.zeros((), data.dtype))
         bound = wnp.array(np.array(sparse, np.int64), indices.dtype)
@@ -493,7 +493,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         )
 
     batch = np.broadcast_shapes(mat.data.shape[:n_batch], indices.shape[:n_batch])
-    data, distinct = map_batch_dims(one, n_batch)(
+    data, distinct = map_batch_dims(apply_unbatched, n_batch)(
         wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[n_batch:])),
         wnp.broadcast_to(indices, (*batch, *indices.shape[n_batch:])),
     )
@@ -585,7 +585,7 @@ def _inefficient(message: str, on_inefficient: str | None) -> None:
 def batch_to_sparse(mat: BCOO) -> BCOO:
     """Convert the last batch dim to the first sparse dim."""
 
-    def one(data: Any, indices: Any) -> tuple[Any, Any]:  # [b, nse, ...], [b, nse, s]
+    def apply_unbatched(data: Any, indices: Any) -> tuple[Any, Any]:  # [b, nse, ...], [b, nse, s]
         count, nse, dims = indices.shape
         places = wnp.repeat(wnp.arange(count, dtype=indices.dtype), nse)[:, None]
         places = wnp.concatenate([places, wnp.reshape(indices, (count * nse, dims))], axis=1)
@@ -594,15 +594,19 @@ def batch_to_sparse(mat: BCOO) -> BCOO:
     data, indices = broadcast_batch_dims(mat)
     if not mat.n_sparse:
         return _change_layout(
-            mat, one, mat.n_batch - 1, data, wnp.zeros((*indices.shape[:-1], 0), indices.dtype)
+            mat,
+            apply_unbatched,
+            mat.n_batch - 1,
+            data,
+            wnp.zeros((*indices.shape[:-1], 0), indices.dtype),
         )
-    return _change_layout(mat, one, mat.n_batch - 1, data, indices, mat.indices_sorted)
+    return _change_layout(mat, apply_unbatched, mat.n_batch - 1, data, indices, mat.indices_sorted)
 
 
 def _dense_to_sparse(mat: BCOO) -> BCOO:
     """Convert the first dense dim to the last sparse dim."""
 
-    def one(data: Any, indices: Any) -> tuple[Any, Any]:  # [nse, d, ...], [nse, s]
+    def apply_unbatched(data: Any, indices: Any) -> tuple[Any, Any]:  # [nse, d, ...], [nse, s]
         nse, count = data.shape[:2]
         places = wnp.tile(wnp.arange(count, dtype=indices.dtype), nse)[:, None]
         repeated = wnp.repeat(indices, count, axis=0)
@@ -610,19 +614,21 @@ def _dense_to_sparse(mat: BCOO) -> BCOO:
             [repeated, places], axis=1
         )
 
-    return _change_layout(mat, one, mat.n_batch, *broadcast_batch_dims(mat), mat.indices_sorted)
+    return _change_layout(
+        mat, apply_unbatched, mat.n_batch, *broadcast_batch_dims(mat), mat.indices_sorted
+    )
 
 
 def _sparse_to_dense(mat: BCOO) -> BCOO:
     """Convert the last sparse dim to the first dense dim."""
     size = mat.shape[mat.n_batch + mat.n_sparse - 1]
 
-    def one(data: Any, indices: Any) -> tuple[Any, Any]:
+    def apply_unbatched(data: Any, indices: Any) -> tuple[Any, Any]:
         nse = data.shape[0]
         rows: Any = wnp.zeros((nse, size, *data.shape[1:]), data.dtype)
         return rows.at[wnp.arange(nse), indices[:, -1]].set(data, mode="drop"), indices[:, :-1]
 
-    result = _change_layout(mat, one, mat.n_batch, *broadcast_batch_dims(mat))
+    result = _change_layout(mat, apply_unbatched, mat.n_batch, *broadcast_batch_dims(mat))
     return BCOO((result.data, result.indices), shape=mat.shape, indices_sorted=mat.indices_sorted)
 
 
@@ -630,7 +636,7 @@ def _sparse_to_batch(mat: BCOO) -> BCOO:
     """Convert the first sparse dim to the last batch dim."""
     _, sparse, _ = shapes_of(mat)
 
-    def one(data: Any, indices: Any) -> tuple[Any, Any]:
+    def apply_unbatched(data: Any, indices: Any) -> tuple[Any, Any]:
         def row(place: Any) -> tuple[Any, Any]:
             here = indices[:, 0] == place
             row_indices = wnp.where(
@@ -644,14 +650,19 @@ def _sparse_to_batch(mat: BCOO) -> BCOO:
 
         return weft.vmap(row)(wnp.arange(sparse[0], dtype=indices.dtype))
 
-    data, indices = map_batch_dims(one, mat.n_batch)(*broadcast_batch_dims(mat))
+    data, indices = map_batch_dims(apply_unbatched, mat.n_batch)(*broadcast_batch_dims(mat))
     return BCOO((data, indices), shape=mat.shape, unique_indices=mat.unique_indices)
 
 
 def _change_layout(
-    mat: BCOO, one: Callable, n_batch: int, data: Any, indices: Any, indices_sorted: bool = False
+    mat: BCOO,
+    apply_unbatched: Callable,
+    n_batch: int,
+    data: Any,
+    indices: Any,
+    indices_sorted: bool = False,
 ) -> BCOO:
-    data, indices = map_batch_dims(one, n_batch)(data, indices)
+    data, indices = map_batch_dims(apply_unbatched, n_batch)(data, indices)
     return BCOO(
         (data, indices),
         shape=mat.shape,

@@ -142,7 +142,7 @@ def _batches(
     inner_right = [l for l in right if l != letter]
     inner_out = [l for l in out if l != letter]
 
-    def one(data: Any, indices: Any, rhs: Any) -> Any:
+    def apply_unbatched(data: Any, indices: Any, rhs: Any) -> Any:
         return _batches(
             data,
             indices,
@@ -158,7 +158,7 @@ def _batches(
         )
 
     product = weft.vmap(
-        one, in_axes=(0, 0, axis), out_axes=out.index(letter) if letter in out else 0
+        apply_unbatched, in_axes=(0, 0, axis), out_axes=out.index(letter) if letter in out else 0
     )(data, indices, rhs)
     return product if letter in out else product.sum(0)
 
@@ -241,7 +241,9 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
     left_columns = functools.partial(_columns, n, (slice(None), None))
     right_columns = functools.partial(_columns, n, (None, slice(None)))
 
-    def one(data_l: Any, indices_l: Any, data_r: Any, indices_r: Any) -> tuple[Any, Any]:
+    def apply_unbatched(
+        data_l: Any, indices_l: Any, data_r: Any, indices_r: Any
+    ) -> tuple[Any, Any]:
         equal = in_range(indices_l, sparse_l)[:, None] & in_range(indices_r, sparse_r)[None, :]
         for left, right in zip(left_columns(indices_l, same_l), right_columns(indices_r, same_r)):
             equal = equal & (left == right)
@@ -263,7 +265,9 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
             indices, (nse, len(broadcast_columns))
         ).astype(index_dtype)
 
-    data, indices = map_batch_dims(one, n)(*broadcast_batch_dims(lhs), *broadcast_batch_dims(rhs))
+    data, indices = map_batch_dims(apply_unbatched, n)(
+        *broadcast_batch_dims(lhs), *broadcast_batch_dims(rhs)
+    )
     product = BCOO((data, indices), shape=(*lhs.shape[:n], *sizes))
     most = math.prod(sizes)
     return bcoo_sum_duplicates(product, nse=min(most, nse)) if sizes else product
@@ -313,14 +317,14 @@ def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers:
     B = wnp.transpose(B, (*batch_b, *free_b, *contract_b))
     letters = string.ascii_lowercase[1 : len(contract_a) + 1]
 
-    def one(A: Any, B: Any, indices: Any) -> Any:
+    def apply_unbatched(A: Any, B: Any, indices: Any) -> Any:
         at = columns(indices)
         rows = _rows(A, at[: len(free_a)], len(indices))
         return wnp.einsum(
             f"a{letters},a{letters}->a", rows, _rows(B, at[len(free_a) :], len(indices))
         )
 
-    return map_batch_dims(one, n)(
+    return map_batch_dims(apply_unbatched, n)(
         A, B, wnp.broadcast_to(indices, (*A.shape[:n], *indices.shape[n:]))
     )
 
@@ -352,7 +356,7 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
     v = wnp.reshape(v, (*[1] * (sp_mat.ndim - v.ndim), *v.shape))
     n_batch = sp_mat.n_batch
 
-    def one(data: Any, indices: Any, v: Any) -> Any:
+    def apply_unbatched(data: Any, indices: Any, v: Any) -> Any:
         count = indices.shape[1]
         at = tuple(
             wnp.minimum(column, v.shape[i] - 1) if v.shape[i] == 1 else column
@@ -362,7 +366,7 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
         return data * rows
 
     data, indices = broadcast_batch_dims(sp_mat)
-    return map_batch_dims(one, n_batch)(
+    return map_batch_dims(apply_unbatched, n_batch)(
         data, indices, wnp.broadcast_to(v, (*sp_mat.shape[:n_batch], *v.shape[n_batch:]))
     )
 
@@ -401,7 +405,9 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     (_, sparse_l, _), (_, sparse_r, _) = shapes_of(lhs), shapes_of(rhs)
     dtype = wnp.result_type(lhs.dtype, rhs.dtype)
 
-    def one(data_l: Any, indices_l: Any, data_r: Any, indices_r: Any) -> tuple[Any, Any]:
+    def apply_unbatched(
+        data_l: Any, indices_l: Any, data_r: Any, indices_r: Any
+    ) -> tuple[Any, Any]:
         equal = in_range(indices_l, sparse_l)[:, None] & in_range(indices_r, sparse_r)[None, :]
         columns = []
         for i in range(len(sparse)):
@@ -425,7 +431,7 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
         ).astype(indices_l.dtype)
 
     wide_l, wide_r = _to_batches(lhs, shape[:n_batch]), _to_batches(rhs, shape[:n_batch])
-    data, indices = map_batch_dims(one, n_batch)(*wide_l, *wide_r)
+    data, indices = map_batch_dims(apply_unbatched, n_batch)(*wide_l, *wide_r)
     bcoo = BCOO((data, indices), shape=shape)
     if not sparse:
         return bcoo

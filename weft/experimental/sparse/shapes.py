@@ -175,7 +175,7 @@ def bcoo_reshape(
     data = wnp.reshape(data, (*new_batch, mat.nse, *new_dense))
     indices = wnp.reshape(indices, (*new_batch, mat.nse, len(sparse)))
 
-    def one(indices: Any) -> Any:
+    def apply_unbatched(indices: Any) -> Any:
         flat = wnp.zeros(mat.nse, indices.dtype)
         for column, size in zip(columns(indices), sparse):
             flat = flat * size + column
@@ -193,7 +193,7 @@ def bcoo_reshape(
         )
 
     return BCOO(
-        (data, map_batch_dims(one, len(new_batch))(indices)),
+        (data, map_batch_dims(apply_unbatched, len(new_batch))(indices)),
         shape=sizes,
         indices_sorted=mat.indices_sorted,
         unique_indices=mat.unique_indices,
@@ -522,7 +522,7 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
     sizes = tuple(mat.shape[n_batch + i] for i in keep)
     _, sparse, dense = shapes_of(mat)
 
-    def one(data: Any, indices: Any) -> tuple[Any, Any]:
+    def apply_unbatched(data: Any, indices: Any) -> tuple[Any, Any]:
         is_in_range = in_range(indices, sparse)
         data = wnp.where(broadcast_mask(is_in_range, data), data, wnp.zeros((), data.dtype))
         if not keep:
@@ -532,7 +532,7 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
             is_in_range[:, None], kept_indices, wnp.array(np.array(sizes, np.int64), indices.dtype)
         )
 
-    data, indices = map_batch_dims(one, n_batch)(*broadcast_batch_dims(mat))
+    data, indices = map_batch_dims(apply_unbatched, n_batch)(*broadcast_batch_dims(mat))
     return BCOO((data.astype(mat.dtype), indices), shape=(*mat.shape[:n_batch], *sizes, *dense))
 
 

@@ -64,7 +64,7 @@ def _slope_by_z(z, df):
 
 
 def _slope_by_df(z, df):
-    """Of the logarithm: the two parts of first / df - second."""
+    """Return (first, second): the derivative of the log density by `df` is first / df - second."""
     root = wnp.sqrt(df)
     is_wide = wnp.abs(z) > root
     ratio = wnp.square(wnp.where(is_wide, root / wnp.where(is_wide, z, 1), z / root))

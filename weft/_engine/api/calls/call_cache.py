@@ -173,7 +173,7 @@ class FlatFastPath(Dispatching):
             return False
 
     def try_call(self, args: tuple, kwargs: dict) -> list | None:
-        """Return the leaves of the results; None for arguments of another structure, and under settings that must see every call."""
+        """Return the leaves of the results; None for arguments of another structure, and under settings that act on every call."""
         if guard[0]:
             return None
         if self.statics:

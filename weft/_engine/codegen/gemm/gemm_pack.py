@@ -239,7 +239,7 @@ def pack_a(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
         def row(i: str) -> None:
             src = f.byte_address("%src", f.mul(i, "%ms"))
 
-            def one(s: str) -> None:
+            def emit_element(s: str) -> None:
                 if per == 1:
                     f.do(
                         f"store {unit} {_element(f, types, src, f.mul(s, '%ks'))}, ptr {place(i, s)}, align 4"
@@ -256,7 +256,7 @@ def pack_a(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
                         0x80 if types.flips_signs else 0,
                     )
 
-            f.loop(0, steps, 1, one)
+            f.loop(0, steps, 1, emit_element)
 
         f.loop(0, "%rows", 1, row)
 
@@ -386,7 +386,7 @@ def pack_b(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
 
     def scalar() -> None:
         def row(s: str) -> None:
-            def one(j: str) -> None:
+            def emit_element(j: str) -> None:
                 src = f.byte_address("%src", f.mul(j, "%ns"))
                 if per == 1:
                     f.do(
@@ -395,7 +395,7 @@ def pack_b(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
                 else:
                     _store_joined(f, types, src, s, "%ks", "%k", place(s, j), 0)
 
-            f.loop(0, "%cols", 1, one)
+            f.loop(0, "%cols", 1, emit_element)
 
         f.loop(0, steps, 1, row)
 

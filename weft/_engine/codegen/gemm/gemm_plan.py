@@ -165,14 +165,14 @@ def _suits_quads(p: Problem, types: GemmTypes) -> bool:
         and types.can_read_b_in_place
         and assembler_support.has_avx512(types.machine)
     )
-    few, many = (
+    few_rows, many_rows = (
         4 * p.n <= 3 * types.lanes,
         min(p.m, p.k) >= _GEMM_QUADS[0] and p.m * p.k * p.batches >= _GEMM_QUADS[1],
     )
     return (
         kind
-        and few
-        and many
+        and few_rows
+        and many_rows
         and p.grouped != "k"
         and p.k % 4 == 0
         and not p.cols

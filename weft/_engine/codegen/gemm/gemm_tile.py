@@ -564,7 +564,7 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
     )
 
     def run(done: str, offset: str, count: str) -> None:
-        def some(
+        def emit_rows(
             i: str,
         ) -> None:  # (surplus addresses are overwritten by the next run, or not used)
             first = f.let(f"ptrtoint ptr {f.byte_address(t.a, f.add(offset, f.mul(i, ms)))} to i64")
@@ -575,7 +575,7 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
                 f.byte_address(list_, f.mul(f.add(done, i), 8)),
             )
 
-        f.loop(0, count, 8, some)
+        f.loop(0, count, 8, emit_rows)
 
     addressing.visit_runs(f, t.i0, f.add(t.i0, t.rows), Word.ROW_RUN, addressing.ROWS, ms, run)
 

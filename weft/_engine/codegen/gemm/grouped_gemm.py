@@ -82,7 +82,7 @@ def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str)
         extent, *strides = step.groups[d]
         strides = [stride * size for stride, size in zip(strides, sizes)]
 
-        def one(i: str, *done: str) -> list[str] | None:
+        def emit_group(i: str, *done: str) -> list[str] | None:
             at, here = f.add(f.mul(number, extent), i), moved(places, i, strides)
             if d + 1 < len(step.groups):
                 return dim(d + 1, here, at)
@@ -90,7 +90,7 @@ def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str)
             return rows(here, first, count, *done) if done else sums(here, first, count)
 
         by_rows = d + 1 == len(step.groups) and step.grouped == "m"
-        done = f.loop(0, extent, 1, one, [("i64", "0")] if by_rows else [])
+        done = f.loop(0, extent, 1, emit_group, [("i64", "0")] if by_rows else [])
         if by_rows:
             clear(places[2], done[0], str(step.m))
 

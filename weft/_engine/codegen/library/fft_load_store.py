@@ -131,12 +131,12 @@ def _transpose(v: Vectors, short: bool = False) -> None:
         count = f.min(_FFT_TRANSPOSED_BLOCKS, f.sub(blocks, first))
 
         def half(step: Callable[[str, str, str], None]) -> None:
-            def one(_: str, i: str, c: str) -> list[str]:
+            def emit_iteration(_: str, i: str, c: str) -> list[str]:
                 step(place(f.add(first, c)), f.byte_address(between, f.mul(c, lanes * v.bytes)), i)
                 over = f.equal(f.add(c, 1), count)
                 return [f.select(over, f.add(i, 1), i), f.select(over, 0, f.add(c, 1))]
 
-            f.loop(0, f.mul(count, lanes // 4), 1, one, [("i64", "0"), ("i64", "0")])
+            f.loop(0, f.mul(count, lanes // 4), 1, emit_iteration, [("i64", "0"), ("i64", "0")])
 
         half(lambda start, there, i: quarter(reader(start), lambda j, x: v.store(x, there, j), i))
         half(lambda start, there, i: quarter(lambda j: v.load(there, j), writer(start), i))
@@ -245,7 +245,7 @@ def _pairs(
     """
     f = v.f
 
-    def one(k: str) -> None:
+    def emit_iteration(k: str) -> None:
         other = f.sub("%h", k)
         (a, b), (c, d) = read(k), read(other)
         cos, sin = v.factor("%factors", f.mul(k, 2)), v.factor("%factors", f.add(f.mul(k, 2), 1))
@@ -255,7 +255,7 @@ def _pairs(
         _put(v, *low, "%at", k)
         _put(v, *high, "%at", other)
 
-    f.loop(1, f.add(f.div("%h", 2), 1), 1, one)
+    f.loop(1, f.add(f.div("%h", 2), 1), 1, emit_iteration)
 
 
 def _part(v: Vectors) -> None:
@@ -300,7 +300,7 @@ def _gather(v: Vectors) -> None:
     f = v.f
     wide, groups = f.div(f.add("%r", 1), 2), f.div("%n", "%r")
 
-    def one(i: str, k: str, q: str) -> list[str]:
+    def emit_iteration(i: str, k: str, q: str) -> list[str]:
         # Frequency k*r + q is the conjugate of frequency n - k*r - q = (n/r - 1 - k)*r + r - q.
         there = f.less(q, wide)
         group, number = (
@@ -314,17 +314,17 @@ def _gather(v: Vectors) -> None:
         over = f.equal(next_, "%r")
         return [f.select(over, f.add(k, 1), k), f.select(over, 0, next_)]
 
-    f.loop(0, f.add(f.div("%n", 2), 1), 1, one, [("i64", "0"), ("i64", "0")])
+    f.loop(0, f.add(f.div("%n", 2), 1), 1, emit_iteration, [("i64", "0"), ("i64", "0")])
 
 
 def _mirror(v: Vectors) -> None:
     """Frequency n - k from k, its conjugate."""
 
-    def one(k: str) -> None:
+    def emit_iteration(k: str) -> None:
         re, im = _get(v, "%at", k)
         _put(v, re, v.neg(im), "%at", v.f.sub("%n", k))
 
-    v.f.loop(1, v.f.div(v.f.add("%n", 1), 2), 1, one)
+    v.f.loop(1, v.f.div(v.f.add("%n", 1), 2), 1, emit_iteration)
 
 
 def _extend(v: Vectors) -> None:
@@ -332,12 +332,12 @@ def _extend(v: Vectors) -> None:
     parts."""
     _put(v, splat_constant(v.part, "0.0", v.lanes), _get(v, "%at", 0)[0], "%at", 0)
 
-    def one(k: str) -> None:
+    def emit_iteration(k: str) -> None:
         re, im = _get(v, "%at", k)
         _put(v, im, re, "%at", k)
         _put(v, v.neg(im), re, "%at", v.f.sub("%n", k))
 
-    v.f.loop(1, v.f.add(v.f.div("%n", 2), 1), 1, one)
+    v.f.loop(1, v.f.add(v.f.div("%n", 2), 1), 1, emit_iteration)
 
 
 def _product(v: Vectors, real: bool = False) -> None:

@@ -180,10 +180,10 @@ def _write_tiny(f: LLVMFunctionWriter, step: LibraryCall) -> None:
     bases = {array[0]: f.load_word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
     first = f.mul("%task", _problems_per_task(step))
 
-    def one(problem: str) -> None:
+    def emit_problem(problem: str) -> None:
         tiny_lapack.write(f, step, _places(f, step, bases, problem))
 
-    f.loop(first, f.min(f.add(first, _problems_per_task(step)), step.count), 1, one)
+    f.loop(first, f.min(f.add(first, _problems_per_task(step)), step.count), 1, emit_problem)
 
 
 class _Workspace:

@@ -121,14 +121,14 @@ class _CombineFunctions:
             decls, f"{self.name}_stream", "ptr %out, ptr %list, i64 %n, i64 %elements"
         )
 
-        def past_the_caches() -> None:
+        def emit_nontemporal() -> None:
             self._loops(f, "align 64, !nontemporal !0")
             f.do("fence seq_cst")
 
         aligned = f.equal(f.let(f"and i64 {f.let('ptrtoint ptr %out to i64')}, 63"), 0)
         f.branch_without_values(
             aligned,
-            past_the_caches,
+            emit_nontemporal,
             lambda: f.do(f"call void @{self.name}(ptr %out, ptr %list, i64 %n, i64 %elements)"),
         )
         return f.end()
@@ -136,11 +136,11 @@ class _CombineFunctions:
     def _mpi(self, decls: Declarations) -> str:
         """Emit the variant with the signature of MPI's reductions."""
         f = self._function(decls, f"{self.name}_mpi", "ptr %in, ptr %inout, ptr %length, ptr %type")
-        both = f.slot("[2 x ptr]")
-        f.do(f"store ptr %in, ptr {both}, align 8")
-        f.do(f"store ptr %inout, ptr {f.byte_address(both, 8)}, align 8")
+        pointers = f.slot("[2 x ptr]")
+        f.do(f"store ptr %in, ptr {pointers}, align 8")
+        f.do(f"store ptr %inout, ptr {f.byte_address(pointers, 8)}, align 8")
         count = f.let(f"sext i32 {f.read('i32', '%length', 4)} to i64")
-        f.do(f"call void @{self.name}(ptr %inout, ptr {both}, i64 2, i64 {count})")
+        f.do(f"call void @{self.name}(ptr %inout, ptr {pointers}, i64 2, i64 {count})")
         return f.end()
 
     def _loops(self, f: LLVMFunctionWriter, store: str) -> None:

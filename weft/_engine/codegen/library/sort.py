@@ -218,7 +218,7 @@ class _Radix:
         flip = f.let("sub i64 0, %descending")
         flips = flip if keys.word == "i64" else f.let(f"trunc i64 {flip} to {keys.word}")
 
-        def one(j: str) -> None:
+        def emit_element(j: str) -> None:
             if not self.ordering:
                 self._put(
                     f,
@@ -239,14 +239,14 @@ class _Radix:
             lower = f.let(f"zext i64 {at} to {item}") if item != "i64" else at
             self._put(f, "%items", j, f.let(f"or {item} {upper}, {lower}"))
 
-        f.loop(0, "%n", 1, one)
+        f.loop(0, "%n", 1, emit_element)
         return f.end()
 
     def insertion(self) -> str:
         """Emit the function that sorts a short row in place."""
         f = self.keys.function("void @insertion(ptr %items, i64 %n)")
 
-        def one(j: str) -> None:
+        def emit_element(j: str) -> None:
             item, head = self._load(f, "%items", j), self._head(f, "%items", j)
             before = lambda at: f.sub(at, 1)
             greater = lambda at: f.let(
@@ -261,7 +261,7 @@ class _Radix:
             [at] = f.loop_while([f.is_nonzero, greater], move, [("i64", j)])
             self._put(f, "%items", at, item)
 
-        f.loop(1, "%n", 1, one)
+        f.loop(1, "%n", 1, emit_element)
         return f.end()
 
     def digits(self) -> str:
@@ -364,7 +364,7 @@ class _Radix:
 
         has_minus_zero, first = f.loop(0, "%n", 1, search, [("i1", "false"), ("i64", "-1")])
 
-        def again() -> None:
+        def emit_pass() -> None:
             def zero(j: str, at: str) -> list[str]:
                 raw = keys.element(f, "%source", j)
                 is_zero = f.let(
@@ -375,7 +375,7 @@ class _Radix:
 
             f.loop(0, "%n", 1, zero, [("i64", first)])
 
-        f.branch_without_values(has_minus_zero, again)
+        f.branch_without_values(has_minus_zero, emit_pass)
 
     def row(self, name: str) -> str:
         """The function itself."""

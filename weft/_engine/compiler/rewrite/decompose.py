@@ -305,10 +305,10 @@ def _rebuild_join(eqn: Eqn):
         if (shortest >= MODEL.cache_line and count > SPLIT_PLACES + 1) or (
             narrow and count > _INTERLEAVED
         ):
-            quick = count <= UNROLLED_ELEMENTS or count >= TILE_LEAST_SIDE  # to transpose
+            is_fast_transpose = count <= UNROLLED_ELEMENTS or count >= TILE_LEAST_SIDE
             return (
                 _stack(dim)
-                if shortest == out.dtype.itemsize and quick
+                if shortest == out.dtype.itemsize and is_fast_transpose
                 else lambda *xs: [_join().bind(*xs, dimension=dim)]
             )
     return _join_by_parts(eqn) if count > MOST_JOINED else None

@@ -232,13 +232,13 @@ def _combine_parts(d: Deviations) -> Callable:
     add, plus, sub, mul = [registry[name].bind for name in ("reduce_sum", "add", "sub", "mul")]
     where = tuple([k if k < position else k - len(axes) + 1 for k, _ in unreduced_dims])
 
-    def joined(means, rests, squares, center):
+    def joined(means, other_sums, squares, center):
         center = registry["reshape"].bind(center, new_sizes=tuple([n for _, n in unreduced_dims]))
         off = sub(
             means,
             _broadcast_over(center, (*folded[: position + 1], *folded[position + 2 :]), where),
         )
-        moved = mul(off, plus(mul(off, count), plus(rests, rests)))
+        moved = mul(off, plus(mul(off, count), plus(other_sums, other_sums)))
         return [plus(add(squares, axes=(position,)), add(moved, axes=(position,)))]
 
     return joined

@@ -106,7 +106,8 @@ class Propagation:
     reach: dict[Var, tuple[int, ...]] = field(default_factory=dict)
     conflicts: bool = False  # True if any specs conflicted
     slices_split: bool = False  # True if a loop or an equation takes slices along a split dim
-    splits_slices: bool = False  # True if the axes of such dims split other dims of the slices
+    # True if the axes of a sliced dim may split other dims of the slices
+    splits_slices: bool = False
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
         """Return the factor rule of an equation; equations with equal ops, parameters and types have one rule object."""

@@ -80,11 +80,11 @@ def _binary(
 ) -> Callable:
     apply = _late(op) if isinstance(op, str) else in_single(op)
 
-    def both(x, y):
+    def apply_both(x, y):
         x, y = promote_to_inexact(name, x, y)
         return apply(x, y) if weak else apply(as_strong(x), as_strong(y))
 
-    return named(_WRITTEN[arguments](both), name, text)
+    return named(_WRITTEN[arguments](apply_both), name, text)
 
 
 erf = _unary("erf", "erf", "The error function.")

@@ -178,7 +178,7 @@ class Config(threading.local):
             raise RuntimeError(
                 f"config.{bare}: the jax_{bare} config should be updated before backends are "
                 "initialized, which "
-                "the first operation and the first question for devices do."
+                "the first operation and the first call of `devices()` do."
             )
         with _lock:
             setattr(Config, bare, value)

@@ -194,17 +194,19 @@ _Order = tuple[tuple[Any, ...], Callable[[dict[Any, Any]], Iterable[Any]]]
 _key_orders: dict[tuple[str, ...], _Order] = {}
 
 
-def _key_order(given: tuple[Any, ...]) -> _Order:
+def _key_order(keys: tuple[Any, ...]) -> _Order:
     """Sort keys; cache the order if all are strings, since other keys may be equal but of different types (1 and True)."""
-    keys = tuple(sorted_keys(given))
+    sorted_ = tuple(sorted_keys(keys))
     items = (
-        operator.itemgetter(*keys) if len(keys) > 1 else lambda value: [value[key] for key in keys]
+        operator.itemgetter(*sorted_)
+        if len(sorted_) > 1
+        else lambda value: [value[key] for key in sorted_]
     )
-    if all(type(key) is str for key in given):
+    if all(type(key) is str for key in keys):
         if len(_key_orders) >= 4096:  # bounds the memory of programs that generate keys
             _key_orders.clear()
-        _key_orders[given] = keys, items
-    return keys, items
+        _key_orders[keys] = sorted_, items
+    return sorted_, items
 
 
 _NONE_SPEC = (type(None), None, ())
@@ -212,10 +214,10 @@ _NONE_SPEC = (type(None), None, ())
 
 def _custom_flattener(node: NodeType) -> Flattener:
     type_, split, rules = node.type, node.split, flatteners
-    take = node.flatten if node.fields is None else compile_taker(*node.fields)
+    take_parts = node.flatten if node.fields is None else compile_taker(*node.fields)
 
     def flatten(value: Any, leaves: list[Any]) -> Spec:
-        parts = take(value)
+        parts = take_parts(value)
         children, aux = (
             parts
             if type(parts) is tuple and len(parts) == 2 and type(parts[0]) is tuple
