@@ -165,7 +165,7 @@ def test_trees_and_what_does_not_move():
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda: jet(wnp.sin, (1.0,), ([1.0], [1.0])), "1 primals, but 2 series"),
+        (lambda: jet(wnp.sin, (1.0,), ([1.0], [1.0])), "1 primal, but 2 series"),
         (lambda: jet(wnp.add, (1.0, 2.0), ([1.0], [1.0, 2.0])), "one length"),
         (lambda: jet(wnp.sin, (1.0,), ([],)), "one length"),
         (lambda: jet(wnp.sin, ((1.0, 2.0),), ([1.0],)), "position 0 is not an array"),

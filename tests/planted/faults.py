@@ -49,8 +49,8 @@ FAULTS = (
         "missing rescale",
         "an online sum keeps its scale when the running maximum changes",
         "weft/_engine/compiler/loops/outer_reduction.py",
-        '"mul", b.load(self.scratch_names[online_sum.sum.name], j, online_sum.sum.value.type), scale\n',
-        '"max", *[b.load(self.scratch_names[online_sum.sum.name], j, online_sum.sum.value.type)] * 2\n',
+        '"mul", b.load(self.bufs[online_sum.sum.name], j, online_sum.sum.value.type), scale\n',
+        '"max", *[b.load(self.bufs[online_sum.sum.name], j, online_sum.sum.value.type)] * 2\n',
     ),
     PlantedFault(
         "aliased buffers",

@@ -154,10 +154,10 @@ def ensure(symbol: str, needed: frozenset[str] | None = None, draft: bool = Fals
 _copies: dict[tuple[str, VectorUnit, frozenset[str]], int] = {}
 
 
-def link_copy(symbol: str, wanted: frozenset[str], pool_functions: Mapping[str, int]) -> int:
+def link_copy(symbol: str, needed: frozenset[str], pool_functions: Mapping[str, int]) -> int:
     """Return the address of a second copy of a matmul function, which calls `pool_functions` in place of the pool; all copies call
     the same functions."""
-    key = (symbol, machine(), wanted)
+    key = (symbol, machine(), needed)
     if key not in _copies:
         _copies[key] = link(parts(*key), pool_functions, libc=("memset", "memcpy"))[symbol]
     return _copies[key]

@@ -49,17 +49,17 @@ class Routine(NamedTuple):
 
     symbol: str
     made_by: RoutineMaker
-    wanted: frozenset[str] | None  # the optional functions of a matmul
+    needed: frozenset[str] | None  # the optional functions of a matmul
     draft: bool
 
     def requests(self) -> list[ObjectRequest]:
-        return self.made_by.requests(self.symbol, self.wanted, self.draft)
+        return self.made_by.requests(self.symbol, self.needed, self.draft)
 
     def address(self) -> int:
-        return self.made_by.ensure(self.symbol, self.wanted, self.draft)
+        return self.made_by.ensure(self.symbol, self.needed, self.draft)
 
     def stored_object_keys(self) -> list[str]:
-        return self.made_by.stored_object_keys(self.symbol, self.wanted, self.draft)
+        return self.made_by.stored_object_keys(self.symbol, self.needed, self.draft)
 
 
 class Routines:

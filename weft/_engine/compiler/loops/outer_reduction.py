@@ -107,7 +107,7 @@ class OuterReduction:
     def __init__(self, nest: LoopNest, vector: LoopDim, column: LoopDim):
         self.nest, self.vector, self.column = nest, vector, column
         self.low, self.b = nest.low, nest.b
-        self.scratch_names: dict[str, str] = {}
+        self.bufs: dict[str, str] = {}  # reduction -> its scratch buffer
         self.placed = {r.extreme: r for r in self.low.reductions if r.extreme is not None}
         self.online_sums = self._online_sums()
         online = {online_sum.sum.name for online_sum in self.online_sums}
@@ -192,7 +192,7 @@ class OuterReduction:
         low, nest = self.low, self.nest
         for r in low.reductions:
             nest.scratch.append(Buf(f"s{len(nest.scratch)}", r.value.type, self.chunk))
-            self.scratch_names[r.name] = nest.scratch[-1].name
+            self.bufs[r.name] = nest.scratch[-1].name
         for level in range(self.last + 1):
             reductions = [r for r in self.reductions if r.level == level]
             outputs = [o for o in low.outputs if o.level == level]
@@ -219,13 +219,11 @@ class OuterReduction:
             return
         emit.open(_VECTOR)
         for r in reductions:
-            emit.append(StoreElement(self.scratch_names[r.name], j, r.init))
+            emit.append(StoreElement(self.bufs[r.name], j, r.init))
             place = self.placed.get(r.name)
             if place is not None:
                 # until a better value comes, the first of equal values is at position 0
-                emit.append(
-                    StoreElement(self.scratch_names[place.name], j, b.const(0, place.init.type))
-                )
+                emit.append(StoreElement(self.bufs[place.name], j, b.const(0, place.init.type)))
         emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _loop_over_rows(
@@ -276,7 +274,7 @@ class OuterReduction:
             start += blocks * size
         emit.open(_VECTOR)
         sums = [
-            b.load(self.scratch_names[online_sum.sum.name], b.index("j"), online_sum.sum.value.type)
+            b.load(self.bufs[online_sum.sum.name], b.index("j"), online_sum.sum.value.type)
             for online_sum in online_sums
         ]
         substitute = self._substitution(where)
@@ -287,7 +285,7 @@ class OuterReduction:
         for online_sum, value in zip(
             online_sums, emit.compute([b.op("mul", x, y) for x, y in zip(sums, scales)])
         ):
-            emit.append(StoreElement(self.scratch_names[online_sum.sum.name], b.index("j"), value))
+            emit.append(StoreElement(self.bufs[online_sum.sum.name], b.index("j"), value))
         emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _rescale_sum(self, online_sum: OnlineSum, where: dict[int, Expr], top: Expr) -> Expr:
@@ -303,9 +301,7 @@ class OuterReduction:
         # The difference is positive only if a maximum is infinite; the minimum keeps exp from overflowing there.
         scale = b.op("exp", b.op("min", difference, b.const(0, difference.type)))
         return b.op(
-            "mul",
-            b.load(self.scratch_names[online_sum.sum.name], j, online_sum.sum.value.type),
-            scale,
+            "mul", b.load(self.bufs[online_sum.sum.name], j, online_sum.sum.value.type), scale
         )
 
     def _substitution(self, where: dict[int, Expr]) -> Substitution:
@@ -314,7 +310,7 @@ class OuterReduction:
         substitute = Substitution(low.builder, b, self.nest.map_dims(where))
         for r in low.reductions:
             substitute.rewritten[id(low.builder.ref(r.name, r.value.type))] = b.load(
-                self.scratch_names[r.name], b.index("j"), r.value.type
+                self.bufs[r.name], b.index("j"), r.value.type
             )
         return substitute
 
@@ -335,16 +331,13 @@ class OuterReduction:
         for r in reductions:
             place = self.placed.get(r.name)
             if place is not None:
-                targets += [
-                    (self.scratch_names[r.name], None),
-                    (self.scratch_names[place.name], None),
-                ]
+                targets += [(self.bufs[r.name], None), (self.bufs[place.name], None)]
                 roots += self._first_extreme(r, place, values[r.name], values[place.name])
             else:
-                targets.append((self.scratch_names[r.name], r.op))
+                targets.append((self.bufs[r.name], r.op))
                 roots.append(self._tree(r.op, values[r.name]))
         for online_sum in online_sums:
-            targets.append((self.scratch_names[online_sum.sum.name], None))
+            targets.append((self.bufs[online_sum.sum.name], None))
             roots.append(
                 self._rescale_sum(online_sum, where, self._tree("max", values[online_sum.top.name]))
             )
@@ -412,8 +405,8 @@ class OuterReduction:
         """Return the extreme value and its position after some further rows: a better value or the first NaN replaces it."""
         b, j = self.b, self.b.index("j")
         best, position = (
-            b.load(self.scratch_names[r.name], j, values[0].type),
-            b.load(self.scratch_names[place.name], j, places[0].type),
+            b.load(self.bufs[r.name], j, values[0].type),
+            b.load(self.bufs[place.name], j, places[0].type),
         )
         for value, at in zip(values, places):
             better = b.op("gt" if r.op == "max" else "lt", value, best)
