@@ -227,6 +227,14 @@ GROUPS = {
             expm_frechet fiedler fiedler_companion funm hadamard hankel helmert hilbert invhilbert invpascal leslie
             pascal sqrtm toeplitz""",
     },
+    "weft.scipy.special": {
+        "Gamma, beta and error functions": """beta betainc betaln comb dawsn digamma erf erfc erfcx erfinv factorial
+            gamma gammainc gammaincc gammaln gammasgn log_ndtr loggamma multigammaln ndtr ndtri owens_t poch
+            polygamma wofz zeta""",
+        "Other functions": """bernoulli bessel_jn boxcox boxcox1p entr exp1 expi expit expn fresnel hyp1f1 hyp2f1 i0
+            i0e i1 i1e kl_div log_softmax logit logsumexp lpmn lpmn_values rel_entr sici softmax spence sph_harm_y
+            xlog1py xlogy""",
+    },
     "weft.extend.core": {
         "Programs": """check_jaxpr ClosedJaxpr DebugInfo DropVar Effect Effects eval_context gensym Jaxpr JaxprEqn
             JaxprTypeError jaxpr_as_fun jaxprs_in_params Literal new_jaxpr_eqn no_effects ParamDict subjaxprs
