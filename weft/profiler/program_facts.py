@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from weft._engine import processes
 from weft._engine.backends.base import LocalProgram
 from weft._engine.compiler.schedule.schedule import Scheduled
 from weft._engine.compiler.schedule.step_accesses import accesses_of
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.hlo.cost import module_cost
 from weft._engine.hlo.text.hlo_text import lower_global
 from weft._engine.ir import program as P
@@ -153,13 +154,17 @@ class _Context:
 
     memory: _MemoryOverSteps
     reasons: _Reasons
-    flops: dict[Eqn, int]
+    flops: dict[Hashable, int]
 
     def flops_of(self, eqn: Eqn) -> int:
-        """Return the FLOPs of an equation."""
-        if eqn not in self.flops:
-            self.flops[eqn] = _flops(eqn)
-        return self.flops[eqn]
+        """Return the FLOPs of an equation; elementwise ones of one type are counted once."""
+        key: Hashable = eqn
+        if isinstance(eqn.primitive, ElementwiseOp):
+            types = tuple([atom.aval.str_short() for atom in (*eqn.invars, *eqn.outvars)])
+            key = eqn.primitive, types, str(eqn.params)
+        if key not in self.flops:
+            self.flops[key] = _flops(eqn)
+        return self.flops[key]
 
 
 def _facts(number: int, step: P.Step, parent: int, context: _Context) -> StepFacts:
