@@ -62,8 +62,10 @@ def has_only_these_packings(types: GemmTypes, operand: str, needed: Collection[s
 
 
 def entry(types: GemmTypes, feature: str) -> str:
-    """Return `pack_a` or `pack_b` (see `gemm_pack`) as a jump to the assembly function of a
-    feature, after reordering arguments."""
+    """Return `pack_a` or `pack_b` as a jump to an assembly function.
+
+    Arguments are reordered first (see `gemm_pack`).
+    """
     name, (_, operand, packing) = function(types, feature) or "", feature.split("_")
     if operand == "a":  # dst, row_bytes, src, ms, ks, rows; k is on the stack
         order = {

@@ -23,8 +23,7 @@ def has_avx2(machine: VectorUnit) -> bool:
 
 
 def has_indirect_kernels(types: GemmTypes) -> bool:
-    """Return whether there are kernels that find the elements of A through lists
-    (`avx512.indirect_operand`)."""
+    """Return whether there are kernels that read A through lists (`avx512.indirect_operand`)."""
     return (
         has_avx512(types.machine)
         and types.can_read_a_in_place
@@ -43,8 +42,7 @@ def as_module(lines: Sequence[str]) -> str:
 
 
 def function(name: str, body: Sequence[str], saved_registers: Sequence[str]) -> list[str]:
-    """Return a module-local function that saves the registers `saved_registers`; `body` may jump to
-    `.L{name}_end`.
+    """Return a module-local function that saves `saved_registers`; `body` may jump to `.L{name}_end`.
 
     >>> function("f", ["incq %rbx"], ["%rbx"])[2:5]
     ['f:', 'pushq %rbx', 'incq %rbx']

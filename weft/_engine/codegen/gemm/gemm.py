@@ -106,8 +106,7 @@ _make_types = functools.cache(GemmTypes)
 def parts(
     symbol: str, machine: VectorUnit, needed: frozenset[str] | None = None, draft: bool = False
 ) -> list[LibraryModule]:
-    """Return the modules of the function `symbol` with the `needed` optional functions, or all of
-    them (None).
+    """Return the modules of the function `symbol` with the `needed` optional functions (None: all).
 
     The modules of a `draft` are not optimized.
     """
@@ -133,8 +132,9 @@ def is_small(step: Gemm) -> bool:
 
 
 def ensure(symbol: str, needed: frozenset[str] | None = None, draft: bool = False) -> int:
-    """Return the address of a matmul function with the needed optional functions, or all (None); it
-    stays valid.
+    """Return the address of a matmul function with the `needed` optional functions (None: all).
+
+    The address stays valid.
 
     The first compilation includes only the needed functions, which takes half the time. The second
     one includes all, or all variants of the driver if nothing else was missing. A draft has only
@@ -155,8 +155,10 @@ _copies: dict[tuple[str, VectorUnit, frozenset[str]], int] = {}
 
 
 def link_copy(symbol: str, needed: frozenset[str], pool_functions: Mapping[str, int]) -> int:
-    """Return the address of a second copy of a matmul function, which calls `pool_functions` in place of the pool; all copies call
-    the same functions."""
+    """Return the address of a second copy of a matmul function, which calls `pool_functions`, not the pool.
+
+    All copies call the same functions.
+    """
     key = (symbol, machine(), needed)
     if key not in _copies:
         _copies[key] = link(parts(*key), pool_functions, libc=("memset", "memcpy"))[symbol]
@@ -188,8 +190,7 @@ def stored_object_keys(
 def _features_to_compile(
     symbol: str, needed: frozenset[str] | None, draft: bool = False
 ) -> frozenset[str] | None:
-    """Return the optional functions that a new compilation should include; None if the linked
-    function suffices."""
+    """Return the optional functions to compile; None if the linked function suffices."""
     key = (symbol, machine())
     if draft and needed is not None:
         return None if (*key, needed) in _drafts else needed

@@ -56,8 +56,7 @@ def features(types: GemmTypes, words: Sequence[int]) -> frozenset[str]:
 
 
 def parts(types: GemmTypes, symbol: str, needed: Collection[str]) -> list[LibraryModule]:
-    """Return the modules of the dot-product matmul for `types`, exported as `symbol`, with the
-    `needed` features."""
+    """Return the modules of the dot-product matmul `symbol` with the `needed` functions."""
     inner = sorted([name for name in needed if name != "epilogue"])
     exports = ("dots", "finish") if "finish" in needed else ("dots",)
     return [
@@ -92,8 +91,7 @@ def _dots_module(types: GemmTypes, needed: Collection[str]) -> str:
 
 
 def _driver_module(types: GemmTypes, symbol: str, needed: Collection[str]) -> str:
-    """Return the IR of the driver, which calls the functions of the other modules for a
-    descriptor."""
+    """Return the IR of the driver, which calls the other modules' functions for a descriptor."""
     decls = Declarations()
     decls.use("@dots = external constant ptr")
     functions = [

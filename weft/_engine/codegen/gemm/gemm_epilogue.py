@@ -64,8 +64,10 @@ def finish(types: GemmTypes, decls: Declarations) -> str:
 
 
 def add(types: GemmTypes, decls: Declarations) -> str:
-    """Return `@add`, which adds `parts` tiles of sums that are `size` bytes apart, in order, to the
-    first one."""
+    """Return `@add`, which adds `parts` tiles of sums to the first one, in order.
+
+    The tiles are `size` bytes apart.
+    """
     f = LLVMFunctionWriter(
         "void @add(ptr %sums, i64 %parts, i64 %size)", decls, types.machine, "nounwind"
     )
@@ -89,8 +91,10 @@ def add(types: GemmTypes, decls: Declarations) -> str:
 
 
 class ResultStore:
-    """The code that stores results: the step's epilogue, `finish`, or neither if kernels write C
-    themselves."""
+    """The code that stores results: the step's epilogue, `finish`, or neither.
+
+    It is neither if kernels write C themselves.
+    """
 
     def __init__(self, f: LLVMFunctionWriter, desc: str, needed: Collection[str]) -> None:
         self.f = f
@@ -98,8 +102,10 @@ class ResultStore:
         self.epilogue = _EpilogueCall(f, desc) if "epilogue" in needed else None
 
     def place(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
-        """Return a kernel's prefetch arguments: C's position in the epilogue's streams if this
-        block completes sums, else `dst`."""
+        """Return a kernel's prefetch arguments.
+
+        They are C's position in the epilogue's streams if this block completes sums, else `dst`.
+        """
         return self.epilogue.streams(done, c, cms, dst, ds) if self.epilogue else ""
 
     def at(self, **place: str) -> None:
@@ -166,8 +172,7 @@ class _EpilogueCall:
         )
 
     def call(self, sums: str, **place: str) -> None:
-        """Call the epilogue on the sums at a position; position words that are not passed keep
-        their values."""
+        """Call the epilogue on the sums at a position; omitted position words keep their values."""
         f = self.f
         f.do(f"store ptr {sums}, ptr {self.context}, align 64")
         self.at(**place)

@@ -147,8 +147,10 @@ class _TileKernel:
         return [f.byte_address(pa, self.unroll * self.element_bytes), pb, *sums]
 
     def emit_k_step_pair(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
-        """Emit two k steps that load the elements of a row of A together; the elements stay in a
-        register for that row only."""
+        """Emit two k steps that load the elements of a row of A together.
+
+        The elements stay in a register for that row only.
+        """
         f, acc, lanes = self.f, self.acc, self.lanes
         sums, after, unmasked = list(state), f.byte_address(pb, "%bs"), [None] * self.vectors
         rows_of_b = [self.load_row(row, acc, unmasked) for row in (pb, after)]
@@ -217,8 +219,10 @@ class _TileKernel:
 
 
 def join(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:
-    """Join the elements of each step into one lane: `value` has `k_per_step * lanes` elements in
-    their memory type."""
+    """Join the elements of each step into one lane.
+
+    `value` has `k_per_step * lanes` elements in their memory type.
+    """
     wide = types.k_per_step * lanes
     value = f.convert(value, types.in_type, types.joined_type, wide)
     return f.let(f"bitcast <{wide} x {llvm_type(types.joined_type)}> {value} to <{lanes} x i32>")

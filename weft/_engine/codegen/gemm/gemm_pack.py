@@ -28,8 +28,10 @@ _Path = Callable[[], None]
 
 
 def _unit(types: GemmTypes) -> str:
-    """Return the LLVM type of one step of A: i32 for joined elements, the bits of a complex number,
-    else the accumulator's type."""
+    """Return the LLVM type of one step of A.
+
+    It is i32 for joined elements, the bits of a complex number, else the accumulator's type.
+    """
     if types.joined_type:
         return "i32"
     return f"i{8 * types.step_bytes}" if types.is_complex else llvm_type(types.acc)
@@ -115,8 +117,7 @@ def _element(f: LLVMFunctionWriter, types: GemmTypes, src: str, at: str) -> str:
 def _paths(
     f: LLVMFunctionWriter, along: str, across: str, paths: dict[str, _Path], needed: Collection[str]
 ) -> None:
-    """Choose one of the packings (name -> code) by the two stride conditions; unwanted packings are
-    not emitted."""
+    """Choose one of the packings (name -> code) by two stride conditions; omit those not needed."""
 
     def take(kind: str) -> None:
         for name, code in paths.items():

@@ -45,8 +45,10 @@ class Tile:
 def multiply_along_b_rows(
     f: Task, types: GemmTypes, t: Tile, a: str, a_stride: str, sums: str, needed: Collection[str]
 ) -> None:
-    """Multiply all rows of C over all of k at once; sums in scratch memory are copied to C if they
-    need no conversion or epilogue."""
+    """Multiply all rows of C over all of k at once.
+
+    Sums in scratch memory are copied to C if they need no conversion or epilogue.
+    """
     names = skinny_kernel_names(needed)
     for name in names:
         f.decls.use(f"declare void @{name}(ptr, i64, i64, ptr, i64, i64, i64, ptr, i64)")
@@ -218,8 +220,7 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collect
 def _find_needed_row_blocks(
     f: Task, most: int, t: Tile, col: str, cols: str, count: str
 ) -> tuple[str, str]:
-    """Return the range of row blocks with elements of a panel that are read (see
-    `Word.BAND_FROM`)."""
+    """Return the range of row blocks with elements that are read (see `Word.BAND_FROM`)."""
     here = f.add(t.i0, BAND_ZERO)
     first = f.min(f.sub(f.max(f.add(col, f.descriptor_word(Word.BAND_FROM)), here), here), t.rows)
     end = f.sub(f.max(f.add(f.add(col, cols), f.descriptor_word(Word.BAND_TO)), here), here)
@@ -229,8 +230,7 @@ def _find_needed_row_blocks(
 
 @record
 class _RowBlock:
-    """Rows of a tile that one kernel computes: the first row, the number of new rows, the index of
-    the kernel."""
+    """Rows of a tile that one kernel computes: the first row, the number of new rows, the kernel's index."""
 
     first: str
     new: str

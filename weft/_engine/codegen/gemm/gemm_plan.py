@@ -110,8 +110,7 @@ _GEMM_FORK_CYCLES = 6000
 
 
 def plan(p: Problem, types: GemmTypes, threads: int) -> tuple[str, tuple[int, ...]]:
-    """Return the function's name without prefix (types and variant), and the words of the
-    descriptor."""
+    """Return the function's name without prefix (types and variant), and the descriptor's words."""
     p = convert_runs_to_batch(orient(fold(p, types), types), types)
     if is_dot(p, types):
         return f"{types.name}_dot", _words(p, _dot_split(p, types, threads))
@@ -120,8 +119,9 @@ def plan(p: Problem, types: GemmTypes, threads: int) -> tuple[str, tuple[int, ..
 
 
 def convert_runs_to_batch(p: Problem, types: GemmTypes) -> Problem:
-    """Turn long runs of rows into batch elements with the same B, if no kernels find the runs
-    through lists.
+    """Turn long runs of rows into batch elements with the same B.
+
+    Runs that kernels find through lists stay rows.
 
     Each run is then read in place, where all rows would be copied otherwise. Problems with
     epilogues are returned unchanged, because epilogues count rows and batch elements in the
@@ -158,8 +158,10 @@ def _dot_split(p: Problem, types: GemmTypes, threads: int) -> dict[int, int]:
 
 
 def _suits_quads(p: Problem, types: GemmTypes) -> bool:
-    """True if C has so few columns that quads use vectors better: one vector of sums would stall on
-    latency and on loads of A."""
+    """True if C has so few columns that quads use vectors better.
+
+    One vector of sums would stall on latency and on loads of A.
+    """
     kind = (
         types.acc == "f32"
         and types.can_read_b_in_place
@@ -306,8 +308,7 @@ def _square(types: GemmTypes) -> int:
 
 
 def _parts(p: Problem, types: GemmTypes, blocks: int) -> int:
-    """Return the number of parts of a sum: more than 1 if it is long and there are too few results
-    for all threads.
+    """Return the number of parts of a sum: more than 1 for a long sum and fewer results than threads need.
 
     If steps of A are not adjacent, all row tiles access the same cache lines of A and all of B.
     Parts then have their own segments of both, with all rows. A power of two of parts is divided
@@ -399,8 +400,7 @@ def _reads_a_by_lists(p: Problem, types: GemmTypes) -> bool:
 
 
 def _is_stream(p: Problem, types: GemmTypes) -> bool:
-    """True if B is large, dense along n and used by few rows of A, so that the product is
-    memory-bound."""
+    """True if the product is memory-bound: B is large, dense along n and used by few rows of A."""
     large = p.k * p.segments * p.n * types.in_bytes > _GEMM_CACHED_BYTES[p.m > 2 * types.rows]
     return (
         large and p.m <= _GEMM_SKINNY_ROWS and p.b[1] == types.in_bytes and p.n > types.panel_cols
@@ -657,8 +657,10 @@ def _estimate_cycles(
 
 
 def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
-    """Return the number of panels that are packed for all tasks at a time: whole tiles, in chunks
-    of about equal size."""
+    """Return the number of panels that are packed for all tasks at a time.
+
+    It is a number of whole tiles, in chunks of about equal size.
+    """
     most = max(_GEMM_SHARED_BYTES // max(panel_bytes, 1), 1)
     if panels <= most or tile_panels >= most:
         return min(panels, most)
@@ -667,8 +669,7 @@ def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
 
 
 def _strip_rows(work: _SplitProblem, split: _TileSplit) -> int:
-    """Return the number of rows of a tile that are multiplied by all panels together: strips of
-    about equal size."""
+    """Return the number of rows of a tile that all panels multiply together, in about equal strips."""
     strips = _ceil(split.tile_rows, work.fit)
     return _up(_ceil(split.tile_rows, strips), work.unit)
 

@@ -194,8 +194,7 @@ def _compiled_helpers(
 
 
 def _driver_module(types: GemmTypes, symbol: str, needed: Collection[str]) -> str:
-    """Return the IR of the driver, which calls the functions of the other modules for a
-    descriptor."""
+    """Return the IR of the driver, which calls the other modules' functions for a descriptor."""
     decls, known = Declarations(), required.find_constant_words(needed)
     even = all(
         known.get(dims.count) == "0"

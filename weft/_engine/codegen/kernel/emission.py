@@ -77,8 +77,7 @@ class Emission:
     def operate(
         self, op: str, args: list[EmittedValue], type_: str, demand: str = ""
     ) -> EmittedValue:
-        """Apply an operation to values; `demand` names the half type if its precision suffices for
-        the result."""
+        """Apply an operation; `demand` names the half type if its precision suffices for the result."""
         raise NotImplementedError
 
     def body(self, stmts: Sequence[Stmt]) -> None:
@@ -227,8 +226,7 @@ class Emission:
         return self.b.pure(f"icmp slt {self.lanes.i32} <{ramp}>, {splat}", splat)
 
     def mask_of(self, part: int, cond: str | None) -> str | None:
-        """Return the active lanes of a part, restricted to `cond` if it is not None; None if all
-        lanes are active."""
+        """Return the active lanes of a part, restricted to `cond` if given; None if all lanes are active."""
         mask = self.masks[part]
         return (
             mask if cond is None else cond if mask is None else self.lanes.logical_and(cond, mask)

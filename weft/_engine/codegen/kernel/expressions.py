@@ -86,8 +86,7 @@ class Expressions(Emission):
     def operate(
         self, op: str, args: list[EmittedValue], type_: str, demand: str = ""
     ) -> EmittedValue:
-        """Apply an operation to values; `demand` names the half type if its precision suffices for
-        the result."""
+        """Apply an operation; `demand` names the half type if its precision suffices for the result."""
         if type_ in COMPLEX or any(isinstance(arg, ComplexPair) for arg in args):
             from weft._engine.codegen.kernel import complex as complex_ops
 
@@ -109,8 +108,7 @@ class Expressions(Emission):
     def _operate_on_places(
         self, op: str, args: list[EmittedValue], type_: str
     ) -> EmittedValue | None:
-        """Compare indices or take their minimum or maximum in 32 bits; return None if their forms
-        do not allow it."""
+        """Compare indices, or take their minimum or maximum, in 32 bits; None if this is impossible."""
         shorts = self._as_i32_registers(args)
         if shorts is not None:
             operands: list[EmittedValue] = [Varying("i32", parts) for parts in shorts]
@@ -152,8 +150,7 @@ class Expressions(Emission):
         type_: str,
         demand: str,
     ) -> tuple[str, ...]:
-        """Emit a long function for all parts with interleaved instructions, so that dependency
-        chains overlap in the CPU."""
+        """Emit a long function for all parts with interleaved instructions, to overlap dependency chains."""
         lines, results, runs = self.b.scopes[-1].lines, [], []
         for row in zip(*columns):
             before = len(lines)
@@ -237,8 +234,7 @@ class Expressions(Emission):
     # --- index arithmetic
 
     def _index_arithmetic(self, op: str, args: list[EmittedValue]) -> EmittedValue | None:
-        """Apply i64 add, sub or mul with constant folding, keeping affine structure; return None if
-        impossible."""
+        """Apply i64 add, sub or mul with constants folded and affine structure kept; None if impossible."""
         if op not in _INDEX_ARITHMETIC or any(isinstance(arg, Varying) for arg in args):
             return None
         x, y = args[0], args[-1]

@@ -473,8 +473,7 @@ class KernelEmitter(Expressions):
             )
 
     def _widen_accumulators(self, plan: VectorizationPlan, starts: dict[str, EmittedValue]) -> None:
-        """Give the accumulators of a vector loop a register per part, or a single register if they
-        are scanned."""
+        """Give the accumulators of a vector loop a register per part; scanned ones have a single register."""
         if plan.scanned:
             from weft._engine.codegen.kernel.vector_scan import in_all_lanes
 

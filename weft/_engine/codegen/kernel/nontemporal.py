@@ -42,8 +42,7 @@ def prefetch(emitter: Emission, stmt: Prefetch) -> None:
 def store(
     emitter: Emission, stmt: StoreElement, type_: str, value: EmittedValue, index: Affine
 ) -> None:
-    """Emit nontemporal stores of whole vectors if the buffer is aligned at run time, else ordinary
-    stores."""
+    """Emit nontemporal stores of whole vectors if the buffer is aligned at run time, else ordinary ones."""
     b, lanes, memory = emitter.b, emitter.lanes, vector(MEMORY[type_], emitter.lanes.w)
     nbytes, tag = ITEMSIZE[type_] * lanes.w, emitter.alias_tag(stmt.buf)
     _, registers = lanes.all_to_memory(emitter.registers_of(value), type_)

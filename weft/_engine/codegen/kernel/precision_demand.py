@@ -96,8 +96,7 @@ class _Demands:
             self.ask(expr, _FULL)
 
     def analyze(self, stmt: Stmt) -> None:
-        """Record the sources of names and scratch buffers, and the expressions that leave the
-        kernel or control it."""
+        """Record the sources of names and scratch buffers, and the expressions that are stored or control flow."""
         if isinstance(stmt, Let | Init):
             self.note_source(stmt.name, stmt.value)
         elif isinstance(stmt, Accum) and stmt.op in _PRESERVES_WHEN_ITERATED and stmt.guard is None:

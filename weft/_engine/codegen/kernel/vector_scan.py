@@ -17,8 +17,10 @@ from weft._engine.ir.loops import PrefixCombine
 
 
 def scan(emitter: Emission, stmt: PrefixCombine) -> None:
-    """Emit a running combination; it crosses lanes if its accumulators are declared outside the
-    vector loop."""
+    """Emit a running combination.
+
+    It crosses lanes if its accumulators are declared outside the vector loop.
+    """
     values = [emitter.evaluate(value) for value in stmt.values]
     before = [emitter.env[acc] for acc in stmt.accs]
     if emitter.vectorized:

@@ -212,8 +212,7 @@ class _VectorLoopFacts:
 
 
 def is_brief(kernel: loops.LoopsKernel) -> bool:
-    """Return whether optimizing a kernel takes longer than it saves: no loop has many
-    iterations."""
+    """Return whether optimizing a kernel takes longer than it saves, as no loop has many iterations."""
     return iterations(kernel.body) <= BRIEF_ITERATIONS and not repeated_math(kernel.body)
 
 
@@ -255,8 +254,7 @@ def consists_mostly_of_calls(body: tuple[loops.Stmt, ...], outlined: Container[s
 
 
 def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
-    """Return the number of occurrences of each operation outside addresses; complex functions count
-    as `complex`."""
+    """Return the number of each operation outside addresses; complex functions count as `complex`."""
     counts: dict[str, int] = {}
     seen: set[int] = set()
 

@@ -368,8 +368,10 @@ def dilation_of(eqn: Eqn) -> int:
 
 
 def joins_rows(eqn: Eqn) -> bool:
-    """Return whether an equation concatenates or pads long parts of rows; loops over such rows are split at the boundaries of
-    the parts, so that each segment computes only its own part."""
+    """Return whether an equation concatenates or pads long parts of rows.
+
+    Loops over such rows are split at the boundaries of the parts, so that each segment computes only its own part.
+    """
     if not isinstance(eqn.primitive, SliceOp) or moves(eqn) not in ("concatenate", "pad"):
         return False
     out = eqn.outvars[0].aval

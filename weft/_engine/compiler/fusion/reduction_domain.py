@@ -61,8 +61,10 @@ def keeps_order(dims: Sequence[int | None], domain: Domain) -> bool:
 
 
 def may_follow(domain: Domain) -> bool:
-    """Return whether a value of the domain's shape may follow a reduction in its kernel: the rows give enough parallelism, the shape is
-    small, or strips of rows stay in the caches."""
+    """Return whether a value of the domain's shape may follow a reduction in its kernel.
+
+    The rows must give enough parallelism, the shape must be small, or strips of rows must stay in the caches.
+    """
     shape, axes = domain
     size = rows = 1
     for d, n in enumerate(shape):
@@ -88,8 +90,10 @@ def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
 
 
 def strip_width(rows: int, lanes: int, others: int = 1) -> int:
-    """Return the width of strips of `lanes` elements whose `rows` rows stay in the caches between passes; 0 if strips would be too
-    narrow or too few. `others`: the number of such sets of strips, among which threads are divided, too."""
+    """Return the width of strips of `lanes` elements whose `rows` rows stay in the caches between passes.
+
+    The width is 0 if strips would be too narrow or too few. Threads are divided among `others` such sets of strips.
+    """
     fewest_columns = -(-lanes * others // _REDUCTION_FEWEST_STRIPS)
     width = min(REDUCTION_STRIP, _REDUCTION_STRIP_ELEMENTS // max(rows, 1), fewest_columns)
     width -= width % REDUCTION_NARROWEST_STRIP

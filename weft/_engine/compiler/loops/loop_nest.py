@@ -80,8 +80,9 @@ _SUM_TERMS = (128, 16)
 def _find_blocked_level(
     columns: Sequence[LoopDim], vector: LoopDim | None
 ) -> tuple[int, int] | None:
-    """Return the position of the column loop in which a long sum has a second accumulator, and the iterations of one of its blocks,
-    so that neither accumulator has many terms; None if the sum is short.
+    """Return the column loop of a long sum that has a second accumulator, and the iterations of its blocks.
+
+    Neither accumulator then has many terms. None if the sum is short.
 
     The error of an accumulator grows with its number of terms. Adding up the lanes of a vector costs as much as a few terms, so
     short loops have no second accumulator.

@@ -87,11 +87,13 @@ def prefetch_gather(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, E
 
 
 def prefetch_streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
-    """Return prefetches of the elements that enter the windows of operands read at several offsets, and of the only stream of a
-    kernel whose results are stored past the caches.
+    """Return prefetches for operands read at several offsets, and for the only stream of a kernel.
+
+    The stream is prefetched if the results are stored past the caches.
 
     Among several streams through one array only the furthest misses the caches; the hardware prefetchers do not detect it, and
-    they do not run far enough ahead of one stream for a loop of many instructions."""
+    they do not run far enough ahead of one stream for a loop of many instructions.
+    """
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None:
         return []

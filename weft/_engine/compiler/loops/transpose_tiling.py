@@ -197,10 +197,12 @@ class TransposeTiling:
         return [*loops, LoopLevel(_VECTOR, "j", group, LoopKind.VECTOR)]
 
     def _loop_over_lines(self, where: dict[int, Expr], tall: int) -> list[LoopLevel]:
-        """Return the loops over a row of tiles, shifted so that it begins and ends on cache lines of the result, except at the ends of
-        a result row.
+        """Return the loops over a row of tiles, which begins and ends on cache lines of the result.
 
-        The shifted elements before the row are staged with it: the tile above is read again."""
+        The ends of a result row are an exception.
+
+        The shifted elements before the row are staged with it: the tile above is read again.
+        """
         nest, b, vector, start = self.nest, self.b, self.vector, self.start
         out = nest.low.outputs[0]
         line, end = MODEL.cache_line // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)

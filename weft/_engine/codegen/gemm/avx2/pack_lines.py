@@ -127,8 +127,10 @@ def _transpose() -> list[str]:
 
 
 def _transpose_squares(rows: list[str]) -> tuple[list[str], list[str]]:
-    """Transpose 4 by 4 squares in each half of a register: the first four registers get 4 columns
-    of all lines, the others the next 4."""
+    """Transpose 4 by 4 squares in each half of the registers.
+
+    The first four registers get 4 columns of all lines, the others the next 4.
+    """
     other, out = [f"%ymm{i + 8}" for i in range(8)], []
     for i in (0, 4):
         for j in (

@@ -171,8 +171,10 @@ class _Avx2RegisterKernel:
 
     @property
     def fuses(self) -> bool:
-        """True if one instruction multiplies and adds; else the product takes the second register
-        for elements of A."""
+        """True if one instruction multiplies and adds.
+
+        Otherwise the product takes the second register for elements of A.
+        """
         return self.types.is_float
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
@@ -190,8 +192,7 @@ class _Avx2RegisterKernel:
         return [*step[1:], *step * (self.rows - 1)]
 
     def fetch_stream(self) -> list[str]:
-        """Prefetch a line of one row of one array that an epilogue reads; each iteration takes the
-        next row or array."""
+        """Prefetch a line of an array that an epilogue reads; each iteration takes the next row or array."""
         return [
             f"movl {_I32}, {_X}d",
             f"andl $7, {_X}d",

@@ -214,8 +214,7 @@ class Avx512RegisterKernel:
         return out
 
     def fetch_next_row(self) -> list[str]:
-        """Prefetch the same elements of the next rows of A, one row per k step, because rows are far
-        apart."""
+        """Prefetch the same elements of the next rows of A, which are far apart: one row per k step."""
         return [
             f"movl %eax, {X}d",
             f"andl $7, {X}d",

@@ -52,8 +52,10 @@ def ends_panels(types: GemmTypes) -> bool:
 
 
 def finish(types: GemmTypes) -> str:
-    """Return `finish(ptr sums, i64 row_bytes, i64 rows, i64 cols, ptr c, i64 c_row, i64 c_col)`: it
-    stores whole vectors, or scattered elements."""
+    """Return the function `finish`, which stores whole vectors, or scattered elements.
+
+    Its signature is `finish(ptr sums, i64 row_bytes, i64 rows, i64 cols, ptr c, i64 c_row, i64 c_col)`.
+    """
     sums, row_bytes, rows, cols, c, c_row = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
     change, store = _ENDS[types.acc, types.out_type]
     load = "vmovups" if types.acc_bytes == 4 else "vmovupd"
@@ -81,8 +83,10 @@ def finish(types: GemmTypes) -> str:
 
 
 def end_panel(types: GemmTypes) -> str:
-    """Return `end_panel(ptr panel, i64 steps)`: it stores after a panel the negated surplus of
-    flipped signs in each sum."""
+    """Return `end_panel(ptr panel, i64 steps)`.
+
+    It stores the negated surplus of flipped signs in each sum after the panel.
+    """
     sums = [f"%zmm{v}" for v in range(types.vectors)]
 
     def multiply_add(v: int) -> list[str]:

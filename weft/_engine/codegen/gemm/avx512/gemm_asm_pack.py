@@ -109,8 +109,10 @@ def _until(label: str, count: str, features: list[list[str]]) -> list[str]:
 
 
 def _transpose_squares(rows: list[str]) -> tuple[list[str], list[str]]:
-    """Transpose 16 vectors of 16 elements, using 16 other registers; return the instructions and
-    the registers of the result."""
+    """Return instructions that transpose 16 vectors of 16 elements, and the registers of the result.
+
+    They use 16 other registers.
+    """
     other = [f"%zmm{i + 16}" for i in range(16)]
     out = []
     for i in range(0, 16, 2):

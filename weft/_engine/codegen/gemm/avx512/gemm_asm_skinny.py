@@ -155,8 +155,7 @@ class _Along:
         ]
 
     def stretch(self, count: int, of_a: list[str], masked: bool) -> list[str]:
-        """Return `count` steps of a few vectors of columns; `of_a` holds the elements of a single
-        row of A."""
+        """Return `count` steps of a few vectors of columns; `of_a` holds the elements of one row of A."""
         types, vectors, out = self.types, range(self.vectors), []
         of_b = [[f"%zmm{s * self.vectors + v}" for v in vectors] for s in range(count)]
         if self.single and not masked and types.in_type == types.acc:
@@ -224,8 +223,10 @@ class _Along:
         return out + [f"vpslld $16, {x}, {x}" for x in to if load == "vpmovzxwd"]
 
     def load_joined(self, step: int, to: list[str], masked: bool) -> list[str]:
-        """Load and interleave the rows of a joined step: interleaving works within quarters of
-        registers, so columns are permuted first."""
+        """Load and interleave the rows of a joined step.
+
+        Interleaving works within quarters of registers, so columns are permuted first.
+        """
         parts, out = [f"%zmm{_PARTS + i}" for i in range(self.per)], []
         permute, load = ("vpermq", "vmovdqu16") if self.per == 2 else ("vpermd", "vmovdqu8")
         for i, part in enumerate(parts):
