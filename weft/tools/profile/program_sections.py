@@ -43,7 +43,7 @@ def automatic_section(executable: Any) -> str:
     given: Any = [None] * len(executable.in_specs)
     decision: Decision | None = stages.decision
     if decision is not None:
-        given = decision.given.in_specs
+        given = decision.given_specs.in_specs
         facts = (
             f"Chosen by {decision.method}: each device sends {_bytes_sent(decision.result):,} B, "
             f"{_bytes_sent(decision.ordinary):,} B with the layouts of propagation."
