@@ -17,6 +17,7 @@ from urllib.parse import unquote, urldefrag
 LARGEST_PAGE = 150_000  # bytes
 WIDEST_CODE = 88  # columns
 CODE_LANGUAGES = {"python", "py", "py3", "pycon", "console", "default", "bash"}
+PRIVATE = re.compile(r'weft\._engine|(?<=notranslate">)_[A-Za-z]\w*')
 CONTRIBUTOR_PAGES = re.compile(
     r"adding-a|contributing|design/|how-a-call-works|reading-dumps|tiny-weft|tour|verification"
 )
@@ -95,8 +96,9 @@ def page_problems(name: str, text: str, page: PageParser) -> Iterator[str]:
         for line in code_lines(language, block):
             if len(line) > WIDEST_CODE:
                 yield f"{name}: code of {len(line)} columns: {line.strip()[:60]}..."
-    if name.startswith("api/") and "weft._engine" in text:
-        yield f"{name}: names weft._engine"
+    if name.startswith("api/"):
+        for private in sorted(set(PRIVATE.findall(text))):
+            yield f"{name}: names {private}"
 
 
 def search_problems(folder: Path) -> Iterator[str]:

@@ -146,12 +146,13 @@ def split_sentences(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
 
 
 def type_text(annotation) -> str:
-    """Return an annotation as users write it; empty if it says nothing."""
+    """Return an annotation as users write it; empty for `Any` and for private types."""
     if annotation is inspect.Parameter.empty:
         return ""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"\b(?:weft|typing|collections\.abc|numpy)\.(?:\w+\.)*(?=\w)", "", text)
-    return "" if text in ("Any", "object", "...") else text
+    private = re.search(r"\b_[A-Za-z]", text)
+    return "" if private or text in ("Any", "object", "...") else text
 
 
 def parameter_names(value) -> list[str]:

@@ -55,12 +55,12 @@ def test_site_check_finds_each_kind_of_problem(tmp_path):
     assert check.problems(tmp_path) == []
     wide = "x" * 89
     (tmp_path / "api" / "bad.html").write_text(
-        '<a href="../none.html">x</a><a href="../good.html#none">x</a><p>weft._engine</p>'
+        '<a href="../none.html">x</a><a href="../good.html#none">x</a><p>weft._engine</p><code class="notranslate">_Private</code>'
         f'<div class="highlight-python"><pre>&gt;&gt;&gt; f()\n{wide}\n</pre></div>'
         f'<div class="highlight-python"><pre>{wide}</pre></div>' + " " * 150_000
     )
     (tmp_path / "searchindex.js").write_text('Search.setIndex({"docnames": ["index", "tour"]})')
-    assert len(check.problems(tmp_path)) == 6
+    assert len(check.problems(tmp_path)) == 7
     text = "\n".join(check.problems(tmp_path))
     for problem in (
         "../none.html does not exist",
@@ -68,6 +68,7 @@ def test_site_check_finds_each_kind_of_problem(tmp_path):
         "code of 89 columns",
         "the limit is 150,000",
         "names weft._engine",
+        "names _Private",
         "the search finds tour",
     ):
         assert problem in text
