@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KINDS = {".py", ".ll", ".txt", ".pyi", ".typed"}
+KINDS = {".py", ".ll", ".js", ".txt", ".pyi", ".typed"}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
