@@ -131,9 +131,8 @@ def entry(module: str, name: str, value, known: dict[str, str], example: list[st
     text, prompt, examples = doc.partition(">>>")
     text = public_text(text)
     if directive == "py:function":
-        names = parameter_names(value)
-        known = {key: target for key, target in known.items() if key not in names}
-        text, meanings = split_sentences(text, names)
+        known = without_parameters(value, known)
+        text, meanings = split_sentences(text, parameter_names(value))
         body = paragraphs(text, known) + parameter_items(value, meanings, known)
     else:
         body = paragraphs(text, known)
@@ -142,6 +141,12 @@ def entry(module: str, name: str, value, known: dict[str, str], example: list[st
         for attribute in sorted(_members(value)):
             body += _member(value, attribute, known)
     return [*heading(module, name, value), *indented(body), ""]
+
+
+def without_parameters(value, known: dict[str, str]) -> dict[str, str]:
+    """Return the public names without those of the parameters of a function."""
+    names = parameter_names(value)
+    return {name: target for name, target in known.items() if name not in names}
 
 
 def indented(lines: list[str]) -> list[str]:
@@ -331,7 +336,8 @@ class ApiReference:
             yield from (".. list-table::", "   :widths: 30 70", "")
             for name, value in values.items():
                 is_data = directive_of(value) == "py:data"
-                summary = sentence(documentation(value), {} if is_data else known)
+                links = {} if is_data else without_parameters(value, known)
+                summary = sentence(documentation(value), links)
                 yield f"   * - :py:obj:`{name} <{module.__name__}.{name}>`"
                 yield f"     - {summary}"
             yield ""
