@@ -34,6 +34,8 @@ from weft.checkpoint import arguments, layout, listing, ranks, store
 from weft.checkpoint.layout import StoredTree, TreeEntry
 
 Box = tuple[slice, ...]
+#: the tree of a step, its strings, and its folder
+_OpenedStep = tuple[StoredTree, dict[str, str], Path]
 
 
 @record(eq=False)
@@ -71,14 +73,13 @@ def restore(
     ...     weft.checkpoint.restore(folder, {"w": wnp.zeros(3)})
     {'w': Array([0., 1., 2.], dtype=float32)}
     """
-    with show_progress(f"restoring {os.fspath(path)}"):
-        return _restore(path, like, step, shardings, item)
+    call = "checkpoint.restore(path, like, step=...)"
+    with show_progress(f"restoring {arguments.absolute_path(call, path)}"):
+        return _restore(_open(path, step, item, call), like, shardings)
 
 
-def _restore(
-    path: str | os.PathLike, like: Any, step: int | None, shardings: Any, item: str | None
-) -> Any:
-    stored, texts, folder = _open(path, step, item, "checkpoint.restore(path, like, step=...)")
+def _restore(opened: _OpenedStep, like: Any, shardings: Any) -> Any:
+    stored, texts, folder = opened
     by_names = {entry.names: entry for entry in stored.entries}
     if like is None:
         targets = _wanted_by_shardings(stored, shardings)
@@ -155,9 +156,7 @@ def verify(path: str | os.PathLike, *, step: int | None = None, item: str | None
 # ---- locating
 
 
-def _open(
-    path: str | os.PathLike, step: int | None, item: str | None, call: str
-) -> tuple[StoredTree, dict[str, str], Path]:
+def _open(path: str | os.PathLike, step: int | None, item: str | None, call: str) -> _OpenedStep:
     """Return the stored tree, the strings, and the folder of the item; `call` is the public function with its arguments, for errors."""
     root = arguments.absolute_path(call, path)
     if step is not None:
