@@ -138,7 +138,7 @@ def test_both_ways_to_choose_are_an_error():
 def test_options_are_those_of_the_client():
     program = f"""
 import weft
-from weft._engine.backends.pjrt.plugins import register_plugin
+from weft.extend.backend import register_plugin
 register_plugin("first", library_path={PLUGIN!r}, options={{"cpu_device_count": 3}})
 register_plugin("second", library_path={PLUGIN!r}, options=lambda: {{"cpu_device_count": 2}}, priority=401)
 print(len(weft.devices("first")), len(weft.devices("second")), weft.devices()[0])

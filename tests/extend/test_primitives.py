@@ -342,7 +342,7 @@ def test_programs_as_data():
     )
     np.testing.assert_allclose(jaxpr_as_fun(halved)(X)[0], np.tanh(X), rtol=1e-6)
     x, c = Var(weft.typeof(1.0)), Var(weft.typeof(1.0))
-    with pytest.raises(TypeError, match="has 1 constants, got 0"):
+    with pytest.raises(TypeError, match="has 1 constant, got 0"):
         ClosedJaxpr(Jaxpr([c], [x], [x], []), [])
     with pytest.raises(ValueError, match="there is no field 'equations'"):
         closed.jaxpr.replace(equations=[])

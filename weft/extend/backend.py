@@ -11,6 +11,7 @@ from typing import Any
 from weft._engine import backends as _backends
 from weft._engine.api.arrays import clear_caches
 from weft._engine.backends.base import Backend
+from weft._engine.backends.pjrt.plugins import register_plugin as register_plugin
 from weft._engine.runtime.array import default_sharding
 from weft._engine.runtime.device import Device
 from weft._engine.util.refusals import refusal

@@ -21,12 +21,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import lapack, lapack_reductions, matrices
 from weft._engine.ops.arithmetic import is_complex
 from weft._engine.ops.elementwise import add, conj, div, mul, neg, real, sub
-from weft._engine.ops.families import (
-    add_tangents,
-    joined_vma,
-    shape_error,
-    zero_tangent,
-)
+from weft._engine.ops.families import add_tangents, joined_vma, shape_error, zero_tangent
 from weft._engine.ops.layout import reshape, squeeze
 from weft._engine.ops.lowering_specs import ExpandSpec, HostLowering
 from weft._engine.ops.matrix_operands import (
