@@ -412,7 +412,7 @@ def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
     from weft._engine.util import cache
 
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(cache, "_limit", lambda: 256 * 20_000)
+    monkeypatch.setattr(cache, "size_limit", lambda: 256 * 20_000)
     names = [
         f"{folder}{i:02x}" * 8 for folder in ("ab", "cd") for i in range(8, -1, -1)
     ]  # "ab00" is the last of its folder

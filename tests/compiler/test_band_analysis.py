@@ -11,8 +11,7 @@ from tests.compiler.machine import check
 from weft import lax, nn
 from weft._engine.compiler.fusion import band_analysis
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import iterate_steps
-from weft._engine.ir.program import Gemm
+from weft._engine.ir.program import Gemm, iterate_steps
 
 RNG = np.random.default_rng(0)
 N = 70

@@ -8,10 +8,11 @@ import weft._engine.ops.reduce as R
 from tests.compiler import loops
 from tests.compiler.machine import check
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import iterate_steps, schedule
+from weft._engine.compiler.schedule.schedule import schedule
 from weft._engine.core.stage import stage
 from weft._engine.ir import program as P
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.program import iterate_steps
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.contraction import dot_general
 from weft._engine.ops.dynamic_slicing import dynamic_update_slice

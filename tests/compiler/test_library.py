@@ -9,10 +9,10 @@ import pytest
 import weft
 from tests.compiler.machine import check
 from weft._engine.codegen.library import lapack as codegen
-from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof
 from weft._engine.ir import program as P
+from weft._engine.ir.program import iterate_steps
 from weft._engine.ops import linalg
 from weft._engine.ops.elementwise import add
 from weft._engine.util import lapack

@@ -15,10 +15,10 @@ from tests.compiler import loops
 from tests.compiler.machine import check
 from tests.compiler.test_random_programs import grow
 from weft._engine.compiler.schedule.loop_outlining import with_loop_kernels
-from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.core.stage import stage
 from weft._engine.ir import program as P
 from weft._engine.ir.loops import StoreElement
+from weft._engine.ir.program import iterate_steps
 from weft._engine.ir.types import ShapedArray
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")

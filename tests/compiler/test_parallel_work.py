@@ -10,8 +10,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft._engine.codegen.library import lapack
-from weft._engine.compiler.schedule.schedule import iterate_steps
-from weft._engine.ir.program import Launch, LibraryCall
+from weft._engine.ir.program import Launch, LibraryCall, iterate_steps
 from weft._engine.util.lapack import thread_control
 from weft._engine.util.machine_model import MODEL
 

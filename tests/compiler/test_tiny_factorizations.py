@@ -13,8 +13,7 @@ import scipy.linalg
 import weft
 import weft.numpy as wnp
 from weft._engine.codegen.library import lapack, tiny_lapack
-from weft._engine.compiler.schedule.schedule import iterate_steps
-from weft._engine.ir.program import LibraryCall
+from weft._engine.ir.program import LibraryCall, iterate_steps
 from weft._engine.ops import linalg
 from weft._engine.util.config import enable_x64
 

@@ -20,11 +20,11 @@ from weft._engine.codegen.kernel.kernel_emitter import module_ir
 from weft._engine.codegen.toolchain import target
 from weft._engine.compiler.kernels import scatters
 from weft._engine.compiler.kernels.scatters import SCATTER_OWNERS
-from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.core.stage import stage
 from weft._engine.ir.build import LoopsBuilder, _wrap
 from weft._engine.ir.loops import Const, ScalarOp
 from weft._engine.ir.loops_text import print_kernel
+from weft._engine.ir.program import iterate_steps
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
 from weft._engine.util.machine_model import machine_model

@@ -8,9 +8,9 @@ import weft.numpy as wnp
 from tests.control.laws import all_laws, arrays, close, same_on_all_engines, vmap_is_a_loop
 from weft import lax
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.control.scan import scan_p
 from weft._engine.ir import program as P
+from weft._engine.ir.program import iterate_steps
 
 C, D = arrays((3,), (3,))
 XS, YS = arrays((5, 3), (5, 3), seed=3)

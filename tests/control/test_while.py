@@ -16,10 +16,10 @@ from tests.control.laws import (
 )
 from weft import lax
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import iterate_steps
 from weft._engine.control.scan import scan_p
 from weft._engine.control.while_loop import while_p
 from weft._engine.ir import program as P
+from weft._engine.ir.program import iterate_steps
 
 X, Y = arrays((3,), (3,))
 W = arrays((3, 3), seed=4, scale=0.5)[0]

@@ -8,8 +8,9 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.compiler.schedule.schedule import iterate_steps, schedule
+from weft._engine.compiler.schedule.schedule import schedule
 from weft._engine.ir import program as P
+from weft._engine.ir.program import iterate_steps
 from weft._engine.partition.exchanges import exchanges_of, link_bytes, program_of_process
 from weft._engine.partition.process_axes import process_axes
 from weft._engine.util.errors import ShardingError
