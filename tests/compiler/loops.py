@@ -17,7 +17,7 @@ while_p = LoopLike(
     register=False,
     body="body_jaxpr",
     constants="body_nconsts",
-    before="cond_nconsts",
+    cond_constants="cond_nconsts",
 )
 cond_p = BranchLike("cond", multiple_results=True, register=False)
 

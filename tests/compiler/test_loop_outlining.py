@@ -27,7 +27,7 @@ F32, I32 = np.dtype("f4"), np.dtype("i4")
 def steps(f, *args):
     """Return the steps of a jitted function, including the steps of its loops."""
     compiled = weft.jit(f).lower(*args).compile()
-    return iterate_steps(compiled.runtime_executable().stages.scheduled.program.steps)
+    return list(iterate_steps(compiled.runtime_executable().stages.scheduled.program.steps))
 
 
 def launches(f, *args):
@@ -285,7 +285,7 @@ def test_random_bodies(seed, native):
     scheduled = check(
         jaxpr, *[rng.standard_normal(a.shape).astype("f4") for a in avals], native=native, rtol=2e-4
     )
-    steps = iterate_steps(with_loop_kernels(scheduled).program.steps)
+    steps = list(iterate_steps(with_loop_kernels(scheduled).program.steps))
     assert any(isinstance(s, P.Gemm) for s in steps) or not any(
         isinstance(s, P.Loop) for s in steps
     )

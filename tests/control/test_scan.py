@@ -312,7 +312,7 @@ def test_a_scan_is_one_native_program_with_one_loop():
         .lower(c, xs)
         .compile()
     )
-    steps = iterate_steps(compiled.runtime_executable().stages.scheduled.program.steps)
+    steps = list(iterate_steps(compiled.runtime_executable().stages.scheduled.program.steps))
     loops = [s for s in steps if isinstance(s, P.Loop)]
     assert [s.extent for s in loops] == [5]
     assert len([s for s in steps if isinstance(s, P.Launch)]) <= 3

@@ -154,7 +154,7 @@ def test_nested_loops():
 
 def test_it_is_one_native_loop():
     compiled = weft.jit(grow).lower(X, Y).compile()
-    steps = iterate_steps(compiled.runtime_executable().stages.scheduled.program.steps)
+    steps = list(iterate_steps(compiled.runtime_executable().stages.scheduled.program.steps))
     assert len([s for s in steps if isinstance(s, P.WhileLoop)]) == 1
 
 

@@ -137,7 +137,7 @@ def test_loops_count_their_iterations():
 
 def steps_of(f, *args, processes=2):
     scheduled = schedule(of_process(f, *args, processes=processes))
-    return scheduled, iterate_steps(scheduled.program.steps)
+    return scheduled, list(iterate_steps(scheduled.program.steps))
 
 
 def test_an_exchange_starts_early_and_is_waited_for_late():
