@@ -21,7 +21,7 @@ from weft._engine.ir.specs import PartitionSpec, Spec, check_spec, entry_axes, g
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.messages.notebook import NotebookDisplay
 from weft._engine.util.record import record
-from weft._engine.util.source import user_frame
+from weft._engine.util.source import clean_method_error, user_frame
 
 Index = tuple[slice, ...]
 Shape = tuple[int, ...]
@@ -328,17 +328,11 @@ class NamedSharding(Sharding):
     spec: PartitionSpec
 
     def __init__(self, mesh: Any, spec: Any, *, memory_kind: str | None = None):
-        if not isinstance(mesh, (Mesh, AbstractMesh)):
-            raise TypeError(f"NamedSharding takes a Mesh first, got {type(mesh).__name__}")
-        if spec is None:
-            raise TypeError(
-                "NamedSharding: Unexpected None for `spec`. Write P() for a replicated value."
-            )
-        if not isinstance(spec, PartitionSpec):
-            raise TypeError(
-                f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...)."
-            )
-        check_spec(mesh, spec)
+        try:
+            check_spec(mesh, spec)
+        except Exception as error:
+            clean_method_error(error)
+            raise
         self.mesh, self.spec = mesh, spec
         self._memory_kind = (
             None

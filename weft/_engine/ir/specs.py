@@ -373,8 +373,31 @@ def spec_of_dims(dims: Spec) -> PartitionSpec:
     return PartitionSpec(*(None if not d else d[0] if len(d) == 1 else d for d in dims))
 
 
-def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
-    """Raise ShardingError if a spec does not fit a mesh, and ValueError for unreduced axes of type Auto."""
+def _suggest_axis(axis: Any, known: tuple[Any, ...]) -> str:
+    import difflib
+
+    names = [str(name) for name in known]
+    close = difflib.get_close_matches(str(axis), names, 1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"Use {' or '.join(map(repr, names))}." if names else "This mesh has no axes."
+
+
+def check_spec(mesh: Any, spec: Any) -> None:
+    """Raise TypeError if an argument of NamedSharding is not a mesh or a spec.
+
+    Raise ShardingError if the spec does not fit the mesh, and ValueError for unreduced axes of type Auto.
+    """
+    if not isinstance(mesh, (Mesh, AbstractMesh)):
+        raise TypeError(f"NamedSharding takes a Mesh first, got {type(mesh).__name__}")
+    if spec is None:
+        raise TypeError(
+            "NamedSharding: Unexpected None for `spec`. Write P() for a replicated value."
+        )
+    if not isinstance(spec, PartitionSpec):
+        raise TypeError(
+            f"NamedSharding takes a PartitionSpec second, got {spec!r}. Write PartitionSpec(...)."
+        )
     known = mesh.axis_names
     automatic = (
         spec.unreduced & frozenset(mesh.axes_of_type(AxisType.Auto)) if spec.unreduced else ()
@@ -397,7 +420,7 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
             kind = "Unreduced axes" if axis in spec.unreduced else "Resource axis"
             raise ShardingError(
                 f"NamedSharding: {kind}: {axis} of {spec!r} is not found in mesh: {known}.\n"
-                "  All axes of a spec must be axes of its mesh."
+                f"  All axes of a spec must be axes of its mesh. {_suggest_axis(axis, known)}"
             )
         if axis in seen:
             raise ShardingError(

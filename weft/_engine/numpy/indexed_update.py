@@ -41,7 +41,7 @@ from weft._engine.ops.placement import with_out_sharding
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes
 from weft._engine.util.promotion import common_dtype
-from weft._engine.util.source import is_own_arithmetic, warn_user
+from weft._engine.util.source import array_method, is_own_arithmetic, warn_user
 
 
 class AtHelper:
@@ -77,6 +77,7 @@ class IndexedUpdate:
     def _index(self, wraps: bool):
         return self.index if wraps else _normalize_index(tuple(np.shape(self.array)), self.index)
 
+    @array_method
     def get(
         self,
         *,
@@ -120,6 +121,7 @@ class IndexedUpdate:
         )
         return with_out_sharding(out_sharding, "at[...]", write, self.array)
 
+    @array_method
     def set(
         self,
         values,
@@ -141,6 +143,7 @@ class IndexedUpdate:
             wrap_negative_indices,
         )
 
+    @array_method
     def add(
         self,
         values,
@@ -162,6 +165,7 @@ class IndexedUpdate:
             wrap_negative_indices,
         )
 
+    @array_method
     def subtract(self, values, **kwargs):
         """Return `x` with `values` subtracted at the index."""
         values = value(_list_items(values))
@@ -169,6 +173,7 @@ class IndexedUpdate:
 
     sub = subtract
 
+    @array_method
     def multiply(
         self,
         values,
@@ -192,12 +197,14 @@ class IndexedUpdate:
 
     mul = multiply
 
+    @array_method
     def divide(self, values, **kwargs):
         """Return `x` divided by `values` at the index."""
         from weft._engine.numpy.ufuncs import true_divide
 
         return true_divide(self.array, self._ones_times(values, **kwargs))
 
+    @array_method
     def power(self, values, **kwargs):
         """Return `x` to the power `values` at the index."""
         from weft._engine.numpy.ufuncs import power
@@ -208,6 +215,7 @@ class IndexedUpdate:
 
         return IndexedUpdate(ones_like(self.array), self.index).multiply(values, **kwargs)
 
+    @array_method
     def min(
         self,
         values,
@@ -229,6 +237,7 @@ class IndexedUpdate:
             wrap_negative_indices,
         )
 
+    @array_method
     def max(
         self,
         values,
@@ -250,6 +259,7 @@ class IndexedUpdate:
             wrap_negative_indices,
         )
 
+    @array_method
     def apply(self, func, **kwargs):
         """Return `x` with `func` applied to the elements at the index, once per occurrence."""
         mode = kwargs.get("mode")
@@ -441,7 +451,8 @@ def _fit_values(values, shape, plan: IndexPlan):
         fits = False
     if not fits:
         raise ValueError(
-            f"Incompatible shapes for broadcasting: {have} and requested shape {tuple(shape)} in x.at[...]."
+            f"Incompatible shapes for broadcasting: {have} and requested shape {tuple(shape)} in x.at[...]. "
+            "The new values must broadcast to the shape of x[...]."
         )
     values = broadcast_to_shape(values, tuple(shape))
     keep, flip, at = [], [], 0

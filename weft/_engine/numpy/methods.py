@@ -18,6 +18,7 @@ from weft._engine.numpy import eager
 from weft._engine.numpy.promote import is_arraylike
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes, events
+from weft._engine.util.source import array_method, clean_method_error
 
 #: the namespace of the public functions, set by `attach`
 wnp: Any = None
@@ -31,7 +32,13 @@ def _operator(name: str) -> Callable:
     fun = getattr(wnp, name)
 
     def method(self, other):
-        return fun(self, other) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
+        if type(other) not in _KNOWN and not is_arraylike(other):
+            return NotImplemented
+        try:
+            return fun(self, other)
+        except Exception as error:
+            clean_method_error(error)
+            raise
 
     return method
 
@@ -44,13 +51,17 @@ def _equality(name: str) -> Callable:
     fun, sign = getattr(wnp, name), "==" if name == "equal" else "!="
 
     def method(self, other):
-        if type(other) in _KNOWN or is_arraylike(other):
-            return fun(self, other)
-        if isinstance(other, (list, tuple, set, dict)):
-            raise TypeError(
-                f"unsupported operand type(s) for {sign}: {type(self).__name__!r} and {type(other).__name__!r}. "
-                "Convert one: weft.numpy.asarray(values), or x.tolist()."
-            )
+        try:
+            if type(other) in _KNOWN or is_arraylike(other):
+                return fun(self, other)
+            if isinstance(other, (list, tuple, set, dict)):
+                raise TypeError(
+                    f"unsupported operand type(s) for {sign}: {type(self).__name__!r} and {type(other).__name__!r}. "
+                    "Convert one: weft.numpy.asarray(values), or x.tolist()."
+                )
+        except Exception as error:
+            clean_method_error(error)
+            raise
         return NotImplemented
 
     return method
@@ -61,7 +72,13 @@ def _reflect(name: str) -> Callable:
     fun = getattr(wnp, name)
 
     def method(self, other):
-        return fun(other, self) if type(other) in _KNOWN or is_arraylike(other) else NotImplemented
+        if type(other) not in _KNOWN and not is_arraylike(other):
+            return NotImplemented
+        try:
+            return fun(other, self)
+        except Exception as error:
+            clean_method_error(error)
+            raise
 
     return method
 
@@ -69,25 +86,36 @@ def _reflect(name: str) -> Callable:
 _KNOWN = frozenset({Array, float, int, bool})
 
 
+@array_method
 def _setitem(self, index, values):
+    name = "Traced array" if isinstance(self, Tracer) else type(self).__name__
     raise TypeError(
-        f"{type(self).__name__} objects are immutable: x[index] = y cannot change them. "
+        f"{name} objects are immutable: x[index] = y cannot change them. "
         "Use x = x.at[index].set(y), or another method of x.at."
     )
 
 
 def _reshape(self, *shape, order: str = "C", **kwargs):
     """Reshape as `weft.numpy.reshape`; the shape may be one tuple or separate integers."""
-    shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-    return wnp.reshape(self, eager.same(shape), order, **kwargs)
+    try:
+        shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return wnp.reshape(self, eager.same(shape), order, **kwargs)
+    except Exception as error:
+        clean_method_error(error)
+        raise
 
 
 def _transpose(self, *axes):
     """See `weft.numpy.transpose`."""
-    axes = axes[0] if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])) else axes or None
-    return wnp.transpose(self, axes)
+    try:
+        axes = axes[0] if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])) else axes or None
+        return wnp.transpose(self, axes)
+    except Exception as error:
+        clean_method_error(error)
+        raise
 
 
+@array_method
 def _view(self, dtype=None, type=None):
     """Return the same bits as another dtype; elements of another size change the last dim."""
     from weft._engine.ops.elementwise import bitcast_convert_type
@@ -119,6 +147,7 @@ def _view(self, dtype=None, type=None):
     return bitcast_convert_type(self.reshape(*lead, last // ratio, ratio), target)
 
 
+@array_method
 def _compress(
     self, condition, axis: int | None = None, *, out=None, size: int | None = None, fill_value=0
 ):
@@ -138,6 +167,7 @@ def _array_namespace(self, /, *, api_version: str | None = None):
     return importlib.import_module("jax.numpy") if events.above else wnp
 
 
+@array_method
 def _round(self, ndigits: int | None = None):
     """Round as Python numbers do: to integers, or to `ndigits` places in the same dtype."""
     if ndigits is not None or np.issubdtype(self.dtype, np.integer):
@@ -147,7 +177,11 @@ def _round(self, ndigits: int | None = None):
 
 def _astype(self, dtype, copy: bool = False, device=None):
     """See `weft.numpy.astype`."""
-    return wnp.astype(self, dtype, copy=copy, device=device)
+    try:
+        return wnp.astype(self, dtype, copy=copy, device=device)
+    except Exception as error:
+        clean_method_error(error)
+        raise
 
 
 def _tracer_iter(self):
@@ -162,6 +196,7 @@ def _tracer_len(self):
     return self.shape[0]
 
 
+@array_method
 def _contains(self, element):
     """Return whether a vector has an element equal to a number."""
     if not is_arraylike(element):
@@ -179,6 +214,7 @@ def _contains(self, element):
     return bool((self == element).any())
 
 
+@array_method
 def _byteswap(self):
     """Return the elements with their byte order reversed; the dtype is unchanged."""
     from weft._engine.ops.elementwise import complex as complex_of
@@ -190,6 +226,7 @@ def _byteswap(self):
     return wnp.flip(_view(self[..., None], np.uint8), -1).view(self.dtype)[..., 0]
 
 
+@array_method
 def _to_device(self, device, *, stream=None):
     """Return the array on another device."""
     from weft._engine.api.placement.device_put import device_put
@@ -250,7 +287,11 @@ def _method(name: str) -> Callable:
     fun = getattr(wnp, name)
 
     def method(self, *args, **kwargs):
-        return fun(self, *args, **kwargs)
+        try:
+            return fun(self, *args, **kwargs)
+        except Exception as error:
+            clean_method_error(error)
+            raise
 
     method.__name__, method.__doc__ = fun.__name__, fun.__doc__
     return method
@@ -258,7 +299,15 @@ def _method(name: str) -> Callable:
 
 def _of_self(name: str) -> Callable:
     fun = getattr(wnp, name)
-    return lambda self: fun(self)
+
+    def method(self):
+        try:
+            return fun(self)
+        except Exception as error:
+            clean_method_error(error)
+            raise
+
+    return method
 
 
 def _property(name: str) -> property:
@@ -268,7 +317,14 @@ def _property(name: str) -> property:
 def _getitem() -> Callable:
     from weft._engine.numpy.eager_index import getitem
 
-    return lambda self, index: getitem(self, index)
+    def method(self, index):
+        try:
+            return getitem(self, index)
+        except Exception as error:
+            clean_method_error(error)
+            raise
+
+    return method
 
 
 def _at() -> property:

@@ -34,7 +34,7 @@ from weft._engine.util import dtypes
 from weft._engine.util.errors import ShardingError, describe
 from weft._engine.util.events import reports_as, spell_names
 from weft._engine.util.messages.notebook import NotebookDisplay
-from weft._engine.util.source import user_frame
+from weft._engine.util.source import clean_method_error, user_frame
 
 _default_shardings: dict = {}
 
@@ -411,11 +411,15 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
 
     def item(self, *args: int) -> Any:
         """Return the single element (or the one at the given position) as a Python scalar."""
-        return (
-            self._numbers("item").item(*args)
-            if args or (number := self._number()) is None
-            else number
-        )
+        try:
+            return (
+                self._numbers("item").item(*args)
+                if args or (number := self._number()) is None
+                else number
+            )
+        except Exception as error:
+            clean_method_error(error)
+            raise
 
     def tolist(self) -> Any:
         """Return the value as nested Python lists."""
@@ -425,13 +429,27 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
         return self._numbers("tobytes").tobytes(order)
 
     def __bool__(self) -> bool:
-        return bool(self._scalar("bool") if (number := self._number()) is None else number)
+        try:
+            return bool(self._scalar("bool") if (number := self._number()) is None else number)
+        except Exception as error:
+            clean_method_error(error)
+            raise
 
     def __int__(self) -> int:
-        return int(self._real_scalar("int") if (number := self._number()) is None else number)
+        try:
+            return int(self._real_scalar("int") if (number := self._number()) is None else number)
+        except Exception as error:
+            clean_method_error(error)
+            raise
 
     def __float__(self) -> float:
-        return float(self._real_scalar("float") if (number := self._number()) is None else number)
+        try:
+            return float(
+                self._real_scalar("float") if (number := self._number()) is None else number
+            )
+        except Exception as error:
+            clean_method_error(error)
+            raise
 
     def _number(self) -> bool | int | float | None:
         """Return the value of a scalar of a C type, read from memory; None for other or deleted arrays."""
@@ -439,11 +457,19 @@ class Array(NotebookDisplay, ArrayMethods, metaclass=ArrayMeta):
         return None if read is None or buffer is None else read(buffer)
 
     def __complex__(self) -> complex:
-        return complex(self._scalar("complex"))
+        try:
+            return complex(self._scalar("complex"))
+        except Exception as error:
+            clean_method_error(error)
+            raise
 
     def __index__(self) -> int:
-        check_number(self.aval, "index")
-        return int(self._numpy())
+        try:
+            check_number(self.aval, "index")
+            return int(self._numpy())
+        except Exception as error:
+            clean_method_error(error)
+            raise
 
     def _scalar(self, kind: str):
         check_number(self.aval, kind)

@@ -428,6 +428,8 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 # ---- tracebacks
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _NOTE = "For simplicity, weft's own frames are left out of this traceback; WEFT_TRACEBACK=full shows them"
 
 
@@ -480,6 +482,30 @@ def strip_internal_frames(error: BaseException) -> None:
         error.add_note(_NOTE)
 
 
+def clean_method_error(error: Exception) -> None:
+    """Remove internal frames from an error that leaves a method of an array, and use the names that the user's file uses.
+
+    Call it in an `except` clause of the method. Nothing changes if weft itself called the method.
+    """
+    if not _internal[sys._getframe(2).f_code.co_filename]:
+        _use_names_of_user(error)
+        strip_internal_frames(error)
+
+
+def array_method(function: F) -> F:
+    """Decorate a method of arrays: `clean_method_error` applies to its errors."""
+
+    @functools.wraps(function)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            clean_method_error(error)
+            raise
+
+    return cast(F, method)
+
+
 def _without_internal_errors(context: BaseException | None) -> BaseException | None:
     """Return the first error of a chain of contexts that was raised or handled in the user's code, after frames are stripped."""
     while context is not None and context.__traceback__ is None:
@@ -519,6 +545,9 @@ def _mark_internal_frames(error: BaseException) -> None:
 
 def _move_to_cause(error: BaseException) -> None:
     """Keep only the user's frames in an error's traceback, and add a cause with all frames."""
+    if isinstance(error.__cause__, UnfilteredStackTrace):
+        error.__traceback__ = without_internal_frames(error.__traceback__)
+        return
     whole = UnfilteredStackTrace("The unfiltered traceback of this error is above.").with_traceback(
         error.__traceback__
     )
@@ -543,9 +572,6 @@ _CLASSES: tuple[tuple[type[Exception], type[Exception]], ...] = (
     (StopIteration, ValueError),
     (BufferError, TypeError),
 )
-
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def api_boundary(function: F, name: str = "") -> F:
