@@ -373,3 +373,34 @@ def test_custom_derivatives_show_the_users_frames(kind, mode):
             mode == "remove_frames"
         )
         assert tells_of_frames(error) == (mode == "quiet_remove_frames")
+
+
+METHOD_ERRORS = {
+    "operator": lambda x: x + wnp.ones(4),
+    "reflected operator": lambda x: [1.0] == x,
+    "index": lambda x: x[0, 0],
+    "assignment": lambda x: x.__setitem__(0, 1),
+    "update": lambda x: x.at[0].set(np.ones(2)),
+    "method": lambda x: x.sum(3),
+    "reshape": lambda x: x.reshape(2, 2),
+    "astype": lambda x: x.astype("nothing"),
+    "bool": lambda x: bool(x),
+    "float": lambda x: float(x),
+    "item": lambda x: x.item(),
+    "sharding": lambda x: weft.sharding.NamedSharding(x, None),
+}
+
+
+@pytest.mark.parametrize("case", METHOD_ERRORS)
+@pytest.mark.parametrize("mode", ["auto", "remove_frames", "off"])
+def test_methods_of_arrays_leave_out_frames_of_weft(case, mode):
+    with (
+        Override(traceback="", traceback_filtering=mode),
+        pytest.raises((TypeError, ValueError, IndexError)) as caught,
+    ):
+        METHOD_ERRORS[case](wnp.ones(3))
+    functions = functions_of(caught.value)
+    assert (functions[-1] == "<lambda>") == (mode != "off")
+    cause = caught.value.__cause__
+    assert isinstance(cause, S.UnfilteredStackTrace) == (mode == "remove_frames")
+    assert not isinstance(getattr(cause, "__cause__", None), S.UnfilteredStackTrace)
