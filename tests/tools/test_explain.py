@@ -223,7 +223,7 @@ def test_the_page_is_whole_and_needs_nothing(mesh, tmp_path):
     assert (
         text.count("<title>device 0</title>") >= 1
         and "psum over model" in text
-        and "differs by device" in text
+        and "one value per device" in text
     )
     assert "test_explain.py" in text and told._repr_html_() in text
 
@@ -231,6 +231,12 @@ def test_the_page_is_whole_and_needs_nothing(mesh, tmp_path):
 def test_one_device_has_a_page_too():
     text = weft.explain(lambda x: x + 1, np.ones(3)).to_html()
     assert "It runs on one device" in text and "0 collectives, 0 B" in text
+
+
+def test_blocks_of_shard_map_have_no_sharding(mesh):
+    double = weft.shard_map(lambda x: 2 * x, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    page = html.unescape(weft.explain(double, np.ones((8, 3), np.float32)).to_html())
+    assert '<td class="code">float32[2,3]</td>' in page
 
 
 def test_arguments_and_results_go_by_their_key_paths(mesh):
@@ -298,6 +304,8 @@ def test_the_command_runs_a_program_and_explains_it(tmp_path, line):
     assert re.search(r"\d+ programs were compiled, 2 with collectives", done.stdout)
     page = html.unescape((tmp_path / "page.html").read_text())
     assert "psum over i" in page and ">params['down']<" in page and ">params['up']<" in page
+    assert 'href="#program-1"' in page and 'id="program-1"' in page
+    assert "The page of all programs is page.html." in done.stdout
     assert "argument 0" not in page + done.stdout
 
 

@@ -276,8 +276,10 @@ _SHIM = (
     "then be installed, and import weft. Nothing is written where another jax is installed."
 )
 _EPILOG = """\
-{options} may also follow PROGRAM. Everything else after PROGRAM, -h and -m included, is passed on to it,
-and so is all that follows a --, for a program that has options of these names itself:
+{options} may also follow PROGRAM.
+All other arguments after PROGRAM, -h and -m included, are passed on to it.
+All arguments after -- are passed on too, if the program has options of the same
+names:
 
 {examples}
 """
@@ -303,7 +305,8 @@ _EXAMPLES = {
 
 
 def _epilog(name: str) -> str:
-    options = " and ".join(_OPTIONS[name])
+    *others, last = _OPTIONS[name]
+    options = f"{', '.join(others)} and {last}" if others else last
     examples = _EXAMPLES.get(
         name,
         (

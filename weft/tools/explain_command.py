@@ -46,3 +46,4 @@ def print_explanations(executables: Sequence[Any], html: str | None) -> None:
     if html is not None:
         order = sorted(executables, key=lambda e: not e.stages.collectives)
         Path(html).write_text(pages(list(map(explanation_of, order))), encoding="utf-8")
+        print(f"The page of all programs is {html}.")

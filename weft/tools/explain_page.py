@@ -12,6 +12,7 @@ from typing import Any
 
 from weft._engine.ir.specs import join_axis_parts
 from weft._engine.partition.reshard import Placement
+from weft._engine.util.messages.quantities import quantity
 from weft.profiler.program_facts import program_facts, schedule_of
 from weft.tools.advice import spell_placement
 from weft.tools.page import (
@@ -38,8 +39,26 @@ def page(explanation: Any) -> str:
 
 def pages(explanations: Sequence[Any]) -> str:
     """Return several explanations on one page."""
-    names = dict.fromkeys(one.name for one in explanations)
-    return document(f"weft.explain: {', '.join(names)}", "".join(map(fragment, explanations)))
+    if len(explanations) == 1:
+        (only,) = explanations
+        return document(f"weft.explain: {only.name}", fragment(only))
+    bodies = [f'<div id="program-{i}">{fragment(one)}</div>' for i, one in enumerate(explanations)]
+    title = f"weft explain: {quantity(len(explanations), 'program')}"
+    return document(title, titled_fragment(title, [], [_contents(explanations)]) + "".join(bodies))
+
+
+def _contents(explanations: Sequence[Any]) -> str:
+    """Return a table of the programs on a page, with links."""
+    titles = ("program", "kernels", "most live memory", "collectives", "sent by each device")
+    rows = [f"<tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr>"]
+    for i, one in enumerate(explanations):
+        count = sum(r.count for r in one.collectives)
+        rows.append(
+            f'<tr><td><a href="#program-{i}">{html.escape(one.name)}</a></td>'
+            f"<td>{one.kernel_count}</td><td>{one.peak_bytes:,} B</td>"
+            f"<td>{count or ''}</td><td>{f'{one.bytes:,} B' if count else ''}</td></tr>"
+        )
+    return f"<table>{''.join(rows)}</table>"
 
 
 def fragment(explanation: Any) -> str:
@@ -91,11 +110,14 @@ def _sends(records: Sequence[Any]) -> dict[int, list[str]]:
 def _equation(placed: Any, draw: Drawings, sends: Sequence[str]) -> str:
     eqn = placed.eqn
     times = f"{placed.count} x " if placed.count != 1 else ""
-    drawings = '<span class="line">differs by device</span>'
+    drawings = '<span class="line">one value per device</span>'
     if not placed.manual:
         drawn = zip(eqn.outvars[:4], placed.placements)
         drawings = "".join(draw(v.aval.shape, place) for v, place in drawn)
-    texts = [html.escape(_type(v.aval, place)) for v, place in zip(eqn.outvars, placed.placements)]
+    texts = [
+        html.escape(_type(v.aval, place, is_block=bool(placed.manual)))
+        for v, place in zip(eqn.outvars, placed.placements)
+    ]
     more = f"<br>and {len(texts) - 4} more" if len(texts) > 4 else ""
     line = ""
     if eqn.source is not None:
@@ -109,5 +131,8 @@ def _equation(placed: Any, draw: Drawings, sends: Sequence[str]) -> str:
     )
 
 
-def _type(aval: Any, place: Any) -> str:
+def _type(aval: Any, place: Any, is_block: bool = False) -> str:
+    """Return the type and the sharding; blocks of a shard_map have one only along automatic axes."""
+    if is_block and not place.partial and not any(place.dims):
+        return aval.str_short()
     return f"{aval.str_short()}  {spell_placement(place)}"

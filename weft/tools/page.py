@@ -104,6 +104,7 @@ _STYLE = (
 .weft-page .note { color: var(--soft); max-width: 70ch }
 .weft-page .sends { color: var(--bar); font-weight: 600 }
 .weft-page table { border-collapse: collapse; width: 100% }
+.weft-page a { color: var(--bar) }
 .weft-page td { border-top: 1px solid var(--rule); padding: .4em 1em .4em 0; vertical-align: middle }
 .weft-page th { text-align: left; color: var(--soft); padding: 1em 0 .3em }
 .weft-page svg { margin-right: .4em; vertical-align: middle } .weft-page rect { stroke: var(--paper); stroke-width: 1 }

@@ -45,6 +45,8 @@ def _report(profile: Profile, earlier: Profile | None, options: argparse.Namespa
         print(f"\n{compare(earlier, profile)}")
     if options.save is not None:
         profile.save(options.save)
+        print(f"\nThe profile is saved in {options.save}.")
     if options.html is not None:
         with open(options.html, "w", encoding="utf-8") as file:
             file.write(profile_page(profile, earlier))
+        print(f"\nThe page with the timeline is {options.html}.")

@@ -120,7 +120,7 @@
   }
 
   function drawAxis(pen, soft, rule) {
-    const rough = span() / 8, power = 10 ** Math.floor(Math.log10(rough));
+    const rough = span() / Math.min(8, width() / 80), power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
     pen.fillStyle = soft;
     pen.strokeStyle = rule;
