@@ -135,7 +135,8 @@ def flat_specs(
         ) or str(error)
         raise ValueError(
             f"shard_map({site.name}): {what} does not fit {values_name}:\n{where}\n"
-            f"  {what} must be a tree of PartitionSpecs that is a prefix of {values_name}."
+            f"  {what} must be a tree of PartitionSpecs that is a prefix of {values_name}: one spec for all of them, or a tuple "
+            f"with one spec for each."
         ) from None
     return [PartitionSpec() if s is None else s for s in leaves]
 

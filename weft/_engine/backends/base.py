@@ -714,9 +714,14 @@ def get(backend: str | Backend | None = None) -> Backend:
     if client is None:
         platform, name = name, _find(name) or name
         if name not in _factories or not _is_chosen(name):
+            advice = (
+                "\n  GPUs and TPUs need the vendor's plugin, which an extra of weft-arrays such as cuda13 installs."
+                if platform in ("gpu", "cuda", "rocm", "tpu")
+                else ""
+            )
             raise UnknownBackendError(
                 f"Unknown backend: {name!r} requested, but no platforms that are instances of {name} are present. "
-                f"Platforms present are: {', '.join(filter(_is_chosen, _factories))}"
+                f"Platforms present are: {', '.join(filter(_is_chosen, _factories))}{advice}"
             )
         with _making:
             client = _backends.get(name) or _backends.setdefault(name, _factories[name]())

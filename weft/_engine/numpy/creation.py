@@ -253,8 +253,8 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> An
     if isinstance(dtype, (int, np.integer)) and not isinstance(dtype, bool):
         sizes = ", ".join(map(str, (*shape, dtype)))
         raise TypeError(
-            f"a size is in the place of the dtype: {dtype}. The sizes are one argument: "
-            f"write zeros(({sizes})) for zeros({sizes}); similar functions are alike."
+            f"dtype is {dtype}, which is a size. The shape is one argument: write zeros(({sizes})) "
+            f"instead of zeros({sizes}). The same holds for ones, empty and full."
         )
     if isinstance(dtype, dtypes.KeyDType) and not dtypes.is_extended(typeof(fill_value).dtype):
         # keys: fill each word

@@ -305,7 +305,10 @@ def concatenate(arrays, axis: int | None = 0, dtype=None):
     if axis is None:
         parts, axis = [ravel(p) for p in parts], 0
     if parts[0].ndim == 0:
-        raise ValueError("Zero-dimensional arrays cannot be concatenated.")
+        raise ValueError(
+            "Zero-dimensional arrays cannot be concatenated. Pass the arrays as one sequence, "
+            "as in concatenate([a, b]). For numbers, use stack."
+        )
     if dtype is not None:
         parts = [promote.cast(p, dtypes.check_dtype(dtype, "concatenate")) for p in parts]
     if len(parts) == 1:

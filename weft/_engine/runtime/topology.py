@@ -159,8 +159,8 @@ def make_mesh(
     if need > len(chosen):
         raise ShardingError(
             f"make_mesh: Number of devices {len(chosen)} must be >= the product of mesh_shape {shape}.\n"
-            f"  A mesh of {quantity(need, 'place')} needs {quantity(need, 'device')}. Use smaller sizes, or more virtual devices "
-            f"(WEFT_NUM_DEVICES={need})."
+            f"  A mesh of {quantity(need, 'place')} needs {quantity(need, 'device')}. Use smaller sizes, or start Python with more "
+            f"virtual devices: WEFT_NUM_DEVICES={need}, or `weft run --devices {need} program.py`."
         )
     if axis_types is None and jax_behavior().explicit_make_mesh:
         axis_types = (AxisType.Explicit,) * len(shape)

@@ -177,8 +177,9 @@ class Config(threading.local):
         if bare in frozen and value not in (frozen[bare], getattr(self, bare)):
             raise RuntimeError(
                 f"config.{bare}: the jax_{bare} config should be updated before backends are "
-                "initialized, which "
-                "the first operation and the first call of `devices()` do."
+                "initialized, which the first operation and the first call of `devices()` do. "
+                "Start a new Python session and update it there first, or set the environment variable "
+                f"WEFT_{bare.upper()}."
             )
         with _lock:
             setattr(Config, bare, value)

@@ -105,11 +105,17 @@ def _kind(value: Any) -> str:
         return "a leaf"
     node = node_type(type(value))
     if node is None:
-        return f"a leaf of type {type(value).__name__}"
+        return f"a leaf of type {_leaf_type(value)}"
     children, _ = node.split(value)
     if type(value) is dict:
         return f"dict with keys {_key_list([*value])}"
     return f"{type(value).__name__} of length {len(children)}"
+
+
+def _leaf_type(value: Any) -> str:
+    """Return the type of an array or a traced value as `float32[3]`, and the class name of other leaves."""
+    spell = getattr(getattr(value, "aval", None), "str_short", None)
+    return spell() if callable(spell) else type(value).__name__
 
 
 def _describe_keys(prefix: dict[Any, Any], full: dict[Any, Any]) -> tuple[str, str]:
