@@ -162,7 +162,7 @@ class ChainTolerance(ResultTolerance):
         finite = np.abs(wide(self.want[i]))
         largest = float(np.max(finite, initial=0, where=np.isfinite(finite)))
         epsilon = max(self.precision[i].epsilon, epsilon_of(self.want[i].dtype))
-        return COARSE_UNITS * epsilon * max(self.least, largest)
+        return COARSE_UNITS * epsilon * max(self.min_magnitude, largest)
 
 
 def compare(chain: Chain, got: list, want: list, tolerance: ChainTolerance) -> str | None:

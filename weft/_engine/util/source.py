@@ -696,7 +696,7 @@ def _explain(
 
 
 #: the beginning of a message that names its function, as in `shard_map(<lambda>): `
-_API_PREFIX = re.compile(r"[A-Za-z_][\w.]*(\(.*?\))?: ")
+_API_PREFIX = re.compile(r"[A-Za-z_][\w.]*\(.*?\): ")
 
 
 def _use_names_of_user(error: Exception) -> None:
