@@ -14,7 +14,7 @@ def test_structures_that_are_used_often_rebuild_the_same(tree, text, leaves):
         rebuilt = treedef.unflatten(leaves)
         assert rebuilt == tree
         assert type(rebuilt) is type(tree)
-    with pytest.raises(ValueError, match="lea(f|ves), got"):
+    with pytest.raises(ValueError, match=r"lea(f|ves), got"):
         treedef.unflatten([*leaves, 0])
     first, second = treedef.unflatten(leaves), treedef.unflatten(leaves)
     assert first is not second or not isinstance(tree, (list, dict, Pair))
