@@ -3,6 +3,7 @@
 import functools
 import html
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -124,6 +125,7 @@ def test_every_cause_that_is_not_the_users_own_has_a_remedy():
 
     class Equation:
         primitive = "op"
+        outvars = (SimpleNamespace(aval=np.ones(4)),)
 
     place = Placement(((), ("data",)))
     record = CollectiveRecord(
@@ -226,6 +228,19 @@ def test_the_page_is_whole_and_needs_nothing(mesh, tmp_path):
         and "one value per device" in text
     )
     assert "test_explain.py" in text and told._repr_html_() in text
+
+
+@pytest.mark.parametrize(
+    ("total", "advice"),
+    [
+        (lambda x: x.sum(), "No sum is needed if the summed dim is not split over data."),
+        (lambda x: x.max(), ""),
+    ],
+    ids=["sum", "maximum"],
+)
+def test_totals_get_no_advice_for_dims(mesh, total, advice):
+    (r,) = weft.explain(total, placed(mesh, (8, 4), "data")).collectives
+    assert r.suggestion == advice
 
 
 def test_one_device_has_a_page_too():

@@ -61,12 +61,19 @@ def _output(r: Any, argument: str) -> str:
 
 def _sum(r: Any, argument: str) -> str:
     unsplit = f"No sum is needed if the summed dim is not split over {_axes(r)}."
-    if r.kind != "psum":
+    if r.kind != "psum" or all(_is_scalar(part) for part in r.parts or (r,)):
         return unsplit
     return f"{unsplit} If the result may be split over {_axes(r)}, ask for that: a reduce_scatter sends half the bytes of a psum."
 
 
+def _is_scalar(r: Any) -> bool:
+    """Return whether the results of the equation have no dim that an axis could split."""
+    return r.eqn is not None and not any(v.aval.shape for v in r.eqn.outvars)
+
+
 def _along(r: Any, argument: str) -> str:
+    if r.cause == "reduction" and _is_scalar(r):
+        return ""  # all dims are reduced
     return f"Split another dim over {_axes(r)} than the one along which {r.eqn.primitive} works."
 
 
