@@ -404,3 +404,19 @@ def test_methods_of_arrays_leave_out_frames_of_weft(case, mode):
     cause = caught.value.__cause__
     assert isinstance(cause, S.UnfilteredStackTrace) == (mode == "remove_frames")
     assert not isinstance(getattr(cause, "__cause__", None), S.UnfilteredStackTrace)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: wnp.sum(x, axes=0), "sum.. got an unexpected keyword argument 'axes'. Did you"),
+        (lambda x: x.max(keepdim=True), "Did you mean keepdims?"),
+        (lambda x: wnp.sum(x, dim=0), "Did you mean axis?"),
+        (lambda x: wnp.add(x), "add.. missing 1 required positional argument: 'y'"),
+    ],
+    ids=["misspelled", "method", "other name", "missing"],
+)
+def test_wrong_calls_of_compiled_functions_are_type_errors(call, message):
+    with pytest.raises(TypeError, match=message) as caught:
+        call(wnp.ones(3))
+    assert functions_of(caught.value)[-1] == "<lambda>" and caught.value.__cause__ is None

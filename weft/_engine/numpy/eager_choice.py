@@ -9,10 +9,17 @@ from weft._engine.api.jit import eager_jit
 from weft._engine.core.trace import typeof
 from weft._engine.numpy import creation, promote, selection, ufuncs
 from weft._engine.runtime.array import Array
-from weft._engine.util.source import is_own_arithmetic, warn_user
+from weft._engine.util.source import (
+    api_boundary,
+    array_method,
+    clean_method_error,
+    is_own_arithmetic,
+    warn_user,
+)
 
 _power_by_constant = eager_jit(ufuncs.power, (0,))
 _power = eager_jit(ufuncs.power, (0, 1))
+_select = api_boundary(selection.where, "where")
 _where = eager_jit(selection.where, (0, 1, 2))
 _astype = eager_jit(creation.astype, (0,))
 
@@ -37,10 +44,15 @@ def where(
     condition, x=None, y=None, /, *, size=None, fill_value=None
 ) -> Any:  # an array; with one argument, a tuple of arrays
     if x is None or y is None:
-        return selection.where(condition, x, y, size=size, fill_value=fill_value)
+        try:
+            return _select(condition, x, y, size=size, fill_value=fill_value)
+        except Exception as error:
+            clean_method_error(error)
+            raise
     return _where(condition, x, y)
 
 
+@array_method
 def astype(x, dtype, /, *, copy: bool = False, device=None):
     """Convert `x` to `dtype`; the shape is unchanged.
 

@@ -25,6 +25,7 @@ from weft._engine.util.errors import OutOfMemoryError, describe, limit_text
 from weft._engine.util.events import above, spell_names
 from weft._engine.util.messages.argument_texts import (
     argument_table,
+    is_refused_call,
     is_wrong_call,
     names_argument,
     suggest_keyword,
@@ -485,7 +486,8 @@ def strip_internal_frames(error: BaseException) -> None:
 def clean_method_error(error: Exception) -> None:
     """Remove internal frames from an error that leaves a method of an array, and use the names that the user's file uses.
 
-    Call it in an `except` clause of the method. Nothing changes if weft itself called the method.
+    Call it in an `except` clause of the method, or of a public function without an `api_boundary`. Nothing changes if weft itself
+    called the method.
     """
     if not _internal[sys._getframe(2).f_code.co_filename]:
         _use_names_of_user(error)
@@ -651,11 +653,11 @@ def _explain(
 
     A traceback of fewer than `frames` frames belongs to a call with a wrong number of arguments.
     """
+    if is_refused_call(error, fun, args, kwargs):
+        return _explain_refusal(error, fun, kwargs)
     inside = _is_inside(error, frames)
     _use_names_of_user(error)
     called = name or getattr(fun, "__name__", "a function")
-    if inside is None and (meant := suggest_keyword(error, fun, kwargs)):
-        error.args = (f"{error.args[0]}. {meant}",)
     if inside and isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         message = str(error) or f"no memory for Python's own objects.{limit_text()}"
         return _format_value(OutOfMemoryError(f"{called}: {message}"))
@@ -692,6 +694,13 @@ def _explain(
         and not names_argument(message, name, fun)
     ):
         error.__dict__["_said"], error.args = message, (f"{name}: {message}",)
+    return _format_value(error)
+
+
+def _explain_refusal(error: Exception, fun: Callable, kwargs: Mapping[str, Any]) -> Exception:
+    """Add the keyword that the user probably means to Python's error for a call that `fun` does not accept."""
+    if meant := suggest_keyword(error, fun, kwargs):
+        error.args = (f"{error.args[0]}. {meant}",)
     return _format_value(error)
 
 

@@ -108,6 +108,22 @@ def is_wrong_call(error: Exception, frame: FrameType) -> bool:
     )
 
 
+def is_refused_call(
+    error: Exception, fun: Callable[..., Any], args: Sequence, kwargs: Mapping[str, Any]
+) -> bool:
+    """Return whether `error` is Python's refusal to call `fun` with these arguments, which the user passed."""
+    match = _WRONG_CALL.match(str(error)) if type(error) is TypeError else None
+    if match is None or getattr(fun, "__qualname__", None) != match[1]:
+        return False
+    try:
+        inspect.signature(fun).bind(*args, **kwargs)
+    except TypeError:
+        return True
+    return False
+
+
+#: keywords of PyTorch, and the parameters of NumPy's functions
+_OTHER_NAMES = {"dim": "axis", "dims": "axis", "keepdim": "keepdims"}
 _UNKNOWN_KEYWORD = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)'$")
 
 
@@ -118,5 +134,8 @@ def suggest_keyword(error: Exception, fun: Callable[..., Any], kwargs: Mapping[s
         return ""
     import difflib  # only needed here
 
-    near = difflib.get_close_matches(match[2], inspect.signature(fun).parameters, n=1)
+    parameters = inspect.signature(fun).parameters
+    if _OTHER_NAMES.get(match[2]) in parameters:
+        return f"Did you mean {_OTHER_NAMES[match[2]]}?"
+    near = difflib.get_close_matches(match[2], parameters, n=1)
     return f"Did you mean {near[0]}?" if near else ""
