@@ -46,9 +46,13 @@ def inline_commands(text: str) -> Iterator[str]:
 
 
 def not_repeated(block: str) -> str:
-    """Return the lines of a block without the slow ones that the block of the README has run in the same environment."""
+    """Return the lines of a block without the slow ones that the block of the README has run in the same environment, and without the
+    clone of the repository."""
     return re.sub(
-        r"^(python -m venv env|(env/bin/)?pip install \.)\n", "", block, flags=re.MULTILINE
+        r"^(git clone .*|python -m venv env|(env/bin/)?pip install \.)\n",
+        "",
+        block,
+        flags=re.MULTILINE,
     )
 
 
@@ -74,7 +78,7 @@ class Checkout:
         self.folder, self.sources = folder, folder / "checkout"
         self.programs = self.sources / "env" / "bin"
         self.sources.mkdir()
-        for name in ("README.md", "LICENSE", "MANIFEST.in", "pyproject.toml"):
+        for name in ("README.md", "LICENSE", "MANIFEST.in", "pyproject.toml", "setup.py"):
             shutil.copy(ROOT / name, self.sources)
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "weft", self.sources / "weft", ignore=ignored)
@@ -138,7 +142,13 @@ def installed(tmp_path_factory, blocks):
 
 def test_all_blocks_that_install_are_run(blocks):
     counts = {name: len(found) for name, found in blocks.items() if found}
-    assert counts == {"README.md": 1, "ecosystem.md": 1, "getting-started.md": 3}
+    assert counts == {
+        "README.md": 1,
+        "ecosystem.md": 1,
+        "getting-started.md": 3,
+        "index.md": 1,
+        "install.md": 2,
+    }
 
 
 def test_lines_of_the_readme_run(installed):
@@ -166,6 +176,10 @@ def test_other_install_lines_run(installed, blocks):
         "python -c 'import importlib.metadata as m; print(m.requires(\"jax\"))'"
     )
     assert "trained by weft" in run_installed(not_repeated(of_checkout))
+    assert "trained by weft" in run_installed(not_repeated(blocks["index.md"][0]))
+    for block in blocks["install.md"]:
+        run_installed(not_repeated(block))
+    installed.check_installed()
     run_installed("\n".join(sorted(commands)) + "\npip check")
     run_installed(
         "python -c 'import tensorstore, mpi4py, weft.checkpoint'; pip uninstall --yes tensorstore mpi4py"
