@@ -88,6 +88,18 @@ def test_convolutions_whose_kernels_are_split(kernel):
 
 
 @pytest.mark.parametrize(
+    "kernel", [P(None, None, "a"), P(None, None, None, "a"), P("b", None, "a")]
+)
+def test_pointwise_convolutions_whose_kernels_are_split(kernel):
+    """An axis of one device splits a kernel dim of size 1; the rows of the image stay split."""
+    mesh, fun = make(a=1, b=4), convolve("same")
+    args = [random(2, 4, 16, 8), random(4, 4, 1, 1, seed=1)]
+    for rows in (P(None, None, "b"), P("a", None, "b"), P(None, None, None, "b")):
+        check(lambda *xs: [fun(*xs)], args, mesh, [rows, kernel], tolerance=1e-4)
+        check(lambda *xs: gradients(fun, xs), args, mesh, [rows, kernel], tolerance=1e-3)
+
+
+@pytest.mark.parametrize(
     "layout", [("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NHWC"), ("CNHW", "IOHW", "HWNC")]
 )
 def test_convolutions_whose_dims_stand_elsewhere(layout):

@@ -210,9 +210,11 @@ def _conv_places(
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
     """Return the axes that split spatial dim `i`, and (first, advance, span, step) of the positions that a device's block reads.
 
-    Positions are in the dilated image, whose elements are `step` apart, before padding.
+    Positions are in the dilated image, whose elements are `step` apart, before padding. None if a device reads its own positions only.
     """
     numbers = params["dimension_numbers"]
+    if ctx.rule.ins[0][numbers.lhs_spec[i + 2]] == ctx.rule.outs[0][numbers.out_spec[i + 2]]:
+        return None  # a pointwise dim, which image and result may split alike
     of_result, of_kernel = (
         ctx.of_result(0, numbers.out_spec[i + 2]),
         ctx.of_dim(1, numbers.rhs_spec[i + 2]),
@@ -293,7 +295,7 @@ def _conv_split(ctx: Any, args: list[Any], **params: Any) -> Any:
         (_, places) = _conv_places(ctx, i, params) or ((), (0, 0, 0, 1))
         image = _dilate(ctx, image, halo, places, zero)
         padding[i], spread[i] = (0, 0), 1
-        d = numbers.rhs_spec[i + 2]
+    for d in numbers.rhs_spec[2:]:
         kernel = ctx.fill_padding(kernel, d, ctx.of_dim(1, d), ctx.extent(1, d), 0)
     return convolution.conv_general_dilated_p.bind(
         image, kernel, **dict(params, padding=tuple(padding), lhs_dilation=tuple(spread))
