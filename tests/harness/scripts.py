@@ -20,6 +20,6 @@ def load_script(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(script.parent)
+        patch.setattr(sys, "path", [str(script.parent), *sys.path])
         spec.loader.exec_module(module)
     return module

@@ -115,7 +115,7 @@ def _kind(value: Any) -> str:
 def _leaf_type(value: Any) -> str:
     """Return the type of an array or a traced value as `float32[3]`, and the class name of other leaves."""
     spell = getattr(getattr(value, "aval", None), "str_short", None)
-    return spell() if callable(spell) else type(value).__name__
+    return str(spell()) if callable(spell) else type(value).__name__
 
 
 def _describe_keys(prefix: dict[Any, Any], full: dict[Any, Any]) -> tuple[str, str]:
