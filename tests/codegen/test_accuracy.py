@@ -19,6 +19,7 @@ from tests.codegen.accuracy import (
 from weft._engine.ir.loops_eval import DTYPES
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("op", sorted(FUNCTIONS))
 def test_error_in_ulp(op, type_):

@@ -443,6 +443,7 @@ _FEW = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(gemm.machine().vector_bytes < 64, reason="wide vectors only")
 @pytest.mark.parametrize("case", _FEW, ids=str)
 def test_few_columns_fill_vectors_by_four_k_side_by_side(case, monkeypatch):

@@ -79,6 +79,7 @@ def _compare(shapes, dtype):
             assert (np.asarray(got) == want).all(), (x.shape, x.dtype)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("first", range(0, 71, 10))
 def test_any_size(small, first):
     _compare([(k, k * 30 % 71) for k in range(first, min(first + 10, 71))], "f4")

@@ -109,6 +109,7 @@ def test_adjacent_tiles_for_streamed_results_fit_the_cache():
     assert [_side_by_side((8192, 4096), dtype) for dtype in (BF16, "i1")] == [2, 2]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f8", "f4", BF16], ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize("past", [False, True], ids=["cached", "past"])
 @pytest.mark.parametrize("first", range(16, 71, 11))

@@ -10,6 +10,7 @@ import weft.numpy as wnp
 from weft import lax
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f4", "f2", "i4", "c8"])
 @pytest.mark.parametrize("shape", [(1, 4, 5), (2, 4, 5), (4, 1, 5), (4, 4, 1)])
 def test_padding_between_elements_equals_the_reference(shape, dtype):

@@ -68,6 +68,7 @@ def test_references_are_read_and_added_to_in_windows():
 DENSE = np.array([[[1, 0, 3], [0, 1, 1]], [[1, 1, 0], [1, 0, 1]]])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "dtype",
     ["bool", "int8", "uint8", "int32", "uint32", "int64", "float16", "float32", "complex64"],

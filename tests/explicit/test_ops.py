@@ -115,6 +115,7 @@ def test_types_follow_the_factor_rule(case):
     assert count
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_equal_the_whole_and_lie_as_typed(case):
     expected = [np.asarray(x) for x in weft.tree.leaves(weft.jit(case.run)(*case.args))]

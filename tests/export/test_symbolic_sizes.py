@@ -66,6 +66,7 @@ def loss(function, args):
     return of_floats, floats
 
 
+@pytest.mark.sampled(2)
 @every_program
 def test_results_at_small_sizes_and_from_bytes(program):
     exported_function = exported(program)

@@ -67,6 +67,7 @@ def test_the_registry_has_all_models():
 # ---- the compiled programs
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_model_equals_op_by_op_and_float64(name, optimized):
     """Forward, gradient and one optimizer step."""

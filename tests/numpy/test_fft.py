@@ -100,6 +100,7 @@ LENGTHS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n", LENGTHS)
 def test_lengths(n):
     with weft.enable_x64():

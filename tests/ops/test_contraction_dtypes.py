@@ -120,6 +120,7 @@ def check_dots(lhs, names):
             )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lhs", NAMES)
 def test_products_are_rounded_once(lhs):
     check_dots(lhs, NAMES)
@@ -157,6 +158,7 @@ def exact_convolution(a, b, params):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
 @pytest.mark.parametrize(
     "lhs",

@@ -76,6 +76,7 @@ def _flat(x, module):
     return module.concatenate([module.reshape(part, (-1,)) for part in parts])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["single", "batched"])
 @pytest.mark.parametrize("dtype", [float, complex])
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "upper"])

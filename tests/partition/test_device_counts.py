@@ -144,6 +144,7 @@ PROGRAMS = [training_step, sharded_parameters, rows_of_neighbors, changes_of_lay
 MESHES = {"1-D": ((64,), (4096,)), "2-D": ((8, 8), (64, 64)), "3-D": ((4, 4, 4), (16, 16, 16))}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dims", MESHES)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_calls_do_not_grow_with_devices(program, dims):

@@ -58,6 +58,7 @@ def test_padded_transpose_sends_no_more_than_xla(shape, mesh):
     assert check(fun, mesh, ROWS, (values(shape), ROWS)) <= XLA[shape]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.complex64, np.bool_])
 @pytest.mark.parametrize("widths", [(4, 4), (0, 8), (8, 0), (2, 6), (16, 8), (-4, 4)], ids=str)
 @pytest.mark.parametrize("shape", SHAPES)

@@ -23,6 +23,7 @@ DENSE = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name, type_, count", [*QUICK, *DENSE])
 def test_errors_are_those_of_the_condition(name, type_, count):
     parts = ("value", *[f"slope by argument {i}" for i in CASES[name].by])

@@ -35,6 +35,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name, type_", CASES)
 def test_errors_in_regions(name, type_):
     for region, error in every_share(name, type_):

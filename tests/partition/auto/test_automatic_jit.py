@@ -101,6 +101,7 @@ def assert_close(actual, expected):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_automatic_layouts_keep_values(name, mesh):

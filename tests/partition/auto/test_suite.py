@@ -88,6 +88,7 @@ def test_search_takes_little_processor_time(layers, mesh, seconds):
     assert used <= seconds
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in DEEP])
 def test_values_equal_unsharded_results(name):
     program = PROGRAMS[name](small=True)
