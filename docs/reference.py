@@ -144,7 +144,7 @@ def entry(module: str, name: str, value, known: dict[str, str], example: list[st
 
 
 def without_parameters(value, known: dict[str, str]) -> dict[str, str]:
-    """Return the public names without those of the parameters of a function."""
+    """Return the public names that are not parameter names of a function."""
     names = parameter_names(value)
     return {name: target for name, target in known.items() if name not in names}
 

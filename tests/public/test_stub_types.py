@@ -95,7 +95,7 @@ def agrees(declared: str, result) -> bool:
 
 @pytest.mark.filterwarnings("ignore")
 def test_declared_results_are_what_functions_return():
-    """Of functions with one signature; the test calls those that take simple arguments."""
+    """Of functions with one signature; the test calls functions of simple arguments."""
     wrong, checked = [], 0
     for name in MODULES:
         module = importlib.import_module(f"weft.{name}")

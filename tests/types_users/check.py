@@ -51,16 +51,16 @@ def main() -> int:
                 continue
             start = time.perf_counter()
             done = subprocess.run([*command, *paths], cwd=folder, capture_output=True, text=True)
-            found = reported_errors(done.stdout)
-            failures += found != planted
+            reported = reported_errors(done.stdout)
+            failures += reported != planted
             print(
-                f"{checker}: {len(planted & found)} of {len(planted)} planted errors found, "
-                f"{len(found - planted)} false errors, in {len(paths)} programs "
+                f"{checker}: {len(planted & reported)} of {len(planted)} planted errors found, "
+                f"{len(reported - planted)} false errors, in {len(paths)} programs "
                 f"({time.perf_counter() - start:.1f} s)",
                 flush=True,
             )
-            if found != planted:
-                print("\n".join(sorted(planted ^ found)), done.stdout, done.stderr, sep="\n")
+            if reported != planted:
+                print("\n".join(sorted(planted ^ reported)), done.stdout, done.stderr, sep="\n")
     return failures
 
 

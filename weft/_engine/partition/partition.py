@@ -192,7 +192,7 @@ class _PartitionAttempt:
     in_specs: tuple[Spec | None, ...]
     out_specs: tuple[Spec | None, ...]
     cost: CostModel
-    user_mesh: Mesh  # the user's mesh, of which `mesh` is a refinement
+    user_mesh: Mesh  # the user's mesh; `mesh` refines it
     keeps_targets: bool  # True if outputs without a given spec have their target spec
     settling: ConflictRule = ConflictRule.BY_SIZE
     splits_slices: bool = False  # True if axes of sliced dims split other dims of the slices

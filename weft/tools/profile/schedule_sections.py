@@ -16,7 +16,7 @@ from weft.tools.page import bar
 WIDTH, HEIGHT = 900, 140
 #: rows of the table of steps
 MOST_ROWS = 400
-#: the style of these sections, in addition to that of `tools.page`
+#: the style of these sections, in addition to the style of `tools.page`
 SCHEDULE_STYLE = """
 .weft-page th { padding-right: 1em }
 .weft-page .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
