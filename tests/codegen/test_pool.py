@@ -4,6 +4,7 @@ exit."""
 import ctypes
 import os
 import random
+import signal
 import sys
 import textwrap
 import threading
@@ -35,6 +36,17 @@ define void @whose(ptr %c, i64 %task, i64 %wid) {
   %p = getelementptr i64, ptr %c, i64 %task
   %w = add i64 %wid, 1
   store i64 %w, ptr %p
+  ret void
+}
+; a worker writes to address 0, and the caller waits
+define void @fault(ptr %c, i64 %task, i64 %wid) {
+entry:
+  br label %spin
+spin:
+  %caller = icmp eq i64 %wid, 0
+  br i1 %caller, label %spin, label %crash
+crash:
+  store volatile i32 1, ptr null
   ret void
 }
 ; slot `wid` must be ours alone while the task runs: word 0 of the table counts the times it was not
@@ -164,7 +176,7 @@ def run_script(body, **env):
 
 
 START = (
-    "a = link([LibraryModule('tasks', lambda: os.environ['TASKS'], ('count', 'nested', 'own'))], pool.symbols())\n"
+    "a = link([LibraryModule('tasks', lambda: os.environ['TASKS'], ('count', 'nested', 'own', 'fault'))], pool.symbols())\n"
     "b = (ctypes.c_int64 * 64)()\n"
 )
 RUN = "pool.parallel_for(a['count'], ctypes.addressof(b), 64)\n"
@@ -205,6 +217,14 @@ def test_signals_reach_python():
     )
     done = run_script(body)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True True\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there are workers on Linux only")
+def test_faulthandler_reports_crashes_of_workers():
+    body = "import faulthandler\nfaulthandler.enable()\n" + START
+    done = run_script(body + RUN.replace("count", "fault"), WEFT_NUM_THREADS="2")
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
 
 
 @pytest.mark.parametrize("threads", ["1", "2", "5"])

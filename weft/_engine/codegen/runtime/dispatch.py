@@ -65,6 +65,7 @@ _LIBC = (
     "pthread_create",
     "pthread_detach",
     "pthread_sigmask",
+    "sigdelset",
     "sigfillset",
     "malloc",
     "free",

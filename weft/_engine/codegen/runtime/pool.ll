@@ -43,6 +43,7 @@ declare i32 @pthread_detach(i64)
 declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
+declare i32 @sigdelset(ptr, i32)
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
 declare i32 @madvise(ptr, i64, i32)
@@ -125,12 +126,17 @@ exit:
   ret ptr null
 }
 
-; Create the workers, with all signals blocked, so that Python's own threads receive them. Called under @busy.
+; Create the workers, with all signals but faults blocked, so that Python's own threads receive them. A blocked fault would end
+; the process without its handler. Called under @busy.
 define internal void @start(i64 %threads) {
 entry:
   %all = alloca [16 x i64], align 16
   %old = alloca [16 x i64], align 16
   %f = call i32 @sigfillset(ptr %all)
+  %d0 = call i32 @sigdelset(ptr %all, i32 4)  ; SIGILL
+  %d1 = call i32 @sigdelset(ptr %all, i32 7)  ; SIGBUS on Linux
+  %d2 = call i32 @sigdelset(ptr %all, i32 8)  ; SIGFPE
+  %d3 = call i32 @sigdelset(ptr %all, i32 11) ; SIGSEGV
   %m0 = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %old)
   br label %loop
 loop:

@@ -62,6 +62,7 @@ _LIBC = (
     "pthread_detach",
     "pthread_setaffinity_np",
     "pthread_sigmask",
+    "sigdelset",
     "sigfillset",
     "aligned_alloc",
     "free",

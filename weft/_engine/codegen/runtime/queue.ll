@@ -45,6 +45,7 @@ declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
+declare i32 @sigdelset(ptr, i32)
 declare ptr @malloc(i64)
 declare void @free(ptr)
 declare i32 @PyGILState_Ensure()
@@ -270,13 +271,17 @@ define internal i32 @reap_call(ptr %unused) {
   ret i32 0
 }
 
-; all signals are blocked in the runner, so that Python's own threads receive them
+; all signals but faults are blocked in the runner, so that Python's own threads receive them
 define internal void @start_runner() noinline {
 entry:
   %all = alloca [16 x i64], align 16
   %old = alloca [16 x i64], align 16
   %thread = alloca i64
   %f = call i32 @sigfillset(ptr %all)
+  %d0 = call i32 @sigdelset(ptr %all, i32 4)  ; SIGILL
+  %d1 = call i32 @sigdelset(ptr %all, i32 7)  ; SIGBUS on Linux
+  %d2 = call i32 @sigdelset(ptr %all, i32 8)  ; SIGFPE
+  %d3 = call i32 @sigdelset(ptr %all, i32 11) ; SIGSEGV
   %m0 = call i32 @pthread_sigmask(i32 2, ptr %all, ptr %old)
   %err = call i32 @pthread_create(ptr %thread, ptr null, ptr @runner, ptr null)
   %m1 = call i32 @pthread_sigmask(i32 2, ptr %old, ptr null)
