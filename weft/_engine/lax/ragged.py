@@ -21,7 +21,7 @@ from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ops.contraction import (
     DotDimensionNumbers,
     PrecisionLike,
-    algorithm_of,
+    algorithm_by_casts,
     canonical_precision,
     dot_general,
 )
@@ -131,7 +131,7 @@ def ragged_dot_general(
 
 def _product(lhs, rhs, contracted: bool, precision: PrecisionLike, preferred: Any) -> Callable:
     """Return a function that computes the product of operands in the form of `ops.ragged`."""
-    if algorithm_of(precision) is None and lhs.dtype == rhs.dtype:
+    if algorithm_by_casts(precision, lhs, rhs) is None and lhs.dtype == rhs.dtype:
         canonical = canonical_precision(precision)
         dtype = None if preferred is None else dtypes.named_dtype(preferred)
         return lambda lhs, rhs, starts, ends, rows: ragged_dot_of_batches(

@@ -15,7 +15,7 @@ import enum
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, Union
 
 import numpy as np
 
@@ -68,7 +68,7 @@ DotNumbers = tuple[tuple[Dims, Dims], tuple[Dims, Dims]]
 class Precision(enum.Enum):
     """Precision of the products in a contraction.
 
-    On CPU all choices are exact in the operands' dtype.
+    On CPU all choices are exact in the operands' dtype; a `DotAlgorithmPreset` is followed.
 
     >>> Precision.HIGHEST
     Precision.HIGHEST
@@ -104,8 +104,9 @@ class DotAlgorithm(NamedTuple):
 
     It also has the number of parts of each operand.
 
-    Operands of other dtypes are converted first. Machines without wide products multiply operands
-    in parts; here they are multiplied whole.
+    Floating-point operands of other dtypes are converted first. Three, six or nine products of
+    bfloat16 parts are the algorithm BF16_BF16_F32_X3, _X6 or _X9 of `DotAlgorithmPreset`; other
+    operands are multiplied whole.
 
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0]), precision=DotAlgorithm("bfloat16", "bfloat16", "float32")))
     11.0
@@ -125,7 +126,10 @@ class DotAlgorithm(NamedTuple):
 class DotAlgorithmPreset(enum.Enum):
     """Algorithms named by the dtypes of `lhs`, of `rhs` and of the sums.
 
-    X3 to X9 count products of parts.
+    Floating-point operands of other dtypes are converted first. With BF16_BF16_F32_X3, _X6 and
+    _X9, a processor with a matrix unit multiplies float32 operands as sums of bfloat16 parts; the
+    number counts the products of parts. Other processors multiply them whole. The other algorithms
+    with X3 always multiply whole.
 
     >>> DotAlgorithmPreset["BF16_BF16_F32"].accumulation_type
     dtype('float32')
@@ -153,6 +157,18 @@ class DotAlgorithmPreset(enum.Enum):
     def __repr__(self) -> str:
         return f"DotAlgorithmPreset.{self.name}"
 
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def bf16_products(self) -> int:
+        """The number of products of bfloat16 parts of float32 operands; 0 if there are no parts.
+
+        >>> DotAlgorithmPreset.BF16_BF16_F32_X6.bf16_products
+        6
+        """
+        return _BF16_PRODUCTS.get(self.name, 0)
+
     @property
     def accumulation_type(self) -> np.dtype | None:
         """The dtype of the sums, or None if any dtype may be used."""
@@ -179,27 +195,67 @@ class DotAlgorithmPreset(enum.Enum):
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 _NAMES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+_BF16_PRODUCTS = {"BF16_BF16_F32_X3": 3, "BF16_BF16_F32_X6": 6, "BF16_BF16_F32_X9": 9}
 PrecisionLike = Union[None, str, Precision, DotAlgorithm, DotAlgorithmPreset, tuple[Any, ...]]
 PrecisionLike.__doc__ = "The precision of a product: a name, a `Precision`, a dot algorithm, or two of them for the operands."
+#: the parameter `precision` of products: values for both operands, or an algorithm by parts
+ProductPrecision = Union[tuple[Precision, Precision], DotAlgorithmPreset, None]
 
 
-def algorithm_of(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset | None:
-    """Return the dot algorithm that `precision` is or names, or None."""
+def _algorithm_of(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset | None:
+    """Return the dot algorithm that `precision` is or names, or None.
+
+    Without `precision`, the setting default_matmul_precision may name it.
+    """
+    if precision is None:
+        precision = config.default_matmul_precision
     if isinstance(precision, str):
         return DotAlgorithmPreset.__members__.get(precision)
-    return precision if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)) else None
+    if isinstance(precision, DotAlgorithm):
+        return _preset_by_parts(precision) or precision
+    return precision if isinstance(precision, DotAlgorithmPreset) else None
 
 
-def _by_algorithm(
+def _preset_by_parts(algorithm: DotAlgorithm) -> DotAlgorithmPreset | None:
+    """Return the preset of an algorithm that multiplies bfloat16 parts, or None."""
+    types = [dtypes.check_dtype(t, "DotAlgorithm").name for t in algorithm[:3]]
+    preset = DotAlgorithmPreset.__members__.get(
+        f"BF16_BF16_F32_X{algorithm.num_primitive_operations}"
+    )
+    return preset if types == ["bfloat16", "bfloat16", "float32"] else None
+
+
+def algorithm_by_casts(
+    precision: PrecisionLike, lhs: Value, rhs: Value
+) -> DotAlgorithm | DotAlgorithmPreset | None:
+    """Return the dot algorithm that converts the operands of a product, or None.
+
+    Algorithms by parts keep their operands: `canonical_precision` returns them. Operands that are
+    not real floating-point numbers have no algorithm.
+    """
+    algorithm = _algorithm_of(precision)
+    if algorithm is None or algorithm is DotAlgorithmPreset.DEFAULT or _is_by_parts(algorithm):
+        return None
+    return algorithm if dtypes.kind_of(dtypes.result_type(lhs, rhs)) == "f" else None
+
+
+def _is_by_parts(
+    algorithm: DotAlgorithm | DotAlgorithmPreset | None,
+) -> TypeGuard[DotAlgorithmPreset]:
+    return isinstance(algorithm, DotAlgorithmPreset) and algorithm.bf16_products > 0
+
+
+def multiply_by_algorithm(
     lhs: Value,
     rhs: Value,
-    numbers: DotDimensionNumbers,
     algorithm: DotAlgorithm | DotAlgorithmPreset,
     preferred: Any,
+    multiply: Callable[[Value, Value, np.dtype[Any] | None], Value],
 ):
     """Return the product computed by an algorithm, in dtype `preferred`.
 
-    Without `preferred`, it has the operands' common dtype.
+    `multiply` computes it from converted operands in a given dtype. Without `preferred`, the result
+    has the operands' common dtype.
     """
     if isinstance(algorithm, DotAlgorithm):
         types = [(dtypes.check_dtype(t, "DotAlgorithm"),) for t in algorithm[:2]]
@@ -224,15 +280,22 @@ def _by_algorithm(
         x if not allowed or typeof(x).dtype in allowed else convert_element_type(x, allowed[0])
         for x, allowed in zip((lhs, rhs), types)
     ]
-    return convert_element_type(dot_general(lhs, rhs, numbers, None, total), out_dtype)
+    return convert_element_type(multiply(lhs, rhs, total), out_dtype)
 
 
-def canonical_precision(precision: PrecisionLike) -> tuple[Precision, Precision] | None:
-    """Return `precision` as one value per operand, or None.
+def canonical_precision(precision: PrecisionLike) -> ProductPrecision:
+    """Return `precision` as one value per operand, as an algorithm by parts, or None.
 
-    >>> canonical_precision("highest")
-    (Precision.HIGHEST, Precision.HIGHEST)
+    None also stands for the algorithms that convert operands.
+
+    >>> canonical_precision("highest"), canonical_precision("BF16_BF16_F32_X3")
+    ((Precision.HIGHEST, Precision.HIGHEST), DotAlgorithmPreset.BF16_BF16_F32_X3)
     """
+    algorithm = _algorithm_of(precision)
+    if _is_by_parts(algorithm):
+        return algorithm
+    if algorithm is not None:
+        return None
     if precision is None:
         precision = config.default_matmul_precision
         if precision not in _PRECISION_NAMES:
@@ -288,10 +351,12 @@ def dot_general(
             lhs, rhs, dimension_numbers, precision, preferred_element_type
         )
         return with_out_sharding(out_sharding, "dot_general", plain, lhs, rhs, contracts=True)
-    algorithm = algorithm_of(precision)
-    if algorithm is not None and algorithm is not DotAlgorithmPreset.DEFAULT:
-        return _by_algorithm(lhs, rhs, dimension_numbers, algorithm, preferred_element_type)
-    precision = precision if algorithm is None else None
+    algorithm = algorithm_by_casts(precision, lhs, rhs)
+    if algorithm is not None:
+        multiply: Callable[[Value, Value, Any], Value] = lambda x, y, dtype: dot_general(
+            x, y, dimension_numbers, DotAlgorithmPreset.DEFAULT, dtype
+        )
+        return multiply_by_algorithm(lhs, rhs, algorithm, preferred_element_type, multiply)
     lhs, rhs = match_dtypes(lhs, rhs)
     (lc, rc), (lb, rb) = dimension_numbers
     left, right = typeof(lhs).ndim, typeof(rhs).ndim
@@ -406,7 +471,7 @@ def _dot_type(
     rhs: ShapedArray,
     *,
     dimension_numbers: DotNumbers,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred_element_type: np.dtype[Any] | None,
 ):
     (lc, rc), (lb, rb) = dimension_numbers
@@ -487,7 +552,7 @@ def _dot_reference(
     rhs: NumPyArray,
     *,
     dimension_numbers: DotNumbers,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred_element_type: np.dtype[Any] | None,
 ):
     (lc, rc), (lb, rb) = dimension_numbers
@@ -523,7 +588,7 @@ def _dot_transpose(
     rhs: Value,
     *,
     dimension_numbers: DotNumbers,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred_element_type: np.dtype[Any] | None,
 ):
     (lc, rc), (lb, rb) = dimension_numbers
@@ -544,15 +609,16 @@ def _dot_transpose(
             lc,
             rb,
             lb,
-            _swap(precision),
+            swap_precision(precision),
             preferred_element_type,
             swapped=True,
         ),
     ]
 
 
-def _swap(precision: tuple[Precision, Precision] | None):
-    return None if precision is None else (precision[1], precision[0])
+def swap_precision(precision: ProductPrecision) -> ProductPrecision:
+    """Return the precision of a product with exchanged operands."""
+    return (precision[1], precision[0]) if isinstance(precision, tuple) else precision
 
 
 def _operand_ct(
@@ -563,7 +629,7 @@ def _operand_ct(
     other_contract: Dims,
     batch: Dims,
     other_batch: Dims,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred: np.dtype[Any] | None,
     swapped: bool,
 ):
@@ -594,7 +660,7 @@ def _mixed_dot(
     x: Value,
     y: Value,
     numbers: DotDimensionNumbers,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     dtype: np.dtype[Any],
     preferred: np.dtype[Any] | None = None,
 ):
@@ -617,7 +683,7 @@ def _dot_batch(
     dims: BatchDims,
     *,
     dimension_numbers: DotNumbers,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred_element_type: np.dtype[Any] | None,
 ):
     (lhs, rhs), (left, right) = args, dims
@@ -680,7 +746,7 @@ def _dot_factors(
     out_avals: Avals,
     *,
     dimension_numbers: DotNumbers,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred_element_type: np.dtype[Any] | None,
 ):
     (lc, rc), (lb, rb) = dimension_numbers

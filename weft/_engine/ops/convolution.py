@@ -21,9 +21,11 @@ from weft._engine.ir.symbolic import as_int, max_dim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.contraction import (
     PrecisionLike,
+    algorithm_by_casts,
     canonical_precision,
     convert,
     is_whole,
+    multiply_by_algorithm,
     round_values,
     sums_of_products,
 )
@@ -200,6 +202,17 @@ def conv_general_dilated(
         canonical_precision(precision),
         None,
     )
+    algorithm = algorithm_by_casts(precision, lhs, rhs)
+    if algorithm is not None:
+        multiply: Callable[[Value, Value, Any], Value] = lambda x, y, dtype: _convolve(
+            x, y, params, dtype
+        )
+        return multiply_by_algorithm(lhs, rhs, algorithm, preferred_element_type, multiply)
+    return _convolve(lhs, rhs, params, preferred_element_type)
+
+
+def _convolve(lhs: Value, rhs: Value, params: ConvParams, preferred_element_type: Any):
+    """Return the convolution in a dtype; None stands for the operands' dtype."""
     if preferred_element_type is None:
         return _bind(lhs, rhs, params)
     preferred = dtypes.check_dtype(preferred_element_type, "conv_general_dilated")

@@ -31,6 +31,7 @@ from weft._engine.ops.contraction import (
     is_whole,
     round_values,
     sums_of_products,
+    swap_precision,
 )
 from weft._engine.ops.elementwise import add, sub
 from weft._engine.ops.families import is_narrow, joined_vma, shape_error
@@ -43,7 +44,7 @@ from weft._engine.util.promotion import sum_dtype
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ops.contraction import DotNumbers, Precision
+    from weft._engine.ops.contraction import DotNumbers, ProductPrecision
     from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
 
 ragged_dot_p = RaggedOp("ragged_dot")
@@ -57,7 +58,7 @@ def ragged_dot(
     ends: Value,
     rows: Value,
     contracted: bool,
-    precision: tuple[Precision, Precision] | None = None,
+    precision: ProductPrecision = None,
     preferred_element_type: np.dtype[Any] | None = None,
 ):
     """Return the product as described in the module;
@@ -135,7 +136,7 @@ def _type(
     rows: ShapedArray,
     *,
     contracted: bool,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred_element_type: np.dtype[Any] | None,
 ) -> ShapedArray:
     batch, groups = lhs.shape[:-2], starts.shape[-1:]
@@ -177,7 +178,7 @@ def _reference(
     rows: NumPyArray,
     *,
     contracted: bool,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred_element_type: np.dtype[Any] | None,
 ):
     out = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
@@ -200,7 +201,7 @@ def _transpose(
     rhs: Value,
     *places: Value,
     contracted: bool,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred_element_type: np.dtype[Any] | None,
 ):
     starts, ends, rows = places
@@ -209,7 +210,7 @@ def _transpose(
     )
     if is_undef(lhs):
         out, x, y, sums = lhs.aval, *((rhs, turned(ct)) if contracted else (ct, turned(rhs))), False
-        precision = (precision[1], precision[0]) if contracted and precision else precision
+        precision = swap_precision(precision) if contracted else precision
     else:
         out, x, y, sums = aval_of(rhs), lhs, ct, not contracted
     a, b = typeof(x).dtype, typeof(y).dtype
@@ -236,7 +237,7 @@ def _factors(
     out_avals: Avals,
     *,
     contracted: bool,
-    precision: tuple[Precision, Precision] | None,
+    precision: ProductPrecision,
     preferred_element_type: np.dtype[Any] | None,
 ):
     lhs, rhs, starts, *_ = in_avals

@@ -14,6 +14,7 @@ from weft._engine.hlo.ops import HloBlock, HloValue, array_type, dtype_kind
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.arithmetic import add
 from weft._engine.ops.comparison import eq, select
+from weft._engine.ops.contraction import DotAlgorithmPreset, Precision, ProductPrecision
 from weft._engine.ops.families import move_dim
 from weft._engine.ops.fft import FftType
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota
@@ -34,21 +35,42 @@ def _product(
     (out,) = result_types(eqn)
     x, y = _same_dtype(b, eqn, x, y)
     dtype = np.dtype(np.int32) if dtype_kind(out.dtype) == "b" else out.dtype
-    precision = [p.name for p in eqn.params["precision"] or ()] or ["DEFAULT"] * 2
-    return b.convert(
-        b.op(name, x, y, type=array_type(shape, dtype), precision=precision, **attrs), out.dtype
-    )
+    return b.convert(b.op(name, x, y, type=array_type(shape, dtype), **attrs), out.dtype)
+
+
+def _operand_precisions(precision: ProductPrecision) -> list[str]:
+    """Return the precision of each operand; six or nine products of bfloat16 parts are as precise as float32."""
+    if isinstance(precision, DotAlgorithmPreset):
+        one = Precision.HIGH if precision.bf16_products == 3 else Precision.HIGHEST
+        precision = one, one
+    return [p.name for p in precision or [Precision.DEFAULT] * 2]
 
 
 @rule(ContractOp)
 def _dot_general(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
-    """Write a product; the compiler's products may have result dims in another order."""
+    """Write a product; the compiler's products may have result dims in another order.
+
+    Only products of float32 numbers by parts have an algorithm.
+    """
     contracting, batching = eqn.params["dimension_numbers"]
-    order = eqn.params.get("permutation")
+    order, precision = eqn.params.get("permutation"), eqn.params["precision"]
     (out,) = result_types(eqn)
     shape = out.shape if order is None else [out.shape[order.index(d)] for d in range(out.ndim)]
+    algorithm = None
+    if isinstance(precision, DotAlgorithmPreset):
+        is_float32 = all(v.dtype == np.float32 for v in (x, y, out))
+        algorithm, precision = precision if is_float32 else None, None
     product = _product(
-        b, eqn, "dot_general", shape, x, y, contracting=contracting, batching=batching
+        b,
+        eqn,
+        "dot_general",
+        shape,
+        x,
+        y,
+        contracting=contracting,
+        batching=batching,
+        precision=_operand_precisions(precision),
+        algorithm=algorithm,
     )
     return product if order is None else b.transpose(product, order)
 
@@ -75,6 +97,7 @@ def _convolution(b: HloBlock, eqn: Eqn, x: HloValue, y: HloValue) -> HloValue:
         rhs_dilation=p["rhs_dilation"],
         feature_group_count=p["feature_group_count"],
         batch_group_count=p["batch_group_count"],
+        precision=_operand_precisions(p["precision"]),
     )
 
 

@@ -246,11 +246,13 @@ def _precision(op: HloOp) -> list[str]:
 def _dot(c: Computation, op: HloOp) -> list[str]:
     (lb, rb), (lc, rc) = op.attrs["batching"], op.attrs["contracting"]
     batch = [f"lhs_batch_dims={braces(lb)}", f"rhs_batch_dims={braces(rb)}"] if lb else []
+    algorithm = op.attrs["algorithm"]
     return [
         *batch,
         f"lhs_contracting_dims={braces(lc)}",
         f"rhs_contracting_dims={braces(rc)}",
         *_precision(op),
+        *([f"algorithm=dot_{algorithm.name.lower()}"] if algorithm else []),
     ]
 
 

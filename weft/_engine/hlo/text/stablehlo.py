@@ -36,6 +36,7 @@ from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.shardings import NamedSharding
 from weft._engine.ir.symbolic import SymbolicDim, has_names
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.contraction import DotAlgorithmPreset
 from weft._engine.transforms.key_physicalization import physicalize
 from weft._engine.util import dtypes
 
@@ -648,8 +649,17 @@ def _dot_general(p: _StablehloPrinter, op: HloOp) -> str:
     batching = f"batching_dims = {pair(a['batching'])}, " if a["batching"][0] else ""
     return (
         f"stablehlo.dot_general {p.refs(op.operands)}, {batching}contracting_dims = {pair(a['contracting'])}, "
-        f"precision = {_list(a['precision'])}{p.format_signature(op)}"
+        f"precision = {_list(a['precision'])}{_algorithm(a['algorithm'])}{p.format_signature(op)}"
     )
+
+
+def _algorithm(algorithm: DotAlgorithmPreset | None) -> str:
+    if algorithm is None:
+        return ""
+    types = "lhs_precision_type = bf16, rhs_precision_type = bf16, accumulation_type = f32"
+    counts = "lhs_component_count = 1, rhs_component_count = 1"
+    counts = f"{counts}, num_primitive_operations = {algorithm.bf16_products}"
+    return f", algorithm = <{types}, {counts}, allow_imprecise_accumulation = false>"
 
 
 @_form("convolution")

@@ -121,7 +121,9 @@ _ADDRESS = re.compile(" at 0x[0-9a-f]+")  # removed, so that equal programs have
 
 
 def value_text(value: Any) -> str:
-    """Return a parameter as text."""
+    """Return a parameter as text; JAX writes a parameter by `str`, and the elements of tuples by `repr`."""
+    if isinstance(value, enum.Enum) and not isinstance(value, enum.IntEnum):
+        return str(value)
     return value if isinstance(value, str) else _repr(value)
 
 

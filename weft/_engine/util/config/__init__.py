@@ -63,7 +63,9 @@ numpy_rank_promotion = define_context(
     **_traced,
 )
 default_matmul_precision = define_context(
-    "default_matmul_precision", None, "The precision recorded for matmuls without one; they are always computed as precisely as their dtypes.",
+    "default_matmul_precision", None,
+    "The precision of matmuls without one. The name of a dot algorithm, such as BF16_BF16_F32_X3, selects it; "
+    "other names are recorded, and the products are as precise as their dtypes.",
     kind=str, **_traced,
     choices=("default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "float64",
              "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY", "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
