@@ -2,7 +2,7 @@
 
 In:   a jaxpr, NumPy arrays, and the log of the callbacks that the compiled program called.
 Out:  its results. With a noise number, every input and every rounded value is moved by one unit up
-      or down.
+      or down, and products on a tile unit by their largest error (`tile_errors`).
 How:  the `reference` rule of each primitive computes its results, also inside loops, branches and
       calls. Callbacks are not called: their results are read from the log.
 """
@@ -23,6 +23,7 @@ from weft._engine.core.trace import eval_trace, set_trace
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ops.callback import pure_callback_p, run_callbacks_by
 from weft._engine.util import dtypes, lapack
+from weft._engine.verification.tile_errors import tile_error_bound
 from weft._engine.verification.tolerance import TRIALS, epsilon_of
 
 #: units of noise in later trials
@@ -141,14 +142,13 @@ def op_by_op(
     def compute(eqn: Eqn, ins: Sequence) -> Sequence:
         if isinstance(eqn.primitive, CallbackOp) and replay is not None:
             return replay.results(eqn, ins)
-        primitive = eqn.primitive
-        is_unique = not isinstance(primitive, LibraryOp) or primitive.is_unique
-        outs = rule_results(eqn, ins) if is_unique else _factors(eqn, ins)
-        return (
-            outs
-            if rng is None or not rounds(eqn)
-            else [perturb(np.asarray(x), rng, units) for x in outs]
-        )
+        if rng is None:
+            return _results(eqn, ins)
+        outs = _results(eqn, ins)
+        bound = tile_error_bound(eqn, ins)
+        if bound is not None:
+            outs = [_move(np.asarray(x), bound, rng) for x in outs]
+        return [perturb(np.asarray(x), rng, units) for x in outs] if rounds(eqn) else outs
 
     if rng is not None:
         args = [perturb(x, rng, units) for x in args]
@@ -160,6 +160,13 @@ def op_by_op(
     ):
         outs = run_reference(program, *args) if run is None else run(args)
     return [np.asarray(x) for x in outs]
+
+
+def _results(eqn: Eqn, ins: Sequence) -> Sequence:
+    """Return the results of an equation without noise."""
+    primitive = eqn.primitive
+    is_unique = not isinstance(primitive, LibraryOp) or primitive.is_unique
+    return rule_results(eqn, ins) if is_unique else _factors(eqn, ins)
 
 
 def _factors(eqn: Eqn, ins: Sequence) -> Sequence:
@@ -207,3 +214,10 @@ def perturb(x: np.ndarray, rng: np.random.Generator, units: int = 1) -> np.ndarr
         if dtypes.is_native_float(x.dtype) or dtypes.is_complex(x.dtype):
             return x * (1 + sides).astype(np.real(x).dtype)
         return (x.astype(np.float32) * (1 + sides).astype(np.float32)).astype(x.dtype)
+
+
+def _move(x: np.ndarray, change: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the values moved by `change` up or down."""
+    sides = np.where(rng.random(x.shape) < 0.5, -1.0, 1.0)
+    with np.errstate(all="ignore"):
+        return (x.astype(np.float64) + sides * change).astype(x.dtype)

@@ -132,7 +132,7 @@ def precisions(
         joined = ResultPrecision()
         for atom in eqn.invars:
             joined = joined.join(_of_atom(atom, precision_of))
-        joined = joined.join(ResultPrecision(0.0, _length(eqn)))
+        joined = joined.join(ResultPrecision(0.0, terms_of(eqn)))
         for _, inner in subjaxprs(eqn.params):
             joined = joined.join(_of_all(inner))
         for var in eqn.outvars:
@@ -154,7 +154,7 @@ def _of_all(jaxpr: Jaxpr) -> ResultPrecision:
     for var in (*jaxpr.constvars, *jaxpr.invars):
         precision = precision.join(_of_type(var.aval))
     for eqn in jaxpr.eqns:
-        precision = precision.join(ResultPrecision(0.0, _length(eqn)))
+        precision = precision.join(ResultPrecision(0.0, terms_of(eqn)))
         for var in eqn.outvars:
             precision = precision.join(_of_type(var.aval))
         for _, inner in subjaxprs(eqn.params):
@@ -162,7 +162,7 @@ def _of_all(jaxpr: Jaxpr) -> ResultPrecision:
     return precision
 
 
-def _length(eqn: Any) -> int:
+def terms_of(eqn: Any) -> int:
     """Return the number of elements that an equation combines into one."""
     primitive, params = eqn.primitive, eqn.params
     if isinstance(primitive, ContractOp | RaggedOp):

@@ -13,16 +13,13 @@ import math
 import numpy as np
 
 from weft._engine.compiler.fusion.classify import (
-    MOST_JOINED,
-    SPLIT_PLACES,
-    TILE_LEAST_SIDE,
-    UNROLLED_ELEMENTS,
     LoweringKind,
     loop_of,
     lowering_kind,
     row_major,
 )
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
+from weft._engine.compiler.rewrite.concatenations import decompose_concatenation
 from weft._engine.compiler.rewrite.half_reductions import narrow_reductions
 from weft._engine.compiler.rewrite.variance_rewrite import split_deviations
 from weft._engine.core.primitive import (
@@ -31,7 +28,6 @@ from weft._engine.core.primitive import (
     ElementwiseOp,
     LayoutOp,
     LibraryOp,
-    Primitive,
     registry,
 )
 from weft._engine.core.stage import stage
@@ -40,16 +36,13 @@ from weft._engine.ir.build import HALVES, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
 from weft._engine.ops import complex_functions
-from weft._engine.ops.lowering_specs import ContractSpec, JoinSpec
+from weft._engine.ops.lowering_specs import ContractSpec
 from weft._engine.util.dtypes import is_complex, is_native_integer
+from weft._engine.util.machine import tile_types
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.promotion import sum_dtype
 
 # thresholds, measured on several machines
-#: minimal size of a concatenation that copies its operands if there are many
-_JOIN_FROM_BYTES = 1 << 16
-#: maximal number of interleaved operands of a concatenation in a kernel
-_INTERLEAVED = 4
 #: minimal number of elements of a reduction that is split
 _REDUCTION_SPLIT_FROM = 1 << 16
 #: number of rows that occupies all threads
@@ -111,15 +104,6 @@ def _transposed_dot_type(*avals, permutation, **params):
 @transposed_dot_p.def_reference
 def _transposed_dot_reference(*args, permutation, **params):
     return np.transpose(registry["dot_general"].reference(*args, **params), permutation)
-
-
-@functools.cache
-def _join() -> Primitive:
-    """Return the primitive of a concatenation that copies its operands. Only this module creates it."""
-    concatenate = registry["concatenate"]
-    return LibraryOp("concatenate", register=False).define(
-        type=concatenate.type, reference=concatenate.reference, lower=JoinSpec()
-    )
 
 
 def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
@@ -275,7 +259,7 @@ def _decomposition_of(eqn: Eqn):
 
         return complex_transform(eqn)
     if eqn.primitive.moves == "concatenate":
-        return _rebuild_join(eqn)
+        return decompose_concatenation(eqn)
     return None
 
 
@@ -291,62 +275,6 @@ def _is_real_convolution(eqn: Eqn) -> bool:
     return is_real and is_matrix_convolution(rows, n)
 
 
-def _rebuild_join(eqn: Eqn):
-    """Return the decomposition of a concatenation, or None.
-
-    Operands of a large concatenation are copied if there are many, because a kernel would select among them for every element."""
-    dim, out, count = eqn.params["dimension"], eqn.outvars[0].aval, len(eqn.invars)
-    lengths = [n for a in eqn.invars if (n := a.aval.shape[dim])]
-    if out.nbytes >= _JOIN_FROM_BYTES:
-        shortest = min(lengths) * math.prod(out.shape[dim + 1 :]) * out.dtype.itemsize
-        narrow = (
-            len({*lengths}) == 1 and shortest <= MODEL.cache_line and shortest & (shortest - 1) == 0
-        )
-        if (shortest >= MODEL.cache_line and count > SPLIT_PLACES + 1) or (
-            narrow and count > _INTERLEAVED
-        ):
-            is_fast_transpose = count <= UNROLLED_ELEMENTS or count >= TILE_LEAST_SIDE
-            return (
-                _stack(dim)
-                if shortest == out.dtype.itemsize and is_fast_transpose
-                else lambda *xs: [_join().bind(*xs, dimension=dim)]
-            )
-    return _join_by_parts(eqn) if count > MOST_JOINED else None
-
-
-def _stack(dim: int):
-    """Return a function that interleaves the elements of its arguments along `dim`: it stacks and transposes them."""
-
-    def stacked(*xs):
-        shape = typeof(xs[0]).shape
-        flat = [registry["reshape"].bind(x, new_sizes=(1, math.prod(shape))) for x in xs]
-        turned = registry["transpose"].bind(_join().bind(*flat, dimension=0), permutation=(1, 0))
-        return [
-            registry["reshape"].bind(turned, new_sizes=(*shape[:dim], len(xs), *shape[dim + 1 :]))
-        ]
-
-    return stacked
-
-
-def _join_by_parts(eqn: Eqn):
-    """Return a function for a concatenation of n operands: a concatenation of concatenations of about sqrt(n) operands each."""
-    join, dim = eqn.primitive, eqn.params["dimension"]
-
-    def by_parts(*operands):
-        n = math.isqrt(len(operands))
-        return [
-            join.bind(
-                *(
-                    join.bind(*operands[i : i + n], dimension=dim)
-                    for i in range(0, len(operands), n)
-                ),
-                dimension=dim,
-            )
-        ]
-
-    return by_parts
-
-
 def _rebuild_dot(eqn: Eqn):
     lhs, rhs = (a.aval for a in eqn.invars)
     out = eqn.outvars[0].aval
@@ -356,7 +284,7 @@ def _rebuild_dot(eqn: Eqn):
     # has no sum: the products are inlined where they are read.
     is_matmul = dims.inner > 1 and dims.rows * dims.columns > 1
     if is_matmul and not _is_tiny_product(acc_dtype, dims.rows, dims.inner, dims.columns):
-        return _convert_gemm(eqn, acc_dtype)
+        return _split_product(eqn, dims) or _convert_gemm(eqn, acc_dtype)
     contracted = tuple(range(out.ndim, out.ndim + len(dims.lengths)))
     shape = (*out.shape, *dims.lengths)
 
@@ -408,6 +336,17 @@ class _ProductDims:
 
 def _in_order(places: dict[int, int]) -> list[int]:
     return [places[d] for d in range(len(places))]
+
+
+def _split_product(eqn: Eqn, dims: _ProductDims):
+    """Return a function that multiplies bfloat16 parts of float32 operands; None if there is no unit for them or the matmul stays whole."""
+    if "bf16" not in tile_types():
+        return None
+    from weft._engine.compiler.rewrite.split_products import (
+        split_product,
+    )  # lazy: few machines have a unit
+
+    return split_product(eqn, dims.rows, dims.columns)
 
 
 def _convert_gemm(eqn: Eqn, wide: np.dtype):
