@@ -11,9 +11,12 @@ import numpy as np
 from tests.codegen.harness import compile_kernel
 from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.gemm.descriptor import PRIVATE, SHARED, Word
+from weft._engine.codegen.ir.gemm_types import VectorUnit
+from weft._engine.codegen.toolchain import loader, target
 from weft._engine.ir.build import LoopsBuilder
 from weft._engine.ir.loops import Buf, For, LoopKind, LoopsKernel, StoreElement
 from weft._engine.ir.program import PLACE, BufRef, Gemm
+from weft._engine.util.record import replace
 
 DTYPES = {
     "bool": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
@@ -23,6 +26,26 @@ DTYPES = {
 }  # fmt: skip
 # Unit roundoff of the result, and of the products as they are summed.
 EPS = {"f16": 2**-11, "bf16": 2**-8, "f32": 2**-24, "f64": 2**-53, "c64": 2**-23, "c128": 2**-52}
+
+
+#: a machine with all instructions for vectors of 64 bytes
+AVX512 = VectorUnit.of(
+    ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512bf16", "avx512vnni"], "x86_64"
+)
+
+
+def whole_machine():
+    """Return this machine with all its matrix units, also with those that are no faster."""
+    features = target.current().features.split(",")
+    return VectorUnit.of(
+        [name[1:] for name in features if name.startswith("+")], loader.architecture()
+    )
+
+
+def without(machine, *features):
+    """Return a machine without the matrix units of some features."""
+    kept = [unit for unit in machine.matrix_units if unit.feature not in features]
+    return replace(machine, matrix_units=tuple(kept))
 
 
 @dataclass

@@ -351,9 +351,8 @@ MACHINE_TYPES = [
 def test_narrower_machines(level, types, monkeypatch):
     monkeypatch.setenv("WEFT_CPU_FEATURES", level)
     machine = gemm.machine()
-    assert machine.vector_bytes <= {"avx512-plain": 64, "avx2": 32, "generic": 16}[level] and not (
-        machine.bf16_dot or machine.i8_dot
-    )
+    assert machine.vector_bytes <= {"avx512-plain": 64, "avx2": 32, "generic": 16}[level]
+    assert {unit.instruction for unit in machine.matrix_units} == {"vpmaddwd"}
     for m, n, k in [(1, 1, 1), (7, 33, 9), (50, 40, 30), (40, 1, 50), (1, 50, 40), (13, 130, 400)]:
         check(Case(m, n, k, types))
     for orders in ORDERS[1:]:

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.codegen.gemm_cases import whole_machine, without
 from weft._engine.codegen.gemm import assembler_modules, assembler_support, gemm, gemm_tile
 from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 from weft._engine.codegen.ir.writer import Declarations
@@ -23,9 +24,7 @@ def machine(request):
     if request.param == "avx512":
         if not assembler_support.has_avx512(gemm.machine()):
             pytest.skip("for processors with AVX-512")
-        return replace(
-            gemm.machine(), bf16_dot="+avx512bf16" in target.current().features
-        )  # even where it is slower
+        return whole_machine()
     machine = VectorUnit.of(["avx2", "fma", "f16c"], "x86_64")
     if gemm.machine().vector_bytes < 32 or not assembler_support.has_avx2(machine):
         pytest.skip("for processors with AVX2")
@@ -87,7 +86,7 @@ PACKED = [
 def test_packed_lines(types, operand, machine, monkeypatch):
     in_type, acc, out, *alone = types.split()
     gemm_types, rng = (
-        GemmTypes(in_type, acc, out, replace(machine, bf16_dot=False) if alone else machine),
+        GemmTypes(in_type, acc, out, without(machine, "avx512bf16") if alone else machine),
         np.random.default_rng(3),
     )
     if assembler_modules.function(gemm_types, f"pack_{operand}_copy") is None:
@@ -217,15 +216,7 @@ def test_ends_of_panels(types, avx512, monkeypatch):
 @pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "i16 i32 i32"])
 def test_narrow_panels_are_cleared_without_masks(types):
     """The padding is multiplied, and subnormal numbers would take a hundred times as long."""
-    plain = VectorUnit(
-        vector_bytes=32,
-        registers=16,
-        masks=False,
-        bf16_dot=False,
-        f16=True,
-        i16_dot=True,
-        i8_dot=False,
-    )
+    plain = VectorUnit.of(["avx2", "fma", "f16c"], "x86_64")
     text = lambda machine: gemm_tile._pack_panel(
         GemmTypes(*types.split(), machine), Declarations(), {}
     )

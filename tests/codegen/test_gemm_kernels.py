@@ -10,7 +10,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.codegen.gemm_cases import DTYPES, ORDERS, Case, check, run, values
+from tests.codegen.gemm_cases import (
+    AVX512,
+    DTYPES,
+    ORDERS,
+    Case,
+    check,
+    run,
+    values,
+    whole_machine,
+    without,
+)
 from tests.harness.tuning import tune
 from weft._engine.codegen.gemm import (
     assembler_modules,
@@ -25,7 +35,6 @@ from weft._engine.codegen.gemm.descriptor import DIRECT, SHARED, Word
 from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 from weft._engine.codegen.toolchain import target
 from weft._engine.ir.program import BufRef, Gemm
-from weft._engine.util.record import replace
 
 
 def test_half_conversions_without_hardware(monkeypatch):
@@ -193,9 +202,9 @@ def test_pieces_suffice(types, monkeypatch):
 )
 @pytest.mark.parametrize("kind", ["joins", "joins not", "avx2"])
 def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
-    whole = replace(gemm.machine(), bf16_dot="+avx512bf16" in target.current().features)
+    whole = whole_machine()
     machine = VectorUnit.of(["avx2", "fma", "f16c"], "x86_64") if kind == "avx2" else whole
-    machine = replace(machine, bf16_dot=False, i8_dot=False) if kind == "joins not" else machine
+    machine = without(machine, "avx512bf16", "avx512vnni") if kind == "joins not" else machine
     gemm_types, rng = GemmTypes(*types.split(), machine), np.random.default_rng(5)
     if kind == "joins not" and not GemmTypes(*types.split(), whole).joined_type:
         pytest.skip("joins nothing")
@@ -304,7 +313,7 @@ def test_a_first_matmul_is_two_modules(machine, name):
 def test_short_vectors_pack_operands_larger_than_a_cache(m, k, n, a_direct, b_direct, monkeypatch):
     """Rows a power of two apart compete for few sets of the cache."""
     tune(monkeypatch, l1_bytes=32 << 10, l2_bytes=512 << 10)
-    gemm_types = GemmTypes("f32", "f32", "f32", VectorUnit(32, 16, f16=True, i16_dot=True))
+    gemm_types = GemmTypes("f32", "f32", "f32", VectorUnit(32, 16, f16=True))
     step = Gemm(
         m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), "f32", "f32", "f32"
     )
@@ -400,7 +409,7 @@ def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types, monkeypat
     """Tasks pack their own blocks of it, each once or twice, which stay in a near cache."""
     n = 1024
     tune(monkeypatch, gemm_pack_copy=2, gemm_pack_far=5)
-    gemm_types = GemmTypes(*types, VectorUnit(64, 32, True, True, True, True, True))
+    gemm_types = GemmTypes(*types, AVX512)
     step = Gemm(n, n, n, BufRef(0), BufRef(1), BufRef(2), (n, 1), (1, n), (n, 1), *types)
     _, words = gemm_plan.plan(gemm_problem.problem_of(step, gemm_types), gemm_types, 2)
     assert words[Word.SHARED_BYTES] + 2 * words[Word.WORKER_BYTES] <= 5 << 18

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.codegen.gemm_cases import ORDERS, TALL, Case, call, check, run
+from tests.codegen.gemm_cases import AVX512, ORDERS, TALL, Case, call, check, run
 from tests.harness.tuning import tune
 from weft._engine.codegen.gemm import assembler_support, gemm, gemm_plan, gemm_problem
 from weft._engine.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE, SHARED, Word
-from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
+from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.runtime import pool
 from weft._engine.ir.program import BufRef, Gemm
 
@@ -229,7 +229,7 @@ def test_a_little_more_than_a_block_is_one():
             Word.BLOCKS
         ]
 
-    gemm_types = GemmTypes("f32", "f32", "f32", VectorUnit(64, 32, True, True, True, True, True))
+    gemm_types = GemmTypes("f32", "f32", "f32", AVX512)
     assert [blocks(k) for k in (512, 513, 576, 577, 1024, 1025)] == [1, 1, 1, 2, 2, 3]
 
 

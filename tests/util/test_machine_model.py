@@ -19,7 +19,7 @@ FACTS = {"name", "l1_bytes", "l2_bytes", "l3_bytes", "vector_bytes", "vector_reg
 #: thresholds that differ from other machines because of a measurement
 MEASURED = {
     "neoverse": {"pool_spin_hints"},
-    "intel-avx512": {"gemm_bf16_dots"},
+    "intel-avx512": {"matrix_units"},
     "zen3": {"gemm_pack_copy", "gemm_pack_far"},
 }
 #: limits that depend on the machine, although they are equal on all known machines

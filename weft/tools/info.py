@@ -9,6 +9,7 @@ from typing import Any
 
 import weft
 from weft._engine import backends
+from weft._engine.codegen.toolchain import target
 from weft._engine.processes import job_secret, mpi
 from weft._engine.util import cache
 from weft._engine.util.config import config, known_settings
@@ -29,6 +30,7 @@ def describe() -> str:
         ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
         ("processor", f"{_processor()}, {quantity(_cores(), 'core')} for this process"),
         ("machine model", _machine_model()),
+        ("matrix unit", target.tile_unit()),
         ("memory", _memory()),
         ("devices", _devices()),
         *[

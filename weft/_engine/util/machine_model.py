@@ -18,6 +18,57 @@ from weft._engine.util import machine
 from weft._engine.util.record import record, replace, values_of
 
 
+@record(eq=False)
+class MatrixUnit:
+    """An instruction that adds products of two tiles of narrow numbers to a tile of wide sums.
+
+    A tile of A has `rows` rows of `row_bytes`, a tile of B as many bytes of k with `row_bytes` for
+    `k_bytes` of k of each column, and sums take `rows` rows of `row_bytes`. An instruction on vectors
+    has tiles of one row.
+    """
+
+    instruction: str
+    feature: str  # LLVM's name of the processor's feature
+    in_types: tuple[str, ...]
+    # multiply-adds per cycle, relative to those of the type of the sums; not used unless greater than 1
+    speed: int
+    rows: int = 1
+    row_bytes: int = 64
+    k_bytes: int = 4  # bytes of k that are packed side by side for each column
+    registers: int = 32  # number of tiles that operands and sums take together
+    packed_type: str = ""  # type to which operands are converted; empty if to none
+    adds: bool = True  # False if an instruction of its own adds the products to the sums
+    mixed_signs: bool = False  # True if signed numbers are multiplied by unsigned ones
+
+    def k_per_step(self, in_bytes: int) -> int:
+        """Return the number of k side by side, of operands of `in_bytes` in memory or packed."""
+        return self.k_bytes // in_bytes
+
+
+_AMX = {"rows": 16, "registers": 8}
+#: the matrix units of all processors; the first one that a processor has and that multiplies an operand's type is used
+MATRIX_UNITS = (
+    MatrixUnit("tdpbf16ps", "amx-bf16", ("bf16",), 16, **_AMX),
+    MatrixUnit("tdpbssd", "amx-int8", ("i8",), 32, **_AMX),
+    MatrixUnit("tdpbuud", "amx-int8", ("u8",), 32, **_AMX),
+    MatrixUnit("vdpbf16ps", "avx512bf16", ("bf16",), 2),
+    MatrixUnit("vpdpbusd", "avx512vnni", ("i8", "u8"), 4, mixed_signs=True),
+    MatrixUnit("vpdpwssd", "avx512vnni", ("i16",), 2),
+    *[
+        MatrixUnit(
+            "vpmaddwd",
+            feature,
+            ("i8", "u8", "i16"),
+            2,
+            row_bytes=width,
+            packed_type="i16",
+            adds=False,
+        )
+        for feature, width in (("avx512bw", 64), ("avx2", 32), ("sse2", 16))
+    ],
+)
+
+
 @record
 class MachineModel:
     """The facts about one kind of machine."""
@@ -46,8 +97,7 @@ class MachineModel:
     parallel_bytes: int = 1 << 17  # minimal size of an update for several tasks
 
     # ---- matrix products
-    # instructions for products of bfloat16 pairs are faster than float32
-    gemm_bf16_dots: bool = True
+    matrix_units: tuple[MatrixUnit, ...] = MATRIX_UNITS
 
     # ---- costs of matrix products, in cycles for 64 bytes
     gemm_pack_copy: int = 2  # copying an operand into its packed form
@@ -74,8 +124,14 @@ _KNOWN: dict[str, dict[str, Any]] = {
         "l3_bytes": 16 << 20,
         "vector_bytes": 64,
         "vector_registers": 32,
-        "gemm_bf16_dots": False,
-    },  # one in two cycles, of float32 two in one
+        # products of bfloat16 pairs are one in two cycles, of float32 two in one
+        "matrix_units": tuple(
+            [
+                replace(unit, speed=1) if unit.feature == "avx512bf16" else unit
+                for unit in MATRIX_UNITS
+            ]
+        ),
+    },
     "avx2": {},
     "neoverse": {
         "l1_bytes": 64 << 10,

@@ -5,7 +5,7 @@ Out:  the writer of a kernel module; the name and the text of the function that 
       operand; `pack_a` or `pack_b` as jumps to such a function if no other code is needed.
 Laws: packing functions are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64
       length)`, for all instruction sets.
-Next: `avx512.kernel_module` and `avx512.gemm_asm_pack`, `avx2.register_kernels` and
+Next: `amx.tile_kernels`, `avx512.kernel_module` and `avx512.gemm_asm_pack`, `avx2.register_kernels` and
       `avx2.pack_lines`.
 """
 
@@ -23,6 +23,10 @@ _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r
 
 def kernels(types: GemmTypes) -> Callable[[GemmTypes, Collection[str]], str] | None:
     """Return the writer of modules of a types's register kernels; None if LLVM compiles them."""
+    if types.tiles:
+        from weft._engine.codegen.gemm.amx import tile_kernels
+
+        return tile_kernels.module
     if assembler_support.has_avx512(types.machine):
         from weft._engine.codegen.gemm.avx512 import kernel_module
 

@@ -59,6 +59,11 @@ def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
     return _describe(gemm_problem.problem_of(step, types), types)
 
 
+def types_of(step: Gemm) -> GemmTypes:
+    """Return the types of one matmul, in the form that its plan chose."""
+    return _types_of_symbol(describe(step)[0], machine())
+
+
 @functools.lru_cache(maxsize=4096)
 def _describe(problem: gemm_problem.Problem, types: GemmTypes) -> tuple[str, tuple[int, ...]]:
     name, words = gemm_plan.plan(problem, types, pool.num_threads())
@@ -95,8 +100,8 @@ def _module_of(symbol: str) -> ModuleType:
 
 
 def _types_of_symbol(symbol: str, machine: VectorUnit) -> GemmTypes:
-    in_type, acc_type, out_type, *quads, _ = symbol.removeprefix("weft_gemm_").split("_")
-    return _make_types(in_type, acc_type, out_type, machine, bool(quads))
+    in_type, acc_type, out_type, *form, _ = symbol.removeprefix("weft_gemm_").split("_")
+    return _make_types(in_type, acc_type, out_type, machine, "quads" in form, "tiles" in form)
 
 
 #: one object per combination of types, for fast comparison

@@ -29,13 +29,12 @@ from weft._engine.codegen.ir.microkernels import (
 from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations
 
-#: instructions that add products of joined elements to a sum; the first of two 8-bit operands is
-#: unsigned
+#: LLVM's names of instructions that add products of joined elements to a sum; the first of two 8-bit
+#: operands is unsigned
 _ADDS = {
-    "bf16": "@llvm.x86.avx512bf16.dpbf16ps.512",
-    "i16": "@llvm.x86.avx512.vpdpwssd.512",
-    "i8": "@llvm.x86.avx512.vpdpbusd.512",
-    "u8": "@llvm.x86.avx512.vpdpbusd.512",
+    "vdpbf16ps": "@llvm.x86.avx512bf16.dpbf16ps.512",
+    "vpdpwssd": "@llvm.x86.avx512.vpdpwssd.512",
+    "vpdpbusd": "@llvm.x86.avx512.vpdpbusd.512",
 }
 #: instructions that add pairs of products, without a sum
 _PAIRS_OF_I16 = {
@@ -269,8 +268,8 @@ def _multiply_add_joined(f: LLVMFunctionWriter, types: GemmTypes, x: str, y: str
     if types.flips_signs and types.in_type == "i8":
         # the first operand is unsigned: for i8 it is the flipped operand
         x, y = y, x
-    name = _ADDS.get(types.joined_type) if types.is_float or types.machine.i8_dot else None
-    if name:
+    unit = types.unit
+    if name := _ADDS.get(unit.instruction) if unit else None:
         f.decls.use(f"declare {vector} {name}({vector}, {joined}, {joined})")
         return f.let(f"call {vector} {name}({vector} {sum}, {joined} {y}, {joined} {x})")
     name = _PAIRS_OF_I16[types.machine.vector_bytes]

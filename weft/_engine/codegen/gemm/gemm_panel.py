@@ -120,18 +120,10 @@ class Panel:
 
 
 def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collection[str]) -> None:
-    lanes, row_bytes = types.lanes, types.panel_row_bytes
+    row_bytes = types.panel_row_bytes
     cols = f.min(f.sub(f.descriptor_word(Word.N), p.col), types.panel_cols)
     width = f.mul(cols, types.real_parts)
-    if any(name.endswith("edge") for name in needed):
-        vectors = f.div(f.add(width, lanes - 1), lanes)
-        last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
-        whole = f.equal(width, types.panel_lanes)
-        kind = f.select(
-            whole, types.vectors + 1, f.select(f.less(types.half_lanes, width), vectors, 0)
-        )
-    else:  # no panel has an edge
-        kind, last_lanes = str(types.vectors + 1), str(lanes)
+    kind, last_lanes = _kernel_of_width(f, types, width, needed)
     simple = f.is_nonzero(f.descriptor_word(Word.SIMPLE))
     sums_in_c = f.is_nonzero(f.descriptor_word(Word.SUMS_IN_C))
     cms, cns = f.descriptor_word(Word.C_MS), f.descriptor_word(Word.C_NS)
@@ -139,8 +131,9 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collect
     sums = t.sums_of(f, types, p.sums, p.panel)
     to_c = f.logical_and(p.is_last, simple)
     to_finish = f.logical_and(p.is_last, f.logical_not(simple))
-    # Each register tile prefetches a slice of the next panel into the L2 cache.
-    is_shared = f.equal(f.descriptor_word(Word.B_MODE), SHARED)
+    # Each register tile prefetches a slice of the next panel into the L2 cache. (Packed panels follow
+    # one another, but only those that all tasks share are far.)
+    is_shared = "true" if types.tiles else f.equal(f.descriptor_word(Word.B_MODE), SHARED)
     prefetched = f.select(
         is_shared, f.byte_address(p.b, f.descriptor_word(Word.PANEL_BYTES)), p.b, "ptr"
     )
@@ -189,6 +182,7 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collect
         a = f.byte_address(p.a, f.mul(row_block.first, p.a_stride))
         pf = f.byte_address(prefetched, f.mul(f.div(i, types.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
+        place = f", i64 {row_block.new}{place}" if types.tiles else place
         f.do(
             f"call void {kernel}(ptr {a}, i64 {p.a_argument}, ptr {p.b}, i64 {p.b_stride}, i64 {p.k_steps}, ptr {src}, i64 {sums_stride}, "
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows}{place})"
@@ -217,6 +211,23 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collect
     f.loop(first, count, 1, rows, [("i64", f.mul(first, types.rows))])
 
 
+def _kernel_of_width(
+    f: Task, types: GemmTypes, width: str, needed: Collection[str]
+) -> tuple[str, str]:
+    """Return the index, among those of equal row counts, of the kernel for `width` lanes, and the
+    lanes of its last vector."""
+    lanes = types.lanes
+    if not types.tiles and not any(name.endswith("edge") for name in needed):
+        return str(types.vectors + 1), str(lanes)  # no panel has an edge
+    vectors = f.div(f.add(width, lanes - 1), lanes)
+    last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
+    if types.tiles:
+        return f.sub(vectors, 1), last_lanes
+    whole = f.equal(width, types.panel_lanes)
+    few = f.select(f.less(types.half_lanes, width), vectors, 0)
+    return f.select(whole, types.vectors + 1, few), last_lanes
+
+
 def _find_needed_row_blocks(
     f: Task, most: int, t: Tile, col: str, cols: str, count: str
 ) -> tuple[str, str]:
@@ -239,11 +250,14 @@ class _RowBlock:
 
 class _RowBlocks:
     """The division of a tile's rows into full row blocks and a remainder: smaller row blocks, or one
-    full row block that overlaps the one before ("reaches back")."""
+    full row block that overlaps the one before ("reaches back").
+
+    With tiles, one row block has all remaining rows.
+    """
 
     def __init__(self, f: Task, types: GemmTypes, rows: str, needed: Collection[str]) -> None:
         self.f, self.rows, self.full_rows, self.counts = f, rows, types.rows, row_counts(types)
-        self.reach_back = "back" in needed
+        self.reach_back, self.tiles = "back" in needed, types.tiles
         #: True if smaller kernels exist; without them only the last row block can be short, and it
         #: reaches back
         self.fewer = any(
@@ -257,6 +271,7 @@ class _RowBlocks:
             if self.reach_back and self.fewer
             else str(self.reach_back).lower()
         )
+        self.fewer = self.fewer and not self.tiles
         whole = f.ceil_div(rows, self.full_rows) if self.reach_back or not self.fewer else ""
         self.count = whole if not self.fewer else row_block_count(f, rows, self.full_rows)
         if self.reach_back and self.fewer:
@@ -266,6 +281,9 @@ class _RowBlocks:
         """Return the row block that begins at row `i`, or that reaches back from row `i`."""
         f, most = self.f, self.counts.index(self.full_rows)
         remaining = f.sub(self.rows, i)
+        if self.tiles:
+            kind = f.select(f.less(self.counts[0], remaining), 1, 0)
+            return _RowBlock(i, f.min(remaining, self.full_rows), kind)
         r, kind = (str(self.full_rows), str(most)) if not self.fewer else ("1", "0")
         for number, count in enumerate(self.counts if self.fewer else ()):
             fits = f.let(f"icmp uge i64 {remaining}, {count}")

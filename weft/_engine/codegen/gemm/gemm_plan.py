@@ -107,11 +107,18 @@ _GEMM_PASS = 2
 _GEMM_TASK_CYCLES = 300
 #: estimated cycles to start the tasks
 _GEMM_FORK_CYCLES = 6000
+#: steps of k in a block of tiles: a panel of B, 16 KiB, stays in the L1 cache
+_GEMM_TILE_BLOCK_STEPS = 128
+#: minimum multiply-adds, and rows of A, of a product in tiles
+_GEMM_TILE_PRODUCTS = 1 << 15
+_GEMM_TILE_ROWS = 3
 
 
 def plan(p: Problem, types: GemmTypes, threads: int) -> tuple[str, tuple[int, ...]]:
     """Return the function's name without prefix (types and variant), and the descriptor's words."""
-    p = convert_runs_to_batch(orient(fold(p, types), types), types)
+    p = orient(fold(p, types), types)
+    types = replace(types, tiles=_suits_tiles(p, types))
+    p = convert_runs_to_batch(p, types)
     if is_dot(p, types):
         return f"{types.name}_dot", _words(p, _dot_split(p, types, threads))
     types = replace(types, quads=_suits_quads(p, types))
@@ -155,6 +162,18 @@ def _dot_split(p: Problem, types: GemmTypes, threads: int) -> dict[int, int]:
 
 
 # -- tiles
+
+
+def _suits_tiles(p: Problem, types: GemmTypes) -> bool:
+    """True if a matrix unit with tiles of several rows multiplies the operands, and pays: tiles of few
+    rows or columns take as long as full ones, and a very large B is read along its rows."""
+    is_small = p.m * p.n * p.k * p.segments < _GEMM_TILE_PRODUCTS or p.m < _GEMM_TILE_ROWS
+    return (
+        types.in_type in types.machine.tile_types
+        and replace(types, tiles=True).unit is not None
+        and not is_small
+        and not is_dot(p, types)
+    )
 
 
 def _suits_quads(p: Problem, types: GemmTypes) -> bool:
@@ -251,10 +270,13 @@ class _TaskScratch:
 def _scratch(work: _SplitProblem, split: _TileSplit) -> _TaskScratch:
     p, types, simple = work.problem, work.types, work.simple
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
-    in_c = simple and (p.m == 1 if work.along else split.mode == PRIVATE and work.blocks > 1)
+    in_c = simple and (
+        p.m == 1 if work.along else split.mode == PRIVATE and work.blocks > 1 and not types.tiles
+    )
     recomputes_rows = (
         work.parts == 1
         and not work.along
+        and not types.tiles
         and p.grouped != "m"
         and _recomputes_previous_rows(p.m, split.tile_rows, strip_rows, types.rows)
     )
@@ -288,7 +310,9 @@ def _block_steps(p: Problem, types: GemmTypes) -> int:
     segment_steps = _ceil(p.k, types.k_per_step)
     steps = segment_steps * p.segments
     limit = _GEMM_BLOCK_STEPS[types.machine.vector_bytes == 64 and p.m > _GEMM_SKINNY_ROWS]
-    if _is_stream(p, types):
+    if types.tiles:
+        limit = _GEMM_TILE_BLOCK_STEPS
+    elif _is_stream(p, types):
         limit = _GEMM_SKINNY_ROWS_OF_B[p.m >= types.rows] // types.k_per_step
     along = _is_along(p, types)
     if not along and p.a[1] > MODEL.cache_line and _reads_a_by_lists(p, types):
@@ -299,7 +323,8 @@ def _block_steps(p: Problem, types: GemmTypes) -> int:
     if p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0:
         # no block crosses segments
         return segment_steps // per_segment
-    return max(_up(_ceil(steps, max(_ceil(steps, limit), 1)), 8), 8)
+    multiple = max(types.tile_steps, 8)
+    return _up(_ceil(max(steps, 1), max(_ceil(steps, limit), 1)), multiple)
 
 
 def _square(types: GemmTypes) -> int:
@@ -424,6 +449,7 @@ def _is_along(p: Problem, types: GemmTypes) -> bool:
         has_few_rows
         and dense
         and whole
+        and not types.tiles
         and not p.grouped
         and not types.is_complex
         and not types.quads
@@ -518,6 +544,8 @@ class _SplitProblem:
             self.pack_b = max(self.pack_b, _GEMM_PACK_SCALAR)
         # Tiles have a multiple of `unit` rows, so that transposed squares begin at cache lines.
         self.unit = types.rows
+        #: vectors of products per cycle; an instruction takes about a cycle for each row of its tiles
+        self.speed = types.tile_steps
         if self.pack_a == _GEMM_PACK_TRANSPOSE:
             self.unit = math.lcm(types.rows, _square(types))
         # Number of rows of A whose block fits in the L2 cache.
@@ -578,7 +606,7 @@ def _tiles(work: _SplitProblem, mode: int) -> Iterator[tuple[int, int]]:
     """
     m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
     row_bytes = work.types.panel_row_bytes
-    in_c = work.simple and (mode == PRIVATE or work.blocks == 1)
+    in_c = work.simple and ((mode == PRIVATE and not work.types.tiles) or work.blocks == 1)
     most_rows, most_panels = work.fit, panels
     if mode == PRIVATE:
         most_panels = min(
@@ -629,7 +657,8 @@ def _estimate_cycles(
     batches = max(p.batches, 1) * work.parts
     share = min(tile_panels / panels, 1.0) * work.vectors
     each = (
-        min(rows, max(p.m, 1)) * share * k_steps + rows * k_steps / work.types.lanes * work.pack_a
+        min(rows, max(p.m, 1)) * share * k_steps / work.speed
+        + rows * k_steps / work.types.lanes * work.pack_a
     )
     if mode == PRIVATE:
         far = (

@@ -27,7 +27,12 @@ from weft._engine.codegen.gemm.descriptor import ALONG, DIRECT, IN_RUNS, PRIVATE
 from weft._engine.codegen.gemm.gemm_epilogue import ResultStore, add, finish
 from weft._engine.codegen.gemm.gemm_panel import Panel, Tile, multiply_along_b_rows, multiply_panel
 from weft._engine.codegen.ir.gemm_types import GemmTypes
-from weft._engine.codegen.ir.microkernels import SPARE_ROWS, kernel_name, kernel_table
+from weft._engine.codegen.ir.microkernels import (
+    SPARE_ROWS,
+    TILE_STATE_FUNCTIONS,
+    kernel_name,
+    kernel_table,
+)
 from weft._engine.codegen.ir.writer import Declarations, module_of
 from weft._engine.codegen.toolchain.native_library import LibraryModule
 from weft._engine.util.record import record, replace
@@ -89,7 +94,7 @@ def _kernel_parts(types: GemmTypes, listed: list[str]) -> list[LibraryModule]:
         LibraryModule(
             f"kernels {types.name} {' '.join([*names, *options])}",
             functools.partial(write, types, [*names, *options]),
-            names,
+            [*names, *(TILE_STATE_FUNCTIONS if types.tiles else ())],
             assembly_writer is not None,
         )
         for names in modules
@@ -256,6 +261,16 @@ def _pack_panel(types: GemmTypes, decls: Declarations, known: Mapping[int, str])
         addressing.segments(f, types, "%first", "%last", 1, ks, pack)
 
     addressing.visit_runs(f, col, f.add(col, cols), Word.COL_RUN, addressing.COLS, ns, columns)
+    if types.tiles:
+        steps = f.sub("%last", "%first")
+
+        def clear_steps() -> None:
+            """Clear the steps after the last one, up to a whole tile."""
+            end = f.byte_address("%dst", f.mul(steps, types.panel_row_bytes))
+            for offset in range(0, types.tile_steps * types.panel_row_bytes, 64):
+                f.store("i8", 64, "zeroinitializer", f.byte_address(end, offset))
+
+        f.branch_without_values(f.is_nonzero(f.rem(steps, types.tile_steps)), clear_steps)
     if types.flips_signs:
         f.decls.use("declare void @end_panel(ptr, i64)")
         f.do(f"call void @end_panel(ptr %dst, i64 {f.sub('%last', '%first')})")
@@ -287,6 +302,19 @@ def _pack_rows(types: GemmTypes, decls: Declarations, known: Mapping[int, str]) 
         addressing.segments(f, types, "%first", "%last", 0, ks, pack)
 
     addressing.visit_runs(f, "%i0", "%i1", Word.ROW_RUN, addressing.ROWS, ms, rows)
+    if types.tiles:
+        steps = f.sub("%last", "%first")
+
+        def clear_steps(row: str) -> None:
+            """Clear the steps after the last one, up to a whole tile."""
+            end = f.byte_address(
+                "%dst", f.add(f.mul(row, row_bytes), f.mul(steps, types.step_bytes))
+            )
+            f.store("i8", types.tile_steps * types.step_bytes, "zeroinitializer", end)
+
+        last = f.rem(steps, types.tile_steps)
+        rows_to_clear = f.select(f.is_nonzero(last), f.sub("%i1", "%i0"), 0)
+        f.loop(0, rows_to_clear, 1, clear_steps)
     return f.end()
 
 
@@ -346,6 +374,11 @@ def _tile_task(
         sums = f.select(f.equal(parts, 1), sums, part_sums, "ptr")
         task, first = f.div("%task", parts), f.mul(f.rem("%task", parts), blocks)
         last = f.min(f.add(first, blocks), last)
+    configure, release = TILE_STATE_FUNCTIONS if types.tiles else ("", "")
+    if configure:
+        f.decls.use(f"declare void @{configure}()")
+        f.decls.use(f"declare void @{release}()")
+        f.do(f"call void @{configure}()")
     _tiles(
         f,
         types,
@@ -353,6 +386,8 @@ def _tile_task(
         needed,
         lambda t: _tile(f, types, t, _ContractionPart(worker_scratch, sums, first, last), needed),
     )
+    if release:
+        f.do(f"call void @{release}()")
     return f.end()
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.gemm.descriptor import Word
-from weft._engine.codegen.ir.gemm_types import GemmTypes, machine, nbytes
+from weft._engine.codegen.ir.gemm_types import machine, nbytes
 from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.ir.program import Gemm
@@ -26,7 +27,7 @@ def build_group_loop(step: Gemm, words: Sequence[int], name: str, function: str)
         "nounwind",
     )
     operands = [f.load_word("%desc", word, "ptr") for word in (Word.A, Word.B, Word.C)]
-    types = GemmTypes(step.in_type, step.acc_type, step.out_type, machine())
+    types = gemm.types_of(step)
     sizes = nbytes(step.in_type), nbytes(step.in_type), nbytes(step.out_type)
 
     def put(word: int, value: object, kind: str = "i64") -> None:

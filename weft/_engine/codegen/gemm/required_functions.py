@@ -26,7 +26,7 @@ from weft._engine.codegen.ir.microkernels import kernel_name, row_counts, shapes
 
 def all_features(types: GemmTypes) -> frozenset[str]:
     """Return the names of all optional functions and branches."""
-    usable = [shape for shape in shapes(types) if shape[0] or types.half_lanes]
+    usable = [shape for shape in shapes(types) if shape[0] or types.half_lanes or types.tiles]
     kinds = (False, True) if assembler_support.has_indirect_kernels(types) else (False,)
     named = [
         kernel_name(r, *shape, runs)
@@ -34,7 +34,7 @@ def all_features(types: GemmTypes) -> frozenset[str]:
         for r in row_counts(types)
         for shape in usable
     ]
-    named += [] if types.is_complex or types.quads else ["along", "along_row"]
+    named += [] if types.is_complex or types.quads or types.tiles else ["along", "along_row"]
     packs_a = [] if types.quads else packings(types, "a")
     stated = [
         f"{name}={value}"
@@ -86,6 +86,8 @@ def _kernels(types: GemmTypes, words: Sequence[int]) -> list[str]:
     """
     if words[Word.B_MODE] == ALONG:
         return ["along" if words[Word.M] > 1 else "along_row"]
+    if types.tiles:
+        return _tile_kernels(types, words)
     m, in_runs = words[Word.M], words[Word.A_DIRECT] == IN_RUNS
     last_rows = 0 if words[Word.REPEATS_ROWS] else m % types.rows
     *smaller_counts, full = row_counts(types)
@@ -98,6 +100,21 @@ def _kernels(types: GemmTypes, words: Sequence[int]) -> list[str]:
     if over:
         used.append((0 if over <= types.half_lanes else -(-over // types.lanes), True))
     return [kernel_name(r, *shape, in_runs) for r in rows for shape in used]
+
+
+def _tile_kernels(types: GemmTypes, words: Sequence[int]) -> list[str]:
+    """Return the names of the kernels of a matmul in tiles: for whole pairs of tiles, and for the last
+    rows and columns."""
+    tile_rows, _ = row_counts(types)
+
+    def tiles_along(size: int, tile: int) -> list[int]:
+        """Return the numbers of tiles, 1 or 2, that kernels need to cover `size` rows or columns."""
+        last = size % (2 * tile)
+        return [1] * (0 < last <= tile) + [2] * (size >= 2 * tile or last > tile)
+
+    rows = [1, 2] if words[Word.ANY_ROWS] else tiles_along(words[Word.M], tile_rows)
+    cols = tiles_along(words[Word.N], types.lanes)
+    return [kernel_name(row * tile_rows, col, False) for row in rows for col in cols]
 
 
 #: words that a driver may be specialized for: each value in use is a feature, and the only value in

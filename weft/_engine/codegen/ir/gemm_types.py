@@ -3,7 +3,7 @@
 In:   the type names of a `Gemm` step and the features of the target.
 Out:  a `GemmTypes`: the packing of operands, the accumulator type and the shape of the register tile.
 Words: a *lane* is one accumulator of a vector. A *step* is the range of k that one packed element
-       of A covers: one k, or two or four packed into 32 bits for dot-product instructions. A *k step*
+       of A covers: one k, or several packed side by side for a matrix unit. A *k step*
        is one multiply-add of the kernel; complex numbers take two k steps per step. With *quads*, a
        step is four k side by side in the vector: four lanes of the register add up to one sum, so
        that a narrow C still fills vectors.
@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from weft._engine.codegen.ir.scalar_types import MEMORY
 from weft._engine.codegen.toolchain import loader, target
 from weft._engine.ir import loops
-from weft._engine.util.machine_model import MODEL
-from weft._engine.util.record import record, replace
+from weft._engine.util.machine_model import MATRIX_UNITS, MODEL, MatrixUnit
+from weft._engine.util.record import record
 
 INTEGERS = (*sorted(loops.INTEGERS), "bool")
 FLOATS = ("bf16", "f16", "f32", "f64")
@@ -51,28 +51,37 @@ class VectorUnit:
     vector_bytes: int
     registers: int
     masks: bool = False
-    bf16_dot: bool = False
     f16: bool = False
-    i16_dot: bool = False
-    i8_dot: bool = False
+    matrix_units: tuple[MatrixUnit, ...] = ()
 
     @staticmethod
-    def of(features: Iterable[str], arch: str) -> VectorUnit:
-        """Return the machine with `features`, LLVM feature names without a sign.
+    def of(
+        features: Iterable[str], arch: str, matrix_units: tuple[MatrixUnit, ...] = MATRIX_UNITS
+    ) -> VectorUnit:
+        """Return the machine with `features`, LLVM feature names without a sign, and those of
+        `matrix_units` that it has.
 
         >>> VectorUnit.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
         64
-        >>> VectorUnit.of(["sse2"], "x86_64")
-        VectorUnit(vector_bytes=16, registers=16, masks=False, bf16_dot=False, f16=False, i16_dot=True, i8_dot=False)
+        >>> [unit.instruction for unit in VectorUnit.of(["sse2"], "x86_64").matrix_units]
+        ['vpmaddwd']
         """
         have = set(features)
+        units = tuple([unit for unit in matrix_units if unit.feature in have and unit.speed > 1])
         if arch == "aarch64":
-            return VectorUnit(16, 32, f16=True)
+            return VectorUnit(16, 32, False, True, units)
         if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= have:
-            return VectorUnit(64, 32, True, "avx512bf16" in have, True, True, "avx512vnni" in have)
+            return VectorUnit(64, 32, True, True, units)
         if {"avx2", "fma"} <= have:
-            return VectorUnit(32, 16, False, False, "f16c" in have, True)
-        return VectorUnit(16, 16, i16_dot="sse2" in have)
+            return VectorUnit(32, 16, False, "f16c" in have, units)
+        return VectorUnit(16, 16, False, False, units)
+
+    @property
+    def tile_types(self) -> tuple[str, ...]:
+        """Types of operands that a matrix unit multiplies in tiles of several rows."""
+        return tuple(
+            [type for unit in self.matrix_units if unit.rows > 1 for type in unit.in_types]
+        )
 
 
 def machine() -> VectorUnit:
@@ -82,10 +91,20 @@ def machine() -> VectorUnit:
 
 @functools.cache
 def _machine(features: str) -> VectorUnit:
-    machine = VectorUnit.of(
-        (name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture()
-    )
-    return machine if MODEL.gemm_bf16_dots else replace(machine, bf16_dot=False)
+    have = [name[1:] for name in features.split(",") if name.startswith("+")]
+    return VectorUnit.of(have, loader.architecture(), MODEL.matrix_units)
+
+
+@functools.cache
+def _find_unit(machine: VectorUnit, in_type: str, sum_type: str, tiles: bool) -> MatrixUnit | None:
+    """Return the first matrix unit for operands and sums, with tiles of several rows or without."""
+    fits = sum_type == ("f32" if in_type in FLOATS else "i32")
+    units = [
+        unit
+        for unit in machine.matrix_units
+        if fits and in_type in unit.in_types and (unit.rows > 1) == tiles
+    ]
+    return units[0] if units else None
 
 
 @record
@@ -97,6 +116,7 @@ class GemmTypes:
     out_type: str
     machine: VectorUnit
     quads: bool = False
+    tiles: bool = False  # products are those of a matrix unit with tiles of several rows
 
     def __post_init__(self) -> None:
         kinds = [_kind(t) for t in (self.in_type, self.acc_type, self.out_type)]
@@ -115,7 +135,11 @@ class GemmTypes:
 
     @property
     def name(self) -> str:
-        return f"{self.in_type}_{self.acc_type}_{self.out_type}" + "_quads" * self.quads
+        return (
+            f"{self.in_type}_{self.acc_type}_{self.out_type}"
+            + "_quads" * self.quads
+            + "_tiles" * self.tiles
+        )
 
     @property
     def is_complex(self) -> bool:
@@ -143,22 +167,22 @@ class GemmTypes:
         return self.acc in FLOATS
 
     @property
+    def unit(self) -> MatrixUnit | None:
+        """The matrix unit that multiplies joined elements; None if each has its own lane."""
+        return None if self.quads else _find_unit(self.machine, self.in_type, self.acc, self.tiles)
+
+    @property
     def k_per_step(self) -> int:
         """Number of consecutive k in a step: 4 with quads, else the products that one instruction
-        adds in a 32-bit lane."""
-        if self.quads:
-            return 4
-        if self.acc == "i32" and self.in_type in ("i8", "u8") and self.machine.i8_dot:
-            return 4
-        if self.acc == "i32" and self.in_type in ("i8", "u8", "i16") and self.machine.i16_dot:
-            return 2
-        return 2 if self.machine.bf16_dot and self.in_type == "bf16" and self.acc == "f32" else 1
+        adds in a lane."""
+        unit = self.unit
+        return 4 if self.quads else unit.k_per_step(nbytes(self.joined_type)) if unit else 1
 
     @property
     def joined_type(self) -> str:
-        """Type of the elements that a step joins in 32 bits; empty if each has its own lane."""
-        joined = {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: ""}
-        return "" if self.quads else joined[self.k_per_step]
+        """Type of the elements that a step joins side by side; empty if each has its own lane."""
+        unit = self.unit
+        return (unit.packed_type or self.in_type) if unit else ""
 
     @property
     def flips_signs(self) -> bool:
@@ -168,7 +192,15 @@ class GemmTypes:
         The flip adds 128 (or -128) times the column sums of B to every row of C; the last row of a
         panel of B holds the correction.
         """
-        return self.k_per_step == 4 and not self.quads
+        unit = self.unit
+        return unit is not None and unit.mixed_signs
+
+    @property
+    def tile_steps(self) -> int:
+        """Number of steps that one instruction on tiles takes; packed blocks are padded to whole
+        tiles."""
+        unit = self.unit
+        return unit.row_bytes // unit.k_bytes if unit and self.tiles else 1
 
     @property
     def k_steps_per_step(self) -> int:
@@ -205,15 +237,16 @@ class GemmTypes:
     @property
     def step_bytes(self) -> int:
         """Bytes of packed A per row and step."""
-        return (
-            4 if self.joined_type else self.acc_bytes * self.real_parts * (4 if self.quads else 1)
-        )
+        if unit := self.unit:
+            return unit.k_bytes
+        return self.acc_bytes * self.real_parts * (4 if self.quads else 1)
 
     @property
     def can_read_a_in_place(self) -> bool:
-        """True if the kernel may read A in place: its bits equal the packed form."""
+        """True if the kernel may read A in place: its bits equal the packed form. Tiles are packed,
+        since their last rows and steps would be read beyond A."""
         return (
-            self.joined_type == self.in_type and not self.flips_signs
+            self.joined_type == self.in_type and not self.flips_signs and not self.tiles
         ) or self.in_type == self.acc_type == self.packed_type
 
     @property
@@ -248,12 +281,16 @@ class GemmTypes:
 
     @property
     def rows(self) -> int:
-        """Number of rows of the register tile."""
+        """Number of rows of the register tile: of two tiles, or as many as registers allow."""
+        if self.tiles and (unit := self.unit):
+            return 2 * unit.rows
         return 8 if self.multiplies_by_element else 6
 
     @property
     def vectors(self) -> int:
         """Number of vectors per row of the register tile."""
+        if self.tiles:
+            return 2
         return 3 if self.multiplies_by_element else 4 if self.machine.registers == 32 else 2
 
     @property

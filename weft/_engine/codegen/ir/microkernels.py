@@ -26,13 +26,25 @@ SPARE_ROWS = 16
 STREAMS = 8
 
 
+#: functions that set up the registers of tiles for full kernels, and release them; a task calls them
+TILE_STATE_FUNCTIONS = ("configure_tiles", "release_tiles")
+
+
 def row_counts(types: GemmTypes) -> tuple[int, ...]:
-    """Return the row counts of the kernels; smaller kernels compute the last rows of a tile."""
-    return (1, 2, 4, types.rows)
+    """Return the row counts of the kernels; smaller kernels compute the last rows of a tile.
+
+    With tiles, they are maximal row counts.
+    """
+    return (types.rows // 2, types.rows) if types.tiles else (1, 2, 4, types.rows)
 
 
 def shapes(types: GemmTypes) -> list[tuple[int, bool]]:
-    """Return (vectors, edge) of the kernels for one row count, in order; 0 is half a vector."""
+    """Return (vectors, edge) of the kernels for one row count, in order; 0 is half a vector.
+
+    Kernels of tiles compute edges, too.
+    """
+    if types.tiles:
+        return [(v, False) for v in range(1, types.vectors + 1)]
     return [(0, True), *((v, True) for v in range(1, types.vectors + 1)), (types.vectors, False)]
 
 

@@ -93,13 +93,28 @@ _prewarmers: list[DaemonThread] = []
 @functools.cache
 def num_threads() -> int:
     """Return the number of threads of a parallel call, including the caller: WEFT_NUM_THREADS, else
-    the CPUs of this process.
+    the CPUs of this process, or its cores if products use tiles, whose unit belongs to a core.
 
     >>> num_threads() >= 1
     True
     """
     count = allowed_threads()
+    if target.current().has_tiles and not os.environ.get("WEFT_NUM_THREADS", "").strip():
+        count = min(count, len(cores()))
     return min(count, _MAX_THREADS) if _can_share() else 1
+
+
+def cores() -> set[str]:
+    """Return the cores of this process's CPUs, each as the list of the CPUs that share it."""
+    path = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    found: set[str] = set()
+    for cpu in os.sched_getaffinity(0):
+        try:
+            with open(path.format(cpu)) as file:
+                found.add(file.read().strip())
+        except OSError:
+            found.add(str(cpu))
+    return found
 
 
 def _can_share() -> bool:

@@ -1,6 +1,6 @@
 """The target machine: CPU, features, vector width, object emission and linking.
 
-In:   the host CPU, or its restriction by WEFT_CPU_FEATURES (`avx512`, `avx512-plain`, `avx2`,
+In:   the host CPU, or its restriction by WEFT_CPU_FEATURES (`amx`, `avx512`, `avx512-plain`, `avx2`,
       `generic`).
 Out:  `current()`, one `CpuTarget`; `emit_object` and `assembly` turn LLVM IR into machine code; `link`
       makes it callable.
@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from weft._engine.codegen.toolchain import llvm_c, loader
+from weft._engine.codegen.toolchain import llvm_c, loader, tile_permission
 from weft._engine.util import cache, machine
 from weft._engine.util.record import field, record
 from weft._engine.util.threads import DaemonThread, hold_during_fork
@@ -30,9 +30,11 @@ from weft._engine.util.user_code_suspension import suspended
 if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker
 
-#: features of each restricted level (x86-64 only); all others are off
+#: features of each level (x86-64 only), if it has fewer than the processor; all others are off. Tiles
+#: (`amx`) are never chosen by default: no quiet machine has shown their speed yet
 _AVX2 = "+avx2,+avx,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+cx16,+64bit"
 _LEVELS = {
+    "amx": None,
     "avx512": None,
     "avx512-plain": f"{_AVX2},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",  # the features of the first AVX-512 CPUs
     "avx2": _AVX2,
@@ -41,6 +43,7 @@ _LEVELS = {
 _LEVEL_CPU = {"avx512-plain": "skylake-avx512", "avx2": "haswell", "generic": "x86-64"}
 
 _AVX512 = {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"}
+_AMX = {"+amx-tile", "+amx-bf16", "+amx-int8"}
 
 #: LLVM code generation level: 1 compiles our kernels 5 to 10 % faster than 2, to the same inner
 #: loops
@@ -70,6 +73,11 @@ class CpuTarget:
     def has_bf16(self) -> bool:
         """True if one instruction rounds whole registers to bfloat16."""
         return self.level == "avx512" and "+avx512bf16" in self.features
+
+    @property
+    def has_tiles(self) -> bool:
+        """True if products may use the tile registers of AMX."""
+        return "+amx-tile" in self.features
 
     def lanes(self, itemsize: int) -> int:
         """Return the number of elements of `itemsize` bytes in one vector register."""
@@ -120,7 +128,9 @@ def _make(level: str | None) -> CpuTarget:
     best = (
         "avx512" if _AVX512 <= have else "avx2" if {"+avx2", "+fma", "+f16c"} <= have else "generic"
     )
-    order = ("generic", "avx2", "avx512-plain", "avx512")
+    order = ("generic", "avx2", "avx512-plain", "avx512", "amx")
+    if level != "amx" or not _AMX <= have or not tile_permission.request():
+        features = features.replace("+amx-", "-amx-")
     if level is None or order.index(level) >= order.index(best):
         level = best
         if best == "generic":
@@ -142,6 +152,17 @@ def _make(level: str | None) -> CpuTarget:
         True,
         identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}",
     )
+
+
+def tile_unit() -> str:
+    """Return whether this processor has AMX and products use it, in words for people."""
+    if not _AMX <= {*_host()[1].split(",")}:
+        return "none"
+    if current().has_tiles:
+        return "AMX, in use"
+    if not tile_permission.request():
+        return "AMX, which the system refuses to this process"
+    return "AMX, not in use (choose with WEFT_CPU_FEATURES=amx)"
 
 
 def current() -> CpuTarget:

@@ -288,14 +288,8 @@ def multiply_add(types: GemmTypes, x: str, y: str, sum: str, product: str) -> li
 
 def _instructions(types: GemmTypes) -> tuple[str, str]:
     """Return the instructions that multiply (and add, if there is one) and that add."""
-    if types.joined_type:
-        alone = {
-            "bf16": "vdpbf16ps",
-            "i8": "vpdpbusd",
-            "u8": "vpdpbusd",
-            "i16": "vpdpwssd" if types.machine.i8_dot else "vpmaddwd",
-        }
-        return alone[types.joined_type], "vaddps" if types.is_float else "vpaddd"
+    if unit := types.unit:
+        return unit.instruction, "vaddps" if types.is_float else "vpaddd"
     kind = "s" if types.acc_bytes == 4 else "d"
     return (
         (f"vfmadd231p{kind}", f"vaddp{kind}")
