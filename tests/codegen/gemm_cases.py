@@ -35,7 +35,7 @@ AVX512 = VectorUnit.of(
 
 
 def whole_machine():
-    """Return this machine with all its matrix units, also with those that are no faster."""
+    """Return this machine with all its matrix units, even if they are no faster."""
     features = target.current().features.split(",")
     return VectorUnit.of(
         [name[1:] for name in features if name.startswith("+")], loader.architecture()
@@ -44,8 +44,8 @@ def whole_machine():
 
 def without(machine, *features):
     """Return a machine without the matrix units of some features."""
-    kept = [unit for unit in machine.matrix_units if unit.feature not in features]
-    return replace(machine, matrix_units=tuple(kept))
+    others = [unit for unit in machine.matrix_units if unit.feature not in features]
+    return replace(machine, matrix_units=tuple(others))
 
 
 @dataclass

@@ -11,6 +11,7 @@ To tune a machine, measure a better value and add it to `_KNOWN`. A constant tha
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ class MatrixUnit:
     instruction: str
     feature: str  # LLVM's name of the processor's feature
     in_types: tuple[str, ...]
-    # multiply-adds per cycle, relative to those of the type of the sums; not used unless greater than 1
+    # multiply-adds per cycle, relative to vectors of the type of the sums; not used unless greater than 1
     speed: int
     rows: int = 1
     row_bytes: int = 64
@@ -44,13 +45,20 @@ class MatrixUnit:
         """Return the number of k side by side, of operands of `in_bytes` in memory or packed."""
         return self.k_bytes // in_bytes
 
+    @property
+    def side(self) -> int:
+        """Number of tiles along each side of the largest square of sums that registers hold, with the
+        tiles of A and of B that it takes."""
+        return math.isqrt(self.registers + 1) - 1
 
-_AMX = {"rows": 16, "registers": 8}
+
 #: the matrix units of all processors; the first one that a processor has and that multiplies an operand's type is used
 MATRIX_UNITS = (
-    MatrixUnit("tdpbf16ps", "amx-bf16", ("bf16",), 16, **_AMX),
-    MatrixUnit("tdpbssd", "amx-int8", ("i8",), 32, **_AMX),
-    MatrixUnit("tdpbuud", "amx-int8", ("u8",), 32, **_AMX),
+    MatrixUnit("tdpbf16ps", "amx-bf16", ("bf16",), 16, rows=16, registers=8),
+    MatrixUnit("tdpbssd", "amx-int8", ("i8",), 32, rows=16, registers=8),
+    MatrixUnit("tdpbuud", "amx-int8", ("u8",), 32, rows=16, registers=8),
+    # not faster than 1, so not used, until a test has run on Granite Rapids
+    MatrixUnit("tdpfp16ps", "amx-fp16", ("f16",), 1, rows=16, registers=8),
     MatrixUnit("vdpbf16ps", "avx512bf16", ("bf16",), 2),
     MatrixUnit("vpdpbusd", "avx512vnni", ("i8", "u8"), 4, mixed_signs=True),
     MatrixUnit("vpdpwssd", "avx512vnni", ("i16",), 2),

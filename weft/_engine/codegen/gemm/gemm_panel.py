@@ -132,7 +132,7 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collect
     to_c = f.logical_and(p.is_last, simple)
     to_finish = f.logical_and(p.is_last, f.logical_not(simple))
     # Each register tile prefetches a slice of the next panel into the L2 cache. (Packed panels follow
-    # one another, but only those that all tasks share are far.)
+    # one another, but only shared ones are far.)
     is_shared = "true" if types.tiles else f.equal(f.descriptor_word(Word.B_MODE), SHARED)
     prefetched = f.select(
         is_shared, f.byte_address(p.b, f.descriptor_word(Word.PANEL_BYTES)), p.b, "ptr"
@@ -214,7 +214,7 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collect
 def _kernel_of_width(
     f: Task, types: GemmTypes, width: str, needed: Collection[str]
 ) -> tuple[str, str]:
-    """Return the index, among those of equal row counts, of the kernel for `width` lanes, and the
+    """Return the index of the kernel for `width` lanes among the kernels of one row count, and the
     lanes of its last vector."""
     lanes = types.lanes
     if not types.tiles and not any(name.endswith("edge") for name in needed):

@@ -58,8 +58,8 @@ class VectorUnit:
     def of(
         features: Iterable[str], arch: str, matrix_units: tuple[MatrixUnit, ...] = MATRIX_UNITS
     ) -> VectorUnit:
-        """Return the machine with `features`, LLVM feature names without a sign, and those of
-        `matrix_units` that it has.
+        """Return the machine with `features`, LLVM feature names without a sign, and the
+        `matrix_units` of these features.
 
         >>> VectorUnit.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
         64
@@ -116,7 +116,7 @@ class GemmTypes:
     out_type: str
     machine: VectorUnit
     quads: bool = False
-    tiles: bool = False  # products are those of a matrix unit with tiles of several rows
+    tiles: bool = False  # a matrix unit with tiles of several rows multiplies
 
     def __post_init__(self) -> None:
         kinds = [_kind(t) for t in (self.in_type, self.acc_type, self.out_type)]
@@ -281,16 +281,16 @@ class GemmTypes:
 
     @property
     def rows(self) -> int:
-        """Number of rows of the register tile: of two tiles, or as many as registers allow."""
+        """Number of rows of the register tile."""
         if self.tiles and (unit := self.unit):
-            return 2 * unit.rows
+            return unit.side * unit.rows
         return 8 if self.multiplies_by_element else 6
 
     @property
     def vectors(self) -> int:
         """Number of vectors per row of the register tile."""
-        if self.tiles:
-            return 2
+        if self.tiles and (unit := self.unit):
+            return unit.side
         return 3 if self.multiplies_by_element else 4 if self.machine.registers == 32 else 2
 
     @property

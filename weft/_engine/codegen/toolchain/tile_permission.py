@@ -3,7 +3,7 @@
 In:   nothing.
 Out:  `request()`, whether this process may use the tile registers, which it asks for once.
 Laws: Linux grants them to a process, for all its threads and forks, but not after exec. Code that uses
-      tiles without permission is ended by SIGILL, so it is asked for before such code is chosen.
+      tiles without permission is ended by SIGILL, so the request comes before the choice of such code.
 """
 
 from __future__ import annotations

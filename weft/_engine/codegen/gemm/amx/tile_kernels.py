@@ -1,10 +1,10 @@
 """The micro-kernels of `gemm_micro` for AMX: two by two tiles of 16 rows by 16 sums, or fewer.
 
 A task configures the tile registers for whole tiles (`configure_tiles`) and releases them at its end.
-A kernel takes its number of rows as an argument after those of `gemm_micro`; for fewer rows or columns
+A kernel takes its number of rows as one more argument, before `place`; for fewer rows or columns
 than its tiles have, it configures smaller tiles meanwhile, so that it neither reads nor writes beyond
 them. Blocks of k are padded with zeros to whole tiles. The order of loads, and the prefetches of four
-lines of B and four rows of C per product, are those that measured fastest on Emerald Rapids.
+lines of B and four rows of C per product, measured fastest on Emerald Rapids.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ON_STACK = {
 }
 #: bytes of a configuration of tiles, and positions in it of the bytes per row and of the rows of tile 0
 _CONFIGURATION, _COLUMN_BYTES, _ROWS = 64, 16, 48
-#: registers of the tiles of A and of B, after those of sums
+#: first registers of the tiles of A and of B; sums have the first four
 _OF_A, _OF_B = 4, 6
 #: lines of B's next panel, and rows of C, prefetched per product of tiles
 _LINES, _ROWS_AHEAD = 4, 4
