@@ -4,12 +4,15 @@ The products of parts run on the vector unit here: the same sums of exact produc
 but for flushed numbers and the order of terms.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import weft
 from weft import lax
-from weft._engine.compiler.rewrite import decompose, split_products
+from weft._engine import hooks
+from weft._engine.compiler.rewrite import split_products
 from weft._engine.compiler.rewrite.decompose import expand
 from weft._engine.compiler.rewrite.split_products import part_pairs
 from weft._engine.util.config import Override
@@ -18,10 +21,15 @@ X3, X6, X9 = "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9"
 MATMUL = (((1,), (0,)), ((), ()))
 
 
+def use_tiles(monkeypatch):
+    unit = SimpleNamespace(tile_types=("bf16",))
+    monkeypatch.setattr(hooks, "vector_unit", lambda: unit)
+
+
 @pytest.fixture
 def tile_unit(monkeypatch):
     """Split all products, in programs that are not kept on disk."""
-    monkeypatch.setattr(decompose, "tile_types", lambda: ("bf16",))
+    use_tiles(monkeypatch)
     monkeypatch.setattr(split_products, "_SIDE_PER_SQUARE", 0)
     with Override(enable_compilation_cache=False):
         yield
@@ -88,7 +96,7 @@ def test_parts_form_one_product(precision, terms, tile_unit):
 
 @pytest.mark.parametrize("precision, side", [(X3, 288), (X6, 1152), (X9, 2592)])
 def test_small_products_stay_whole(precision, side, monkeypatch):
-    monkeypatch.setattr(decompose, "tile_types", lambda: ("bf16",))
+    use_tiles(monkeypatch)
     for n, dtype in ((side - 1, "float32"), (side, "bfloat16")):
         x, y = np.zeros((side, 64), np.float32), np.zeros((64, n), np.float32)
         assert contracted(product(precision), x, y)[0][0] == dtype

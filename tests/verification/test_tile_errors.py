@@ -1,5 +1,7 @@
 """The tolerance of products on a tile unit: flushed numbers and omitted products of parts are no errors."""
 
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,7 +9,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.compiler.rewrite import decompose, split_products
+from weft._engine import hooks
+from weft._engine.compiler.rewrite import split_products
 from weft._engine.compiler.rewrite.split_products import part_pairs
 from weft._engine.util.config import Override
 from weft._engine.verification import tile_errors
@@ -15,6 +18,7 @@ from weft._engine.verification.evaluation import op_by_op
 from weft._engine.verification.tolerance import ResultTolerance, difference, precisions
 from weft.errors import VerificationError
 
+UNIT, NO_UNIT = SimpleNamespace(tile_types=("bf16",)), SimpleNamespace(tile_types=())
 RANDOM = np.random.default_rng(8)
 BFLOAT16 = ml_dtypes.bfloat16
 #: the least normal number of bfloat16 and float32
@@ -23,12 +27,12 @@ LEAST = 2.0**-126
 
 @pytest.fixture
 def tile_unit(monkeypatch):
-    monkeypatch.setattr(tile_errors, "tile_types", lambda: ("bf16",))
+    monkeypatch.setattr(tile_errors, "machine", lambda: UNIT)
 
 
 @pytest.fixture
 def split(monkeypatch):
-    monkeypatch.setattr(decompose, "tile_types", lambda: ("bf16",))
+    monkeypatch.setattr(hooks, "vector_unit", lambda: UNIT)
     monkeypatch.setattr(split_products, "_SIDE_PER_SQUARE", 0)
     with Override(enable_compilation_cache=False):
         yield
@@ -101,7 +105,7 @@ def test_flushed_numbers_are_no_errors(left, right, tile_unit, monkeypatch):
     args = operands(left, right)
     got = multiply_parts_flushing(*args)
     assert mismatch(X6, args, got) is None
-    monkeypatch.setattr(tile_errors, "tile_types", lambda: ())
+    monkeypatch.setattr(tile_errors, "machine", lambda: NO_UNIT)
     assert mismatch(X6, args, got) is not None
 
 
@@ -156,7 +160,7 @@ def test_omitted_products_of_parts_are_no_errors(tile_unit, split, monkeypatch):
     multiply = by_parts("BF16_BF16_F32_X3")
     with Override(check="values"):
         weft.jit(lambda x, y: multiply(x, y))(x, y)
-        monkeypatch.setattr(tile_errors, "tile_types", lambda: ())
+        monkeypatch.setattr(tile_errors, "machine", lambda: NO_UNIT)
         with pytest.raises(VerificationError, match="differs from op-by-op execution"):
             weft.jit(lambda x, y: multiply(x, y))(x, y)
 

@@ -58,6 +58,8 @@ in_program = Hook("weft._engine.core.stage", "is_tracing", lambda: False)
 handler_context = Hook("weft._engine.core.trace", "UntracedContext", contextlib.nullcontext)
 #: return the kind of the devices on which programs run by default
 home_device = Hook("weft._engine.backends.base", "default_abstract_device", lambda: None)
+#: return the vector unit of the compilation target, with the matrix units that the processor has
+vector_unit = Hook("weft._engine.codegen.ir.gemm_types", "machine")
 #: return the module that finds PJRT plugins
 load_plugins = Hook("weft._engine.backends", "load_plugins")
 #: return a text with the largest live arrays, for error messages

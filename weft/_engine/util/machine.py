@@ -18,11 +18,6 @@ def name() -> str:
     return os.environ.get("WEFT_MACHINE_MODEL") or name_of(cpu_text(), architecture())
 
 
-def tile_types() -> tuple[str, ...]:
-    """Return the types of the operands that a tile unit multiplies: those of AMX if WEFT_CPU_FEATURES selects it."""
-    return ("bf16", "i8", "u8") if os.environ.get("WEFT_CPU_FEATURES") == "amx" else ()
-
-
 def architecture() -> str:
     """Return what `platform.machine()` returns, without importing `platform` where the system call exists."""
     if hasattr(os, "uname"):

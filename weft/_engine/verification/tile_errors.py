@@ -1,6 +1,6 @@
 """The difference between a product on a tile unit and the same product in float32, beyond rounding.
 
-In:   a product whose operands the tile unit of this process multiplies, with its operands. These are
+In:   a product whose operands the tile unit of the target multiplies, with its operands. These are
       bfloat16 numbers, or float32 numbers by bfloat16 parts.
 Out:  a bound for each result.
 
@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.codegen.ir.gemm_types import machine
 from weft._engine.core.interpret import rule_results
 from weft._engine.core.primitive import ProductOp
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.contraction import DotAlgorithmPreset
 from weft._engine.util import dtypes
-from weft._engine.util.machine import tile_types
 from weft._engine.verification.tolerance import terms_of
 
 #: the least normal number of bfloat16 and float32
@@ -61,7 +61,7 @@ def tile_error_bound(eqn: Eqn, ins: Sequence[Any]) -> np.ndarray | None:
 
 def _count_products(eqn: Eqn) -> int:
     """Return the number of products of parts that the unit computes for an equation; 0 if there are none."""
-    if not isinstance(eqn.primitive, ProductOp) or "bf16" not in tile_types():
+    if not isinstance(eqn.primitive, ProductOp) or "bf16" not in machine().tile_types:
         return 0
     algorithm, operands = eqn.params["precision"], {a.aval.dtype for a in eqn.invars[:2]}
     if operands == {dtypes.bfloat16}:

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from weft._engine import hooks
 from weft._engine.compiler.fusion.classify import (
     LoweringKind,
     loop_of,
@@ -38,7 +39,6 @@ from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitu
 from weft._engine.ops import complex_functions
 from weft._engine.ops.lowering_specs import ContractSpec
 from weft._engine.util.dtypes import is_complex, is_native_integer
-from weft._engine.util.machine import tile_types
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.promotion import sum_dtype
 
@@ -340,7 +340,8 @@ def _in_order(places: dict[int, int]) -> list[int]:
 
 def _split_product(eqn: Eqn, dims: _ProductDims):
     """Return a function that multiplies bfloat16 parts of float32 operands; None if there is no unit for them or the matmul stays whole."""
-    if "bf16" not in tile_types():
+    by_parts = getattr(eqn.params["precision"], "bf16_products", 0) > 0
+    if not by_parts or "bf16" not in hooks.vector_unit().tile_types:
         return None
     from weft._engine.compiler.rewrite.split_products import (
         split_product,

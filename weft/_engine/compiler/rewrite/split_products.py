@@ -25,7 +25,6 @@ from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.arithmetic import sub
 from weft._engine.ops.casting import convert_element_type
 from weft._engine.ops.comparison import clamp, select_n
-from weft._engine.ops.contraction import DotAlgorithmPreset
 from weft._engine.ops.elementwise import is_finite
 from weft._engine.ops.layout import full
 from weft._engine.ops.precision import reduce_precision
@@ -44,10 +43,7 @@ def split_product(eqn: Eqn, rows: int, columns: int) -> Callable[..., list[Any]]
 
     `rows` and `columns` are the sizes of one matrix of the result.
     """
-    algorithm = eqn.params["precision"]
-    if not isinstance(algorithm, DotAlgorithmPreset):
-        return None
-    count = algorithm.bf16_products
+    count = eqn.params["precision"].bf16_products
     is_float32 = all(a.aval.dtype == np.float32 for a in (*eqn.invars, *eqn.outvars))
     if not is_float32 or min(rows, columns) < count**2 * _SIDE_PER_SQUARE:
         return None
