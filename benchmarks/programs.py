@@ -40,6 +40,11 @@ def mlp_loss(params, batch):
     return jnp.mean(jnp.sum((mlp(params, inputs) - targets) ** 2, axis=-1))
 
 
+def mlp_block(x, up, bias, down):
+    """The two matrix products of a transformer's layer."""
+    return jax.nn.gelu(x @ up + bias) @ down
+
+
 # ---- a transformer
 
 
@@ -71,6 +76,12 @@ def gpt_params(layers, width, vocabulary, length, scanned):
 
 def rms_norm(x, scale):
     return x * lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * (1 + scale)
+
+
+def attention(q, k, v):
+    """On (batch, head, length, depth)."""
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / q.shape[-1] ** 0.5
+    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, -1), v)
 
 
 def causal_attention(q, k, v):
@@ -132,11 +143,22 @@ def adam_state(params):
     return params, zeros, zeros, np.float32(0)
 
 
-def gpt_step(layers, width, vocabulary, length, batch, scanned):
+def in_bfloat16(loss):
+    """The loss computed in bfloat16 of parameters and inputs that are stored in float32."""
+
+    def cast(tree):
+        return jax.tree_util.tree_map(
+            lambda x: x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x, tree
+        )
+
+    return lambda params, batch: loss(cast(params), cast(batch)).astype(jnp.float32)
+
+
+def gpt_step(layers, width, vocabulary, length, batch, scanned, loss=gpt_loss):
     """A transformer's training step and its arguments as NumPy arrays."""
     params = gpt_params(layers, width, vocabulary, length, scanned)
     tokens = np.random.default_rng(1).integers(0, vocabulary, (batch, length)).astype(np.int32)
-    return adam(gpt_loss), (adam_state(params), tokens)
+    return adam(loss), (adam_state(params), tokens)
 
 
 # ---- a small ResNet, channels last

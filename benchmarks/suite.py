@@ -98,19 +98,23 @@ def program(
 
 @dataclass(frozen=True)
 class Input:
-    """An array of random numbers, equal on both engines; `on` is a mesh shape and a spec."""
+    """An array of random numbers, equal on both engines; `on` is a mesh shape and a spec.
+
+    Inputs of the same rank and `seed` hold the same numbers.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     high: int = 0  # integers below `high`, or normally distributed
     positive: bool = False
     on: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
+    seed: int = 0
 
     def numpy(self) -> np.ndarray:
         dtype = np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
         size = int(np.prod(self.shape))
         random, block = (
-            numpy.random.default_rng(len(self.shape)),
+            numpy.random.default_rng(len(self.shape) + 100 * self.seed),
             min(size, 1 << 20),
         )  # large arrays repeat a block
         values = (
@@ -131,12 +135,14 @@ class Input:
         return jax.device_put(self.numpy(), layout(*self.on))
 
 
-def normal(*shape: int, dtype: str = "float32", on: Any = None, positive: bool = False) -> Input:
-    return Input(shape, dtype, on=on, positive=positive)
+def normal(
+    *shape: int, dtype: str = "float32", on: Any = None, positive: bool = False, seed: int = 0
+) -> Input:
+    return Input(shape, dtype, on=on, positive=positive, seed=seed)
 
 
-def integers(high: int, *shape: int, dtype: str = "int32", on: Any = None) -> Input:
-    return Input(shape, dtype, high=high, on=on)
+def integers(high: int, *shape: int, dtype: str = "int32", on: Any = None, seed: int = 0) -> Input:
+    return Input(shape, dtype, high=high, on=on, seed=seed)
 
 
 def mesh(shape: Sequence[int]) -> Any:

@@ -4,6 +4,7 @@
     list                          all cases
     setup case                    set up the case and time its first call
     round seconds                 time calls for about that long; seconds per call of each sample
+    save path                     write the leaves of the case's result to an .npz file, half precision as float32
     close                         peak memory since setup, above what the process held before
 
 With BENCH_CPU_TIME the process keeps to one CPU, and calls are timed by the processor time of all its threads.
@@ -18,6 +19,8 @@ import sys
 import time
 import traceback
 from typing import Any
+
+import numpy as np
 
 SETTLE_S = 0.2  # for compilation in the background to finish
 SAMPLE_S = 1e-3  # short calls are repeated for this long
@@ -70,7 +73,9 @@ class Worker:
         self.base = 0.0
 
     def ready(self) -> dict:
-        return {}
+        import jax
+
+        return {"version": jax.__version__}
 
     def list(self) -> list[dict]:
         return [{k: v for k, v in vars(c).items() if k != "setup"} for c in self.cases.values()]
@@ -117,6 +122,14 @@ class Worker:
         while not times or time.perf_counter() < end:
             times.append(self.sample())
         return {"times": times}
+
+    def save(self, path: str) -> dict:
+        import jax
+
+        leaves = map(np.asarray, jax.tree_util.tree_leaves(self.thunk()))
+        native = [x.astype(np.float32) if x.dtype.kind == "V" else x for x in leaves]
+        np.savez(path, *native)
+        return {}
 
     def close(self) -> dict:
         return {"peak_mib": memory("VmHWM") - self.base, "base_mib": self.base}

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax import lax
-from programs import causal_attention
+from programs import attention, causal_attention
 from suite import normal, program
 
 
@@ -55,6 +55,21 @@ both(
     (64, 64, 3, 3),
     2.0 * 8 * 32 * 32 * 9 * 64 * 64,
 )
+for _name, _x, _w, _dims in (
+    ("3x3", (8, 32, 32, 64), (3, 3, 64, 64), ("NHWC", "HWIO", "NHWC")),
+    ("channels first 3x3", (8, 64, 32, 32), (64, 64, 3, 3), ("NCHW", "OIHW", "NCHW")),
+):
+    program(
+        f"conv {_name} bfloat16",
+        "convolution",
+        lambda x, w, dims=_dims: lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=dims
+        ),
+        normal(*_x, dtype="bfloat16"),
+        normal(*_w, dtype="bfloat16", seed=1),
+        flops=2.0 * 8 * 32 * 32 * 9 * 64 * 64,
+        rate="bfloat16",
+    )
 program(
     "max pool 2x2",
     "convolution",
@@ -106,6 +121,15 @@ program(
     memory=True,
 )
 
+for _dtype in ("float32", "bfloat16"):
+    program(
+        f"attention 512 {_dtype}",
+        "attention",
+        attention,
+        *(normal(4, 8, 512, 64, dtype=_dtype, seed=seed) for seed in range(3)),
+        flops=4.0 * 32 * 512 * 512 * 64,
+        rate=_dtype,
+    )
 for _length in (128, 512, 1024):
     _q = normal(4, 8, _length, 64)
     _flops = 4.0 * 32 * _length * _length * 64

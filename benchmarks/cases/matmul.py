@@ -46,6 +46,7 @@ for _n in (32, 128, 512, 1024, 2048):
         rate="float64",
         quick=_n == 512,
     )
+for _n in (32, 128, 256, 512, 1024, 2048, 4096):
     product(
         f"int8 to int32 {_n}",
         lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32),
@@ -57,17 +58,19 @@ for _n in (32, 128, 512, 1024, 2048):
         rate="int8",
         quick=_n == 512,
     )
+for _dtype, _sizes in (("bfloat16", (256, 512, 1024, 2048, 4096)), ("float16", (512, 1024))):
+    for _n in _sizes:
+        product(
+            f"{_dtype} to float32 {_n}",
+            lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32),
+            normal(_n, _n, dtype=_dtype),
+            normal(_n, _n, dtype=_dtype),
+            _n,
+            _n,
+            _n,
+            rate="bfloat16" if _dtype == "bfloat16" else "float32",
+        )
 product("int32 512", jnp.matmul, integers(9, 512, 512), integers(9, 512, 512), 512, 512, 512)
-product(
-    "bfloat16 to float32 1024",
-    lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.float32),
-    normal(1024, 1024, dtype="bfloat16"),
-    normal(1024, 1024, dtype="bfloat16"),
-    1024,
-    1024,
-    1024,
-    rate="bfloat16",
-)
 
 for _m, _k, _n in (
     (4096, 256, 256),
@@ -93,22 +96,24 @@ for _m, _k, _n in (
         quick=(_m, _n) == (16, 1024),
     )
 for _dtype in ("bfloat16", "float16"):
+    for _m in (1, 2, 4, 8, 16) if _dtype == "bfloat16" else (8,):
+        program(
+            f"matmul {_m} x 4096 x 4096 {_dtype}",
+            "matmul",
+            jnp.matmul,
+            normal(_m, 4096, dtype=_dtype),
+            normal(4096, 4096, dtype=_dtype),
+            memory=True,
+        )
+for _m in (1, 2, 4, 8, 16):
     program(
-        f"matmul 8 x 4096 x 4096 {_dtype}",
+        f"matmul {_m} x 4096 x 4096 int8 to int32",
         "matmul",
-        jnp.matmul,
-        normal(8, 4096, dtype=_dtype),
-        normal(4096, 4096, dtype=_dtype),
+        lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32),
+        integers(100, _m, 4096, dtype="int8"),
+        integers(100, 4096, 4096, dtype="int8"),
         memory=True,
     )
-program(
-    "matmul 8 x 4096 x 4096 int8 to int32",
-    "matmul",
-    lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32),
-    integers(100, 8, 4096, dtype="int8"),
-    integers(100, 4096, 4096, dtype="int8"),
-    memory=True,
-)
 product(
     "A.T B 1024",
     lambda a, b: a.T @ b,

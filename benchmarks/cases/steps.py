@@ -54,6 +54,31 @@ for _how in MLP_LAYOUTS:
         )
 
 
+_BLOCK = (
+    normal(512, 1024, dtype="bfloat16"),
+    normal(1024, 4096, dtype="bfloat16", seed=1),
+    normal(4096, dtype="bfloat16", seed=2),
+    normal(4096, 1024, dtype="bfloat16", seed=3),
+)
+program(
+    "MLP block bfloat16",
+    "steps",
+    programs.mlp_block,
+    *_BLOCK,
+    flops=4.0 * 512 * 1024 * 4096,
+    rate="bfloat16",
+)
+program(
+    "MLP block bfloat16 gradient",
+    "steps",
+    jax.grad(
+        lambda *block: programs.mlp_block(*block).astype(jnp.float32).sum(), argnums=(0, 1, 2, 3)
+    ),
+    *_BLOCK,
+    flops=12.0 * 512 * 1024 * 4096,
+    rate="bfloat16",
+)
+
 # ---- a GPT-style transformer with Adam
 
 GPT_MESHES = {
@@ -94,6 +119,11 @@ def gpt(how, scanned=False):
 
 step("GPT step, one device", gpt("one device"), quick=True)
 step("GPT step scanned, one device", gpt("one device", True))
+step(
+    "GPT step bfloat16, one device",
+    lambda: programs.gpt_step(4, 512, 2048, 128, 8, False, programs.in_bfloat16(programs.gpt_loss)),
+    budget_s=2.0,
+)
 for _how in GPT_MESHES:
     step(f"GPT step, {_how}", gpt(_how), 8, quick="4x2" in _how)
 
@@ -101,21 +131,26 @@ for _how in GPT_MESHES:
 # ---- a small ResNet
 
 
-def resnet(how):
+def resnet(how, loss=programs.resnet_loss, widths=(16, 32, 64)):
     def make():
-        params = programs.resnet_params()
+        params = programs.resnet_params(widths)
         batch = normal(32, 32, 32, 3).numpy(), (np.arange(32) % 10).astype(np.int32)
         state = programs.adam_state(params)
         if how == "data":
             batch = tuple(jax.device_put(x, layout((8,), ("a",))) for x in batch)
             state = jax.device_put(state, layout((8,), ()))
-        return programs.adam(programs.resnet_loss), (state, batch)
+        return programs.adam(loss), (state, batch)
 
     return make
 
 
 step("ResNet step, one device", resnet("one device"), quick=True)
 step("ResNet step, data parallel on 8", resnet("data"), 8)
+step(
+    "ResNet step bfloat16, one device",
+    resnet("one device", programs.in_bfloat16(programs.resnet_loss), (64, 128, 256)),
+    budget_s=2.0,
+)
 
 
 # ---- recurrent, per-example, second order, solvers
