@@ -230,8 +230,7 @@ class Limits:
     def ready(self) -> dict:
         """Return the number of threads and the unit of narrow matrix products."""
         current = target.current()
-        tiles = "+amx-bf16" in current.features.split(",")
-        return {"threads": self.threads, "unit": "amx" if tiles else current.level}
+        return {"threads": self.threads, "unit": "amx" if current.has_tiles else current.level}
 
     def round(self, what: str, seconds: float = 0.02, nbytes: int = STREAM_BYTES) -> dict:
         """Return the best rate; streams visit the first `nbytes` of their arrays."""

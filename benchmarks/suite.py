@@ -100,7 +100,7 @@ def program(
 class Input:
     """An array of random numbers, equal on both engines; `on` is a mesh shape and a spec.
 
-    Inputs of the same rank and `seed` hold the same numbers.
+    Inputs of the same rank and `seed` hold the same numbers, except for the `scale` of normal ones.
     """
 
     shape: tuple[int, ...]
@@ -109,6 +109,7 @@ class Input:
     positive: bool = False
     on: tuple[tuple[int, ...], tuple[Any, ...]] | None = None
     seed: int = 0
+    scale: float = 1.0
 
     def numpy(self) -> np.ndarray:
         dtype = np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
@@ -120,7 +121,7 @@ class Input:
         values = (
             random.integers(0, self.high, block)
             if self.high
-            else random.standard_normal(block, np.float32)
+            else random.standard_normal(block, np.float32) * np.float32(self.scale)
         )
         if self.positive:
             values = np.abs(values)
@@ -136,9 +137,14 @@ class Input:
 
 
 def normal(
-    *shape: int, dtype: str = "float32", on: Any = None, positive: bool = False, seed: int = 0
+    *shape: int,
+    dtype: str = "float32",
+    on: Any = None,
+    positive: bool = False,
+    seed: int = 0,
+    scale: float = 1.0,
 ) -> Input:
-    return Input(shape, dtype, on=on, positive=positive, seed=seed)
+    return Input(shape, dtype, on=on, positive=positive, seed=seed, scale=scale)
 
 
 def integers(high: int, *shape: int, dtype: str = "int32", on: Any = None, seed: int = 0) -> Input:

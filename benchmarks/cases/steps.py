@@ -56,9 +56,9 @@ for _how in MLP_LAYOUTS:
 
 _BLOCK = (
     normal(512, 1024, dtype="bfloat16"),
-    normal(1024, 4096, dtype="bfloat16", seed=1),
+    normal(1024, 4096, dtype="bfloat16", seed=1, scale=1 / 32),
     normal(4096, dtype="bfloat16", seed=2),
-    normal(4096, 1024, dtype="bfloat16", seed=3),
+    normal(4096, 1024, dtype="bfloat16", seed=3, scale=1 / 64),
 )
 program(
     "MLP block bfloat16",
