@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 
 import ml_dtypes
 import numpy as np
@@ -128,7 +129,6 @@ def test_a_band_of_results(types):
     for low, high in [(-far, 0), (0, far), (-40, 37), (5, 5), (-far, -90)]:
         c = np.zeros_like(whole)
         step = Gemm(m, n, k, *REFS, (k, 1), (n, 1), (n, 1), *types, band=(low, high))
-        tile_emulator.reset()
         run(step, a, b, c)
         inside = (low <= apart) & (apart <= high)
         np.testing.assert_array_equal(c[inside], whole[inside])
@@ -150,6 +150,7 @@ def test_a_long_sum_in_parts():
         assert words[Word.PARTS] > 1
 
 
+@pytest.mark.skipif(tile_machine.has_tiles(), reason="only the emulator counts instructions")
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 @pytest.mark.parametrize("m,n,k", [(64, 64, 256), (70, 90, 300), (5, 40, 1000)])
 def test_instructions(m, n, k, types):
@@ -223,6 +224,23 @@ def test_threads_give_equal_bits(monkeypatch):
         results.append(c)
     for c in results:
         np.testing.assert_array_equal(c, results[0])
+
+
+def test_hyperthreads_share_a_unit(monkeypatch):
+    monkeypatch.setattr(pool, "allowed_threads", lambda: 4)
+    monkeypatch.setattr(pool, "cores", lambda: {"0,2", "1,3"})
+    monkeypatch.delenv("WEFT_NUM_THREADS", raising=False)
+    count = pool.num_threads.__wrapped__
+    assert count() == 2
+    monkeypatch.setenv("WEFT_NUM_THREADS", "4")
+    assert count() == 4
+    monkeypatch.delenv("WEFT_NUM_THREADS")
+    monkeypatch.setenv("WEFT_CPU_FEATURES", "avx512")
+    assert count() == 4
+
+
+def test_cores_of_this_process():
+    assert 1 <= len(pool.cores()) <= len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("seed", range(60))

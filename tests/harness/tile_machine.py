@@ -31,8 +31,9 @@ def reason() -> str:
     )
 
 
+@functools.cache
 def has_tiles() -> bool:
-    """Return whether this processor has AMX, and the system grants it."""
+    """Return whether this processor has AMX, and the system grants it; then nothing is emulated or counted."""
     return all(f"+{name}," in target._host()[1] for name in _FEATURES) and tile_permission.request()
 
 
