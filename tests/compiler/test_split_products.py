@@ -4,6 +4,7 @@ The products of parts run on the vector unit here: the same sums of exact produc
 but for flushed numbers and the order of terms.
 """
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,7 +31,7 @@ def use_tiles(monkeypatch):
 def tile_unit(monkeypatch):
     """Split all products, in programs that are not kept on disk."""
     use_tiles(monkeypatch)
-    monkeypatch.setattr(split_products, "_SIDE_PER_SQUARE", 0)
+    monkeypatch.setattr(split_products, "_USES_PER_SQUARE", 0)
     with Override(enable_compilation_cache=False):
         yield
 
@@ -40,13 +41,11 @@ def product(precision, numbers=MATMUL):
 
 
 def contracted(f, *args):
-    """Return the operand dtype and the terms of each matmul that the compiler plans."""
+    """Return the operand dtype and the number of terms of each matmul that the compiler plans."""
     eqns = expand(weft.make_jaxpr(f)(*args)).eqns
     dots = [eqn for eqn in eqns if "dimension_numbers" in eqn.params]
-    return [
-        (dot.invars[0].aval.dtype.name, dot.invars[0].aval.size // dot.outvars[0].aval.shape[-2])
-        for dot in dots
-    ]
+    operands = [(dot.invars[0].aval, dot.params["dimension_numbers"][0][0]) for dot in dots]
+    return [(x.dtype.name, math.prod(x.shape[d] for d in dims)) for x, dims in operands]
 
 
 def operands(n, exponents=0):
@@ -135,16 +134,43 @@ def test_dimension_numbers(left, right, numbers, tile_unit):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
 
 
+def convolution(precision, groups=1):
+    return lambda image, kernel: lax.conv_general_dilated(
+        image, kernel, (1, 1), "SAME", precision=precision, feature_group_count=groups
+    )
+
+
 def test_convolutions_and_gradients(tile_unit):
-    random = np.random.default_rng(2)
-    image = random.normal(size=(2, 16, 12, 12)).astype(np.float32)
-    kernel = random.normal(size=(16, 16, 3, 3)).astype(np.float32)
-    loss = lambda k, precision: (lax.conv(image, k, (1, 1), "SAME", precision=precision) ** 2).sum()
-    gradient = weft.jit(weft.grad(loss), static_argnums=1)
-    matmuls = expand(weft.make_jaxpr(lambda k: weft.grad(loss)(k, X6))(kernel)).eqns
-    dtypes = {e.invars[0].aval.dtype.name for e in matmuls if "dimension_numbers" in e.params}
-    assert dtypes == {"bfloat16"}
-    np.testing.assert_allclose(gradient(kernel, X6), gradient(kernel, None), rtol=1e-4, atol=1e-2)
+    image, kernel = images(2, 16, 12), images(16, 16, 3)
+    loss = lambda precision: lambda k: (convolution(precision)(image, k) ** 2).sum()
+    gradient = weft.jit(weft.grad(loss(X6)))
+    assert {dtype for dtype, _ in contracted(weft.grad(loss(X6)), kernel)} == {"bfloat16"}
+    np.testing.assert_allclose(
+        gradient(kernel), weft.grad(loss(None))(kernel), rtol=1e-4, atol=1e-2
+    )
+
+
+def images(*sizes):
+    shape = (*sizes, sizes[-1])
+    return np.random.default_rng(len(sizes)).normal(size=shape).astype(np.float32)
+
+
+CONVOLUTIONS = {
+    "parts of features": (X3, 1, (4, 8, 16), (64, 8, 3), [("bfloat16", 3 * 8 * 9)]),
+    "few uses": (X3, 1, (4, 8, 16), (16, 8, 3), [("float32", 8 * 9)]),
+    "few places": (X3, 1, (1, 8, 16), (64, 8, 3), [("float32", 8 * 9)]),
+    "groups": (X3, 2, (4, 16, 16), (64, 8, 3), [("float32", 8 * 9)]),
+    "whole": (None, 1, (4, 8, 16), (64, 8, 3), [("float32", 8 * 9)]),
+}
+
+
+@pytest.mark.parametrize(
+    "precision, groups, image, kernel, products", CONVOLUTIONS.values(), ids=CONVOLUTIONS
+)
+def test_convolutions_split_images(precision, groups, image, kernel, products, monkeypatch):
+    use_tiles(monkeypatch)
+    operands = images(*image), images(*kernel)
+    assert contracted(convolution(precision, groups), *operands) == products
 
 
 SPECIAL = {

@@ -26,7 +26,7 @@ def tiles(monkeypatch):
 @pytest.fixture
 def split_all(monkeypatch):
     """Split small products, too, in programs that are not kept on disk."""
-    monkeypatch.setattr(split_products, "_SIDE_PER_SQUARE", 0)
+    monkeypatch.setattr(split_products, "_USES_PER_SQUARE", 0)
     with Override(enable_compilation_cache=False):
         yield
 
@@ -79,6 +79,20 @@ def test_other_products_stay_in_float32(precision, monkeypatch):
     assert tile_machine.has_tiles() or not tile_emulator.counts()
     monkeypatch.delenv("WEFT_CPU_FEATURES")
     np.testing.assert_array_equal(got, multiply(x, y, precision)[0])
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_convolutions_run_in_tiles(padding, split_all):
+    random = np.random.default_rng(4)
+    image = random.normal(size=(2, 8, 14, 14)).astype(np.float32)
+    kernel = random.normal(size=(24, 8, 3, 3)).astype(np.float32)
+    convolve = lambda precision: weft.jit(
+        lambda x, y: lax.conv(x, y, (1, 1), padding, precision=precision)
+    )
+    tile_emulator.reset()
+    got = convolve(X6)(image, kernel).block_until_ready()
+    assert tile_machine.has_tiles() or tile_emulator.counts()["tdpbf16ps"] > 0
+    np.testing.assert_allclose(got, convolve(None)(image, kernel), rtol=1e-5, atol=1e-4)
 
 
 SPECIAL = {

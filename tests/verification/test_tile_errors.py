@@ -33,7 +33,7 @@ def tile_unit(monkeypatch):
 @pytest.fixture
 def split(monkeypatch):
     monkeypatch.setattr(hooks, "vector_unit", lambda: UNIT)
-    monkeypatch.setattr(split_products, "_SIDE_PER_SQUARE", 0)
+    monkeypatch.setattr(split_products, "_USES_PER_SQUARE", 0)
     with Override(enable_compilation_cache=False):
         yield
 

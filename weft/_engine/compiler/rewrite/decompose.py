@@ -26,6 +26,7 @@ from weft._engine.compiler.rewrite.variance_rewrite import split_deviations
 from weft._engine.core.primitive import (
     BarrierOp,
     ContractOp,
+    ConvolutionOp,
     ElementwiseOp,
     LayoutOp,
     LibraryOp,
@@ -243,6 +244,10 @@ def _decomposition_of(eqn: Eqn):
         return lambda x: [compose(x)]
     if isinstance(op, LibraryOp) and op.compiled is not None:
         return op.compiled(eqn)
+    if isinstance(op, ConvolutionOp) and _is_by_parts(eqn):
+        from weft._engine.compiler.rewrite.split_products import split_convolution
+
+        return split_convolution(eqn)
     kind = lowering_kind(eqn)
     if kind is LoweringKind.EXPAND:
         fn, params = eqn.primitive.lower.fn, eqn.params
@@ -284,7 +289,7 @@ def _rebuild_dot(eqn: Eqn):
     # has no sum: the products are inlined where they are read.
     is_matmul = dims.inner > 1 and dims.rows * dims.columns > 1
     if is_matmul and not _is_tiny_product(acc_dtype, dims.rows, dims.inner, dims.columns):
-        return _split_product(eqn, dims) or _convert_gemm(eqn, acc_dtype)
+        return _split_matmul(eqn, dims) or _convert_gemm(eqn, acc_dtype)
     contracted = tuple(range(out.ndim, out.ndim + len(dims.lengths)))
     shape = (*out.shape, *dims.lengths)
 
@@ -338,16 +343,20 @@ def _in_order(places: dict[int, int]) -> list[int]:
     return [places[d] for d in range(len(places))]
 
 
-def _split_product(eqn: Eqn, dims: _ProductDims):
-    """Return a function that multiplies bfloat16 parts of float32 operands; None if there is no unit for them or the matmul stays whole."""
-    by_parts = getattr(eqn.params["precision"], "bf16_products", 0) > 0
-    if not by_parts or "bf16" not in hooks.vector_unit().tile_types:
-        return None
-    from weft._engine.compiler.rewrite.split_products import (
-        split_product,
-    )  # lazy: few machines have a unit
+def _is_by_parts(eqn: Eqn) -> bool:
+    """Return whether float32 operands of a product are multiplied by bfloat16 parts, on a tile unit."""
+    algorithm = eqn.params["precision"]
+    has_parts = getattr(algorithm, "bf16_products", 0) > 0
+    return has_parts and "bf16" in hooks.vector_unit().tile_types
 
-    return split_product(eqn, dims.rows, dims.columns)
+
+def _split_matmul(eqn: Eqn, dims: _ProductDims):
+    """Return a function that multiplies bfloat16 parts of float32 operands; None if the matmul stays whole."""
+    if not _is_by_parts(eqn):
+        return None
+    from weft._engine.compiler.rewrite.split_products import split_matmul
+
+    return split_matmul(eqn, dims.rows, dims.columns)
 
 
 def _convert_gemm(eqn: Eqn, wide: np.dtype):

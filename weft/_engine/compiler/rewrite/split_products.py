@@ -1,10 +1,10 @@
-"""Split products: float32 matmuls as one matmul of bfloat16 parts, for a matrix unit.
+"""Split products: float32 matmuls and convolutions as products of bfloat16 parts, for a tile unit.
 
-In:   a `dot_general` of float32 numbers whose precision is BF16_BF16_F32_X3, _X6 or _X9.
-Out:  `split_product(eqn)`, a function that computes its result; None if the product stays whole.
-How:  x = h + m + l: each part is the remainder rounded to bfloat16. The operands of the new matmul
-      hold one part of lhs and one of rhs per product, side by side along a contracted dim: hl, lh
-      and hh for X3, in the order of their magnitudes. The largest products are added last.
+In:   a product of float32 numbers whose precision is BF16_BF16_F32_X3, _X6 or _X9.
+Out:  `split_matmul(eqn)` and `split_convolution(eqn)`, functions that compute its result.
+How:  x = h + m + l: each part is the remainder rounded to bfloat16. The operands of one new product
+      hold a part of lhs and a part of rhs for each product of parts, side by side along a contracted
+      dim: hl, lh and hh for X3, in the order of their magnitudes. The largest products are added last.
 Laws: three parts hold all 24 bits of a normal number, two parts hold 16. In units of 2^-24 |lhs| |rhs|,
       X3 omits at most 768, X6 at most 2 and X9 nothing. Infinities and NaN occur in hh only, where they
       meet the same numbers as in a float32 product. The unit flushes parts below 2^-126.
@@ -13,6 +13,7 @@ Laws: three parts hold all 24 bits of a normal number, two parts hold 16. In uni
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,37 +30,58 @@ from weft._engine.ops.elementwise import is_finite
 from weft._engine.ops.layout import full
 from weft._engine.ops.precision import reduce_precision
 
-#: minimal number of rows, and of columns, over the square of the number of products. Below it, making the parts takes longer than the
-#: unit saves. Estimated for a unit with six times the rate of float32 instructions, and 0.8 ns for three parts of a number
-_SIDE_PER_SQUARE = 32
+#: minimal number of products that each element takes part in, over the square of the number of products of parts. Below it, making the
+#: parts takes longer than the unit saves. Estimated for a unit with six times the rate of float32 instructions, and 0.8 ns for three parts
+_USES_PER_SQUARE = 32
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 #: the largest finite bfloat16 number; rounding larger float32 numbers would give infinity
 _LARGEST = np.float32(ml_dtypes.finfo(_BFLOAT16).max)
 
 
-def split_product(eqn: Eqn, rows: int, columns: int) -> Callable[..., list[Any]] | None:
+def split_matmul(eqn: Eqn, rows: int, columns: int) -> Callable[..., list[Any]] | None:
     """Return a function that multiplies parts of the operands of a matmul; None if the matmul stays whole.
 
     `rows` and `columns` are the sizes of one matrix of the result.
     """
-    count = eqn.params["precision"].bf16_products
-    is_float32 = all(a.aval.dtype == np.float32 for a in (*eqn.invars, *eqn.outvars))
-    if not is_float32 or min(rows, columns) < count**2 * _SIDE_PER_SQUARE:
+    if not _pays(eqn, rows, columns):
         return None
-    pairs = part_pairs(count)
-    (lhs_dims, rhs_dims), batch = eqn.params["dimension_numbers"]
+    (lhs_dims, rhs_dims), _ = eqn.params["dimension_numbers"]
     # The longest contracted dim gives the longest runs of each part.
     at = max(range(len(lhs_dims)), key=lambda i: eqn.invars[0].aval.shape[lhs_dims[i]])
-    params = {
-        "dimension_numbers": ((lhs_dims, rhs_dims), batch),
-        "precision": None,
-        "preferred_element_type": np.dtype(np.float32),
-    }
+    return _multiply_parts(eqn, lhs_dims[at], rhs_dims[at])
+
+
+def split_convolution(eqn: Eqn) -> Callable[..., list[Any]]:
+    """Return a function that convolves parts of the operands side by side in the dim of features, or whole operands.
+
+    The parts of windows would take as many times the memory as a window has elements.
+    """
+    (_, image_features, *_), (out_features, features, *spatial), _ = eqn.params["dimension_numbers"]
+    kernel = eqn.invars[1].aval.shape
+    is_grouped = eqn.params["feature_group_count"] > 1 or eqn.params["batch_group_count"] > 1
+    places = eqn.outvars[0].aval.size // max(1, kernel[out_features])
+    image_uses = kernel[out_features] * math.prod(kernel[d] for d in spatial)
+    if is_grouped or not _pays(eqn, image_uses, places):
+        return lambda lhs, rhs: [eqn.primitive.bind(lhs, rhs, **{**eqn.params, "precision": None})]
+    return _multiply_parts(eqn, image_features, features)
+
+
+def _pays(eqn: Eqn, lhs_uses: int, rhs_uses: int) -> bool:
+    """Return whether float32 operands have parts, given the number of products of each element of lhs and rhs."""
+    count = eqn.params["precision"].bf16_products
+    is_float32 = all(a.aval.dtype == np.float32 for a in (*eqn.invars, *eqn.outvars))
+    return is_float32 and min(lhs_uses, rhs_uses) >= count**2 * _USES_PER_SQUARE
+
+
+def _multiply_parts(eqn: Eqn, lhs_dim: int, rhs_dim: int) -> Callable[..., list[Any]]:
+    """Return a function that computes `eqn` from parts side by side along a contracted dim of each operand."""
+    pairs = part_pairs(eqn.params["precision"].bf16_products)
+    params = {**eqn.params, "precision": None, "preferred_element_type": np.dtype(np.float32)}
 
     def multiply(lhs: Any, rhs: Any) -> list[Any]:
-        left = _join_parts(lhs, [i for i, _ in pairs], lhs_dims[at])
-        right = _join_parts(rhs, [j for _, j in pairs], rhs_dims[at])
+        left = _join_parts(lhs, [i for i, _ in pairs], lhs_dim)
+        right = _join_parts(rhs, [j for _, j in pairs], rhs_dim)
         return [eqn.primitive.bind(left, right, **params)]
 
     return multiply
