@@ -60,7 +60,7 @@ restricted: $(READY)
 
 # Tests whose generated code an emulated aarch64 processor runs: linking, threads, vector kernels, reductions, scans and products
 ARM_TESTS := tests/codegen/test_llvm_linker.py tests/codegen/test_llvm_c.py tests/codegen/test_pool.py tests/codegen/test_combine.py \
-  tests/codegen/test_gemm_neon.py tests/codegen/test_vector_scan.py tests/compiler/test_column_reduction.py
+  tests/codegen/test_gemm_neon.py tests/codegen/test_gemm_mmla.py tests/codegen/test_vector_scan.py tests/compiler/test_column_reduction.py
 # QEMU does not show which pages are advised to be huge
 ARM_DESELECTED := tests/codegen/test_pool.py::test_only_large_scratch_asks_for_huge_pages
 ARM_PYTHON := $(VENV)/aarch64/usr/bin/python

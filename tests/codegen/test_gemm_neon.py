@@ -17,9 +17,16 @@ NEON = VectorUnit(16, 32, f16=True)
 DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "c64": np.complex64}
 
 
-def inner_loop(assembly):
-    """Return the instructions of the loop (from a label to the branch back to it) with the most
-    products."""
+def inner_loop(text, cpu, features=""):
+    """Return the counts of instructions of a compiled module's loop (from a label to the branch back
+    to it) with the most products."""
+    binding = pytest.importorskip("llvmlite.binding")
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    machine = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(
+        cpu=cpu, features=features, opt=1
+    )
+    assembly = machine.emit_assembly(binding.parse_assembly(text))
     lines, labels, loops = assembly.splitlines(), {}, []
     for number, line in enumerate(lines):
         if label := re.match(r"(\.L\w+):", line):
@@ -33,7 +40,7 @@ def inner_loop(assembly):
                     if re.match(r"\t[a-z]", text)
                 ]
             )
-    return max(loops, key=lambda body: sum("mla" in name for name in body))
+    return collections.Counter(max(loops, key=lambda body: sum("mla" in name for name in body)))
 
 
 @pytest.mark.parametrize("cpu", ["neoverse-n1", "neoverse-v1", "apple-m1"])
@@ -41,9 +48,6 @@ def inner_loop(assembly):
 def test_a_tile_multiplies_by_elements(type, cpu):
     """Two steps of 8 rows and 3 vectors are 48 products and 14 register loads: no element is
     broadcast to a whole register, and none is spilled."""
-    binding = pytest.importorskip("llvmlite.binding")
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
     gemm_types = GemmTypes(type, type, type, NEON)
     assert (gemm_types.rows, gemm_types.vectors, gemm_types.panel_cols) == (
         8,
@@ -51,10 +55,7 @@ def test_a_tile_multiplies_by_elements(type, cpu):
         48 // gemm_types.acc_bytes,
     )
     text = module_of(lambda decls: gemm_micro.kernels(gemm_types, decls, ["kernel_8_3"]))
-    machine = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(
-        cpu=cpu, opt=1
-    )
-    loop = collections.Counter(inner_loop(machine.emit_assembly(binding.parse_assembly(text))))
+    loop = inner_loop(text, cpu)
     assert loop["mla" if type == "i32" else "fmla"] == 48
     assert loop["ldr"] + 2 * loop["ldp"] == 14
     assert not {"ld1r", "dup", "str", "stp"} & loop.keys()

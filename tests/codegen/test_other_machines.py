@@ -21,6 +21,12 @@ MACHINES = {
         "+neon,+fullfp16,+dotprod,-sve",
         183,
     ),
+    "aarch64 with products of matrices": (
+        "aarch64-unknown-linux-gnu",
+        "neoverse-v1",
+        "+neon,+fullfp16,+dotprod,+bf16,+i8mm,-sve",
+        183,
+    ),
     "riscv64": ("riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c", 243),
 }
 SCRIPT = """
@@ -69,6 +75,8 @@ programs = {
     "random": lambda x: weft.random.normal(weft.random.wrap_key_data(lax.bitcast_convert_type(x[0, :2], np.uint32)), (99,)),
     "loop": lambda x: lax.fori_loop(0, 5, lambda i, c: wnp.sin(c) + i, x),
     "while": lambda x: lax.while_loop(lambda c: c.sum() < 5, lambda c: c * 2, x),
+    "narrow products": lambda x: (x.astype(wnp.bfloat16) @ x.T.astype(wnp.bfloat16), lax.dot(
+        x.astype(np.int8), x.T.astype(np.int8), preferred_element_type=np.int32)),
     "gradient": weft.grad(lambda x: weft.nn.softmax(wnp.tanh(x @ x.T)).sum()),
     "unrolled": weft.grad(lambda x: (lax.reduce_window(x, -np.inf, lax.max, (3, 3), (2, 2), "SAME") ** 2).sum()),
     "unrolled along long rows": weft.grad(lambda x: (lax.reduce_window(x.reshape(-1), -np.inf, lax.max, (5,), (2,), "VALID") ** 2).sum()),

@@ -23,9 +23,9 @@ from weft._engine.util.record import record, replace, values_of
 class MatrixUnit:
     """An instruction that adds products of two tiles of narrow numbers to a tile of wide sums.
 
-    A tile of A has `rows` rows of `row_bytes`, a tile of B as many bytes of k with `row_bytes` for
-    `k_bytes` of k of each column, and sums take `rows` rows of `row_bytes`. An instruction on vectors
-    has tiles of one row.
+    A tile of A has `rows` rows of `row_bytes` of k, a tile of B as many bytes of k of each column,
+    `k_bytes` of them side by side, and sums take `rows` rows of `row_bytes`. An instruction on vectors
+    that multiplies them lane by lane has tiles of one row.
     """
 
     instruction: str
@@ -37,6 +37,7 @@ class MatrixUnit:
     row_bytes: int = 64
     k_bytes: int = 4  # bytes of k that are packed side by side for each column
     registers: int = 32  # number of tiles that operands and sums take together
+    is_configured: bool = False  # True if tiles have registers of their own, whose sizes are set
     packed_type: str = ""  # type to which operands are converted; empty if to none
     adds: bool = True  # False if an instruction of its own adds the products to the sums
     mixed_signs: bool = False  # True if signed numbers are multiplied by unsigned ones
@@ -54,11 +55,16 @@ class MatrixUnit:
 
 #: the matrix units of all processors; the first one that a processor has and that multiplies an operand's type is used
 MATRIX_UNITS = (
-    MatrixUnit("tdpbf16ps", "amx-bf16", ("bf16",), 16, rows=16, registers=8),
-    MatrixUnit("tdpbssd", "amx-int8", ("i8",), 32, rows=16, registers=8),
-    MatrixUnit("tdpbuud", "amx-int8", ("u8",), 32, rows=16, registers=8),
+    MatrixUnit("tdpbf16ps", "amx-bf16", ("bf16",), 16, rows=16, registers=8, is_configured=True),
+    MatrixUnit("tdpbssd", "amx-int8", ("i8",), 32, rows=16, registers=8, is_configured=True),
+    MatrixUnit("tdpbuud", "amx-int8", ("u8",), 32, rows=16, registers=8, is_configured=True),
     # not faster than 1, so not used, until a test has run on Granite Rapids
-    MatrixUnit("tdpfp16ps", "amx-fp16", ("f16",), 1, rows=16, registers=8),
+    MatrixUnit("tdpfp16ps", "amx-fp16", ("f16",), 1, rows=16, registers=8, is_configured=True),
+    # A vector register holds two rows of A, two columns of B, or 2 by 2 sums. Neoverse V1 issues as many
+    # of these per cycle as multiply-adds of four numbers (LLVM's scheduling model; not measured).
+    MatrixUnit("bfmmla", "bf16", ("bf16",), 4, rows=2, row_bytes=8, k_bytes=8),
+    MatrixUnit("smmla", "i8mm", ("i8",), 8, rows=2, row_bytes=8, k_bytes=8),
+    MatrixUnit("ummla", "i8mm", ("u8",), 8, rows=2, row_bytes=8, k_bytes=8),
     MatrixUnit("vdpbf16ps", "avx512bf16", ("bf16",), 2),
     MatrixUnit("vpdpbusd", "avx512vnni", ("i8", "u8"), 4, mixed_signs=True),
     MatrixUnit("vpdpwssd", "avx512vnni", ("i16",), 2),

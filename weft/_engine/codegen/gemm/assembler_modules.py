@@ -23,7 +23,7 @@ _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r
 
 def kernels(types: GemmTypes) -> Callable[[GemmTypes, Collection[str]], str] | None:
     """Return the writer of modules of a types's register kernels; None if LLVM compiles them."""
-    if types.tiles:
+    if types.has_tile_registers:
         from weft._engine.codegen.gemm.amx import tile_kernels
 
         return tile_kernels.module

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type
+from weft._engine.codegen.ir.gemm_types import GemmTypes, llvm_type, nbytes
 from weft._engine.codegen.ir.ir_writer import LLVMFunctionWriter, splat_constant
 from weft._engine.codegen.ir.microkernels import (
     GEMM_LINE_K_STEPS,
@@ -35,6 +35,9 @@ _ADDS = {
     "vdpbf16ps": "@llvm.x86.avx512bf16.dpbf16ps.512",
     "vpdpwssd": "@llvm.x86.avx512.vpdpwssd.512",
     "vpdpbusd": "@llvm.x86.avx512.vpdpbusd.512",
+    "bfmmla": "@llvm.aarch64.neon.bfmmla",
+    "smmla": "@llvm.aarch64.neon.smmla.v4i32.v16i8",
+    "ummla": "@llvm.aarch64.neon.ummla.v4i32.v16i8",
 }
 #: instructions that add pairs of products, without a sum
 _PAIRS_OF_I16 = {
@@ -46,8 +49,9 @@ _PAIRS_OF_I16 = {
 
 def kernels(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> str:
     """Return the kernels named in `needed`, exported; they add `src` if "blocks" is needed."""
+    kernel = _MatrixKernel if types.tiles else _TileKernel
     kernels = [
-        _TileKernel(types, decls, tile, needed).text()
+        kernel(types, decls, tile, needed).text()
         for tile in tiles(types)
         if kernel_name(*tile) in needed
     ]
@@ -217,6 +221,49 @@ class _TileKernel:
         return [self.f.let(f"{plus} {self.vector} {x}, {y}") for x, y in zip(xs, ys)]
 
 
+class _MatrixKernel(_TileKernel):
+    """A kernel for instructions that multiply two rows of A by two columns of B.
+
+    During the loop, a register holds the sums of two rows and two columns, row after row.
+    """
+
+    def emit_loops(self) -> tuple[str, list[str]]:
+        """Emit the loop over steps; return the address after the last step of B, and the sums in rows."""
+        pairs = range(0, self.rows, 2)
+        zeros = [(self.vector, "zeroinitializer")] * (len(pairs) * 2 * self.vectors)
+        state = [("ptr", "%a"), ("ptr", "%b"), *zeros]
+        _, end, *sums = self.f.loop(0, "%k_steps", 1, self.emit_step, state)
+        rows: list[str] = []
+        for pair in pairs:
+            columns = sums[pair * self.vectors : (pair + 2) * self.vectors]
+            for lanes in ([0, 1, 4, 5], [2, 3, 6, 7]):
+                rows += [
+                    self.f.shuffle(left, right, self.vector, lanes)
+                    for left, right in zip(columns[::2], columns[1::2])
+                ]
+        return end, rows[: self.rows * self.vectors]
+
+    def emit_step(self, _: str, pa: str, pb: str, *sums: str) -> list[str]:
+        """Emit the products of a step: of each pair of rows and each pair of columns."""
+        f, types, columns = self.f, self.types, 2 * self.vectors
+        pairs, totals = [self.load_pair(pa, r) for r in range(0, self.rows, 2)], list(sums)
+        for c in range(columns):
+            of_b = f.load("i32", self.lanes, f.byte_address(pb, c * types.machine.vector_bytes))
+            for i, of_a in enumerate(pairs):
+                at = i * columns + c
+                totals[at] = multiply_add(f, types, of_b, of_a, totals[at], self.lanes)
+        return [f.byte_address(pa, types.step_bytes), f.byte_address(pb, "%bs"), *totals]
+
+    def load_pair(self, pa: str, r: int) -> str:
+        """Load a step of row `r` and of the next row of A into one register; the last row is its own
+        next one."""
+        f, pair = self.f, "poison"
+        for half, row in enumerate((r, min(r + 1, self.rows - 1))):
+            step = f.read("i64", f.byte_address(pa, self.row_offsets[row]), self.types.in_bytes)
+            pair = f.let(f"insertelement <2 x i64> {pair}, i64 {step}, i32 {half}")
+        return f.let(f"bitcast <2 x i64> {pair} to <{self.lanes} x i32>")
+
+
 def join(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:
     """Join the elements of each step into one lane.
 
@@ -224,7 +271,8 @@ def join(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str
     """
     wide = types.k_per_step * lanes
     value = f.convert(value, types.in_type, types.joined_type, wide)
-    return f.let(f"bitcast <{wide} x {llvm_type(types.joined_type)}> {value} to <{lanes} x i32>")
+    joined = f"<{wide} x {llvm_type(types.joined_type)}>"
+    return f.let(f"bitcast {joined} {value} to <{lanes} x i{8 * types.step_bytes}>")
 
 
 def flip(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:
@@ -263,7 +311,8 @@ def multiply_add(
 
 def _multiply_add_joined(f: LLVMFunctionWriter, types: GemmTypes, x: str, y: str, sum: str) -> str:
     lanes, vector = types.lanes, f"<{types.lanes} x {llvm_type(types.acc)}>"
-    joined = f"<{types.k_per_step * lanes} x {'bfloat' if types.is_float else llvm_type(types.joined_type)}>"
+    elements = types.machine.vector_bytes // nbytes(types.joined_type)
+    joined = f"<{elements} x {'bfloat' if types.is_float else llvm_type(types.joined_type)}>"
     x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))
     if types.flips_signs and types.in_type == "i8":
         # the first operand is unsigned: for i8 it is the flipped operand

@@ -28,13 +28,10 @@ _Path = Callable[[], None]
 
 
 def _unit(types: GemmTypes) -> str:
-    """Return the LLVM type of one step of A.
-
-    It is i32 for joined elements, the bits of a complex number, else the accumulator's type.
-    """
-    if types.joined_type:
-        return "i32"
-    return f"i{8 * types.step_bytes}" if types.is_complex else llvm_type(types.acc)
+    """Return the LLVM type of one step of A: the bits of joined elements or of a complex number, else
+    the accumulator's type."""
+    is_bits = types.joined_type or types.is_complex
+    return f"i{8 * types.step_bytes}" if is_bits else llvm_type(types.acc)
 
 
 def _convert(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:
@@ -317,11 +314,11 @@ def pack_b(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
         return f.end()
     unit, lanes, per = _unit(types), types.lanes, types.k_per_step
     steps = f.ceil_div("%k", per)
-    row_bytes, vector_bytes = types.panel_row_bytes, types.machine.vector_bytes
+    row_bytes = types.panel_row_bytes
 
     def place(s: str, j: Operand) -> str:
         return f.byte_address(
-            f.byte_address("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes)
+            f.byte_address("%dst", f.mul(s, row_bytes)), f.mul(j, types.column_bytes)
         )
 
     def copy() -> None:

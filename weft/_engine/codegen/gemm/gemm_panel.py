@@ -37,7 +37,7 @@ class Tile:
             sums,
             f.mul(
                 f.mul(f.sub(panel, self.p0), f.descriptor_word(Word.SUMS_ROWS)),
-                types.panel_row_bytes,
+                types.sums_row_bytes,
             ),
         )
 
@@ -120,7 +120,7 @@ class Panel:
 
 
 def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collection[str]) -> None:
-    row_bytes = types.panel_row_bytes
+    row_bytes = types.sums_row_bytes
     cols = f.min(f.sub(f.descriptor_word(Word.N), p.col), types.panel_cols)
     width = f.mul(cols, types.real_parts)
     kind, last_lanes = _kernel_of_width(f, types, width, needed)
@@ -133,7 +133,9 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collect
     to_finish = f.logical_and(p.is_last, f.logical_not(simple))
     # Each register tile prefetches a slice of the next panel into the L2 cache. (Packed panels follow
     # one another, but only shared ones are far.)
-    is_shared = "true" if types.tiles else f.equal(f.descriptor_word(Word.B_MODE), SHARED)
+    is_shared = (
+        "true" if types.has_tile_registers else f.equal(f.descriptor_word(Word.B_MODE), SHARED)
+    )
     prefetched = f.select(
         is_shared, f.byte_address(p.b, f.descriptor_word(Word.PANEL_BYTES)), p.b, "ptr"
     )
@@ -182,7 +184,7 @@ def multiply_panel(f: Task, types: GemmTypes, t: Tile, p: Panel, needed: Collect
         a = f.byte_address(p.a, f.mul(row_block.first, p.a_stride))
         pf = f.byte_address(prefetched, f.mul(f.div(i, types.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
-        place = f", i64 {row_block.new}{place}" if types.tiles else place
+        place = f", i64 {row_block.new}{place}" if types.has_tile_registers else place
         f.do(
             f"call void {kernel}(ptr {a}, i64 {p.a_argument}, ptr {p.b}, i64 {p.b_stride}, i64 {p.k_steps}, ptr {src}, i64 {sums_stride}, "
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows}{place})"
@@ -217,11 +219,11 @@ def _kernel_of_width(
     """Return the index of the kernel for `width` lanes among the kernels of one row count, and the
     lanes of its last vector."""
     lanes = types.lanes
-    if not types.tiles and not any(name.endswith("edge") for name in needed):
+    if not types.has_tile_registers and not any(name.endswith("edge") for name in needed):
         return str(types.vectors + 1), str(lanes)  # no panel has an edge
     vectors = f.div(f.add(width, lanes - 1), lanes)
     last_lanes = f.sub(width, f.mul(f.sub(vectors, 1), lanes))
-    if types.tiles:
+    if types.has_tile_registers:
         return f.sub(vectors, 1), last_lanes
     whole = f.equal(width, types.panel_lanes)
     few = f.select(f.less(types.half_lanes, width), vectors, 0)
@@ -252,12 +254,12 @@ class _RowBlocks:
     """The division of a tile's rows into full row blocks and a remainder: smaller row blocks, or one
     full row block that overlaps the one before ("reaches back").
 
-    With tiles, one row block has all remaining rows.
+    With tile registers, one row block has all remaining rows.
     """
 
     def __init__(self, f: Task, types: GemmTypes, rows: str, needed: Collection[str]) -> None:
         self.f, self.rows, self.full_rows, self.counts = f, rows, types.rows, row_counts(types)
-        self.reach_back, self.tiles = "back" in needed, types.tiles
+        self.reach_back, self.tiles = "back" in needed, types.has_tile_registers
         #: True if smaller kernels exist; without them only the last row block can be short, and it
         #: reaches back
         self.fewer = any(

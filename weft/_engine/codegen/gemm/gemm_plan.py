@@ -166,7 +166,7 @@ def _dot_split(p: Problem, types: GemmTypes, threads: int) -> dict[int, int]:
 
 def _suits_tiles(p: Problem, types: GemmTypes) -> bool:
     """True if a matrix unit with tiles of several rows multiplies the operands, and pays: tiles of few
-    rows or columns take as long as full ones, and a very large B is read along its rows."""
+    rows or columns take as long as full ones."""
     is_small = p.m * p.n * p.k * p.segments < _GEMM_TILE_PRODUCTS or p.m < _GEMM_TILE_ROWS
     return (
         types.in_type in types.machine.tile_types
@@ -271,16 +271,18 @@ def _scratch(work: _SplitProblem, split: _TileSplit) -> _TaskScratch:
     p, types, simple = work.problem, work.types, work.simple
     strip_rows = _strip_rows(work, split) if split.mode == PRIVATE else split.tile_rows
     in_c = simple and (
-        p.m == 1 if work.along else split.mode == PRIVATE and work.blocks > 1 and not types.tiles
+        p.m == 1
+        if work.along
+        else split.mode == PRIVATE and work.blocks > 1 and not types.has_tile_registers
     )
     recomputes_rows = (
         work.parts == 1
         and not work.along
-        and not types.tiles
+        and not types.has_tile_registers
         and p.grouped != "m"
         and _recomputes_previous_rows(p.m, split.tile_rows, strip_rows, types.rows)
     )
-    rows, stride = split.tile_rows, types.panel_row_bytes
+    rows, stride = split.tile_rows, types.sums_row_bytes
     row_bytes = split.tile_panels * stride
     if work.along:
         rows = 0 if in_c else p.m
@@ -310,7 +312,8 @@ def _block_steps(p: Problem, types: GemmTypes) -> int:
     segment_steps = _ceil(p.k, types.k_per_step)
     steps = segment_steps * p.segments
     limit = _GEMM_BLOCK_STEPS[types.machine.vector_bytes == 64 and p.m > _GEMM_SKINNY_ROWS]
-    if types.tiles:
+    limit = limit * types.sums_row_bytes // types.panel_row_bytes
+    if types.has_tile_registers:
         limit = _GEMM_TILE_BLOCK_STEPS
     elif _is_stream(p, types):
         limit = _GEMM_SKINNY_ROWS_OF_B[p.m >= types.rows] // types.k_per_step
@@ -605,8 +608,10 @@ def _tiles(work: _SplitProblem, mode: int) -> Iterator[tuple[int, int]]:
     share the packed B.
     """
     m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
-    row_bytes = work.types.panel_row_bytes
-    in_c = work.simple and ((mode == PRIVATE and not work.types.tiles) or work.blocks == 1)
+    row_bytes = work.types.sums_row_bytes
+    in_c = work.simple and (
+        (mode == PRIVATE and not work.types.has_tile_registers) or work.blocks == 1
+    )
     most_rows, most_panels = work.fit, panels
     if mode == PRIVATE:
         most_panels = min(

@@ -94,7 +94,7 @@ def _kernel_parts(types: GemmTypes, listed: list[str]) -> list[LibraryModule]:
         LibraryModule(
             f"kernels {types.name} {' '.join([*names, *options])}",
             functools.partial(write, types, [*names, *options]),
-            [*names, *(TILE_STATE_FUNCTIONS if types.tiles else ())],
+            [*names, *(TILE_STATE_FUNCTIONS if types.has_tile_registers else ())],
             assembly_writer is not None,
         )
         for names in modules
@@ -248,7 +248,7 @@ def _pack_panel(types: GemmTypes, decls: Declarations, known: Mapping[int, str])
         f.branch_without_values(f.less(cols, types.panel_cols), clear)
 
     def columns(done_cols: str, col_offset: str, count_cols: str) -> None:
-        place = f.byte_address("%dst", f.mul(done_cols, types.real_parts * types.acc_bytes))
+        place = f.byte_address("%dst", f.mul(done_cols, types.column_bytes))
         src = f.byte_address("%base", col_offset)
 
         def pack(done: str, offset: str, count: str) -> None:
@@ -261,7 +261,7 @@ def _pack_panel(types: GemmTypes, decls: Declarations, known: Mapping[int, str])
         addressing.segments(f, types, "%first", "%last", 1, ks, pack)
 
     addressing.visit_runs(f, col, f.add(col, cols), Word.COL_RUN, addressing.COLS, ns, columns)
-    if types.tiles:
+    if types.tile_steps > 1:
         steps = f.sub("%last", "%first")
 
         def clear_steps() -> None:
@@ -302,7 +302,7 @@ def _pack_rows(types: GemmTypes, decls: Declarations, known: Mapping[int, str]) 
         addressing.segments(f, types, "%first", "%last", 0, ks, pack)
 
     addressing.visit_runs(f, "%i0", "%i1", Word.ROW_RUN, addressing.ROWS, ms, rows)
-    if types.tiles:
+    if types.tile_steps > 1:
         steps = f.sub("%last", "%first")
 
         def clear_steps(row: str) -> None:
@@ -374,7 +374,7 @@ def _tile_task(
         sums = f.select(f.equal(parts, 1), sums, part_sums, "ptr")
         task, first = f.div("%task", parts), f.mul(f.rem("%task", parts), blocks)
         last = f.min(f.add(first, blocks), last)
-    configure, release = TILE_STATE_FUNCTIONS if types.tiles else ("", "")
+    configure, release = TILE_STATE_FUNCTIONS if types.has_tile_registers else ("", "")
     if configure:
         f.decls.use(f"declare void @{configure}()")
         f.decls.use(f"declare void @{release}()")
@@ -409,7 +409,7 @@ def _add_task(
             here = t.sums_of(f, types, sums, p)
             t.ends.take(
                 here,
-                types.panel_row_bytes,
+                types.sums_row_bytes,
                 f.byte_address(t.c, f.mul(col, cns)),
                 cms,
                 cns,
@@ -655,7 +655,7 @@ def _strips(
         sums_row = f.select(in_c, 0, i) if "back" in needed else i
         each(
             replace(t, i0=f.add(t.i0, i), rows=rows, c=c),
-            f.byte_address(sums, f.mul(sums_row, types.panel_row_bytes)),
+            f.byte_address(sums, f.mul(sums_row, types.sums_row_bytes)),
         )
 
     f.loop(0, t.rows, strip_rows, strip)

@@ -26,7 +26,9 @@ from weft._engine.codegen.ir.microkernels import kernel_name, row_counts, shapes
 
 def all_features(types: GemmTypes) -> frozenset[str]:
     """Return the names of all optional functions and branches."""
-    usable = [shape for shape in shapes(types) if shape[0] or types.half_lanes or types.tiles]
+    usable = [
+        shape for shape in shapes(types) if shape[0] or types.half_lanes or types.has_tile_registers
+    ]
     kinds = (False, True) if assembler_support.has_indirect_kernels(types) else (False,)
     named = [
         kernel_name(r, *shape, runs)
@@ -86,7 +88,7 @@ def _kernels(types: GemmTypes, words: Sequence[int]) -> list[str]:
     """
     if words[Word.B_MODE] == ALONG:
         return ["along" if words[Word.M] > 1 else "along_row"]
-    if types.tiles:
+    if types.has_tile_registers:
         return _tile_kernels(types, words)
     m, in_runs = words[Word.M], words[Word.A_DIRECT] == IN_RUNS
     last_rows = 0 if words[Word.REPEATS_ROWS] else m % types.rows

@@ -172,6 +172,12 @@ class GemmTypes:
         return None if self.quads else _find_unit(self.machine, self.in_type, self.acc, self.tiles)
 
     @property
+    def has_tile_registers(self) -> bool:
+        """True if tiles are in registers of their own, which a task configures."""
+        unit = self.unit
+        return unit is not None and unit.is_configured
+
+    @property
     def k_per_step(self) -> int:
         """Number of consecutive k in a step: 4 with quads, else the products that one instruction
         adds in a lane."""
@@ -243,10 +249,10 @@ class GemmTypes:
 
     @property
     def can_read_a_in_place(self) -> bool:
-        """True if the kernel may read A in place: its bits equal the packed form. Tiles are packed,
-        since their last rows and steps would be read beyond A."""
+        """True if the kernel may read A in place: its bits equal the packed form. Tiles of several
+        steps are packed, since the last steps would be read beyond A."""
         return (
-            self.joined_type == self.in_type and not self.flips_signs and not self.tiles
+            self.joined_type == self.in_type and not self.flips_signs and self.tile_steps == 1
         ) or self.in_type == self.acc_type == self.packed_type
 
     @property
@@ -282,14 +288,14 @@ class GemmTypes:
     @property
     def rows(self) -> int:
         """Number of rows of the register tile."""
-        if self.tiles and (unit := self.unit):
+        if self.has_tile_registers and (unit := self.unit):
             return unit.side * unit.rows
         return 8 if self.multiplies_by_element else 6
 
     @property
     def vectors(self) -> int:
         """Number of vectors per row of the register tile."""
-        if self.tiles and (unit := self.unit):
+        if self.has_tile_registers and (unit := self.unit):
             return unit.side
         return 3 if self.multiplies_by_element else 4 if self.machine.registers == 32 else 2
 
@@ -303,9 +309,21 @@ class GemmTypes:
         return self.panel_lanes // self.real_parts
 
     @property
+    def sums_row_bytes(self) -> int:
+        """Bytes of a row of sums in scratch memory, for all columns of a panel."""
+        return self.vectors * self.machine.vector_bytes
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of a column of B in one packed k step, without quads."""
+        unit = self.unit
+        return unit.k_bytes if unit else self.acc_bytes * self.real_parts
+
+    @property
     def panel_row_bytes(self) -> int:
         """Bytes of one k step of a packed panel of B."""
-        return self.vectors * self.machine.vector_bytes
+        unit = self.unit
+        return self.sums_row_bytes * (unit.k_bytes // self.acc_bytes if unit else 1)
 
 
 def _kind(type: str) -> str:

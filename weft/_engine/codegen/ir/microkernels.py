@@ -33,17 +33,17 @@ TILE_STATE_FUNCTIONS = ("configure_tiles", "release_tiles")
 def row_counts(types: GemmTypes) -> tuple[int, ...]:
     """Return the row counts of the kernels; smaller kernels compute the last rows of a tile.
 
-    With tiles, they are maximal row counts.
+    With tile registers, they are maximal row counts.
     """
-    return (types.rows // 2, types.rows) if types.tiles else (1, 2, 4, types.rows)
+    return (types.rows // 2, types.rows) if types.has_tile_registers else (1, 2, 4, types.rows)
 
 
 def shapes(types: GemmTypes) -> list[tuple[int, bool]]:
     """Return (vectors, edge) of the kernels for one row count, in order; 0 is half a vector.
 
-    Kernels of tiles compute edges, too.
+    Kernels with tile registers compute edges, too.
     """
-    if types.tiles:
+    if types.has_tile_registers:
         return [(v, False) for v in range(1, types.vectors + 1)]
     return [(0, True), *((v, True) for v in range(1, types.vectors + 1)), (types.vectors, False)]
 

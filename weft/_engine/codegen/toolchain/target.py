@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from weft._engine.codegen.toolchain import llvm_c, loader, tile_permission
+from weft._engine.codegen.toolchain import arm_features, llvm_c, loader, tile_permission
 from weft._engine.util import cache, machine
 from weft._engine.util.record import field, record
 from weft._engine.util.threads import DaemonThread, hold_during_fork
@@ -44,6 +44,7 @@ _LEVEL_CPU = {"avx512-plain": "skylake-avx512", "avx2": "haswell", "generic": "x
 
 _AVX512 = {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"}
 _AMX = {"+amx-tile", "+amx-bf16", "+amx-int8"}
+_MMLA = {"+bf16": "BFMMLA", "+i8mm": "SMMLA"}
 
 #: LLVM code generation level: 1 compiles our kernels 5 to 10 % faster than 2, to the same inner
 #: loops
@@ -115,6 +116,8 @@ def _make(level: str | None) -> CpuTarget:
     cpu, features = _host()
     if loader.architecture().lower() not in ("x86_64", "amd64"):
         neon = loader.architecture().lower() in ("arm64", "aarch64")
+        extra = [f"+{name}" for name in arm_features.matrix_features()] if neon else []
+        features = ",".join([*filter(None, [features]), *extra])
         properties = (
             ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
         )
@@ -155,7 +158,10 @@ def _make(level: str | None) -> CpuTarget:
 
 
 def tile_unit() -> str:
-    """Return whether this processor has AMX and products use it, in words for people."""
+    """Return the matrix unit of this processor, and whether products use it, in words for people."""
+    features = current().features.split(",")
+    if named := [name for feature, name in _MMLA.items() if feature in features]:
+        return f"{' and '.join(named)}, in use"
     if not _AMX <= {*_host()[1].split(",")}:
         return "none"
     if current().has_tiles:
