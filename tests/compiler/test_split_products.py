@@ -22,8 +22,8 @@ X3, X6, X9 = "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9"
 MATMUL = (((1,), (0,)), ((), ()))
 
 
-def use_tiles(monkeypatch):
-    unit = SimpleNamespace(tile_types=("bf16",))
+def use_tiles(monkeypatch, speed=16):
+    unit = SimpleNamespace(tile_speeds={"bf16": speed})
     monkeypatch.setattr(hooks, "vector_unit", lambda: unit)
 
 
@@ -99,6 +99,15 @@ def test_small_products_stay_whole(precision, side, monkeypatch):
     for n, dtype in ((side - 1, "float32"), (side, "bfloat16")):
         x, y = np.zeros((side, 64), np.float32), np.zeros((64, n), np.float32)
         assert contracted(product(precision), x, y)[0][0] == dtype
+
+
+@pytest.mark.parametrize(
+    "speed, precision, dtype",
+    [(4, X3, "bfloat16"), (4, X6, "float32"), (9, X9, "float32"), (10, X9, "bfloat16")],
+)
+def test_parts_are_fewer_than_the_speed(speed, precision, dtype, tile_unit, monkeypatch):
+    use_tiles(monkeypatch, speed)
+    assert contracted(product(precision), *operands(96))[0][0] == dtype
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "complex64"])

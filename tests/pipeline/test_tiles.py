@@ -153,7 +153,7 @@ def test_a_mesh_gives_the_values_of_one_device(spec):
 
 def test_the_default_level_has_no_tiles(monkeypatch):
     monkeypatch.delenv("WEFT_CPU_FEATURES")
-    assert not target.current().has_tiles and not gemm.machine().tile_types
+    assert not target.current().has_tiles and not gemm.machine().tile_speeds
     assert target.tile_unit() == "AMX, not in use (choose with WEFT_CPU_FEATURES=amx)"
     x, w = array(100, 300), array(300, 70)
     if not tile_machine.has_tiles():

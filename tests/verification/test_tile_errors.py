@@ -18,7 +18,9 @@ from weft._engine.verification.evaluation import op_by_op
 from weft._engine.verification.tolerance import ResultTolerance, difference, precisions
 from weft.errors import VerificationError
 
-UNIT, NO_UNIT = SimpleNamespace(tile_types=("bf16",)), SimpleNamespace(tile_types=())
+UNIT, NO_UNIT = [SimpleNamespace(tile_speeds=speeds) for speeds in ({"bf16": 16}, {})]
+#: units in vector registers, four times as fast as float32
+VECTORS = SimpleNamespace(tile_speeds={"bf16": 4})
 RANDOM = np.random.default_rng(8)
 BFLOAT16 = ml_dtypes.bfloat16
 #: the least normal number of bfloat16 and float32
@@ -142,6 +144,16 @@ BOUNDED = {
 def test_only_products_on_the_unit_have_a_bound(f, dtype, is_bounded, tile_unit):
     x = np.ones((4, 4), dtype)
     (eqn,) = weft.make_jaxpr(f)(x, x).eqns
+    assert (tile_errors.tile_error_bound(eqn, [x, x]) is not None) == is_bounded
+
+
+@pytest.mark.parametrize(
+    "products, is_bounded", [("BF16_BF16_F32_X3", True), ("BF16_BF16_F32_X6", False)]
+)
+def test_only_parts_that_are_faster_have_a_bound(products, is_bounded, monkeypatch):
+    monkeypatch.setattr(tile_errors, "machine", lambda: VECTORS)
+    x = np.ones((4, 4), np.float32)
+    (eqn,) = weft.make_jaxpr(by_parts(products))(x, x).eqns
     assert (tile_errors.tile_error_bound(eqn, [x, x]) is not None) == is_bounded
 
 

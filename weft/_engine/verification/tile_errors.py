@@ -61,11 +61,12 @@ def tile_error_bound(eqn: Eqn, ins: Sequence[Any]) -> np.ndarray | None:
 
 def _count_products(eqn: Eqn) -> int:
     """Return the number of products of parts that the unit computes for an equation; 0 if there are none."""
-    if not isinstance(eqn.primitive, ProductOp) or "bf16" not in machine().tile_types:
+    speed = machine().tile_speeds.get("bf16", 0)
+    if not isinstance(eqn.primitive, ProductOp) or not speed:
         return 0
     algorithm, operands = eqn.params["precision"], {a.aval.dtype for a in eqn.invars[:2]}
     if operands == {dtypes.bfloat16}:
         return 1
     if operands == {np.dtype(np.float32)} and isinstance(algorithm, DotAlgorithmPreset):
-        return algorithm.bf16_products
+        return algorithm.bf16_products if algorithm.bf16_products < speed else 0
     return 0

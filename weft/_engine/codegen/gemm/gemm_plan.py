@@ -169,7 +169,7 @@ def _suits_tiles(p: Problem, types: GemmTypes) -> bool:
     rows or columns take as long as full ones."""
     is_small = p.m * p.n * p.k * p.segments < _GEMM_TILE_PRODUCTS or p.m < _GEMM_TILE_ROWS
     return (
-        types.in_type in types.machine.tile_types
+        types.in_type in types.machine.tile_speeds
         and replace(types, tiles=True).unit is not None
         and not is_small
         and not is_dot(p, types)

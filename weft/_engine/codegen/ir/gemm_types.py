@@ -77,11 +77,10 @@ class VectorUnit:
         return VectorUnit(16, 16, False, False, units)
 
     @property
-    def tile_types(self) -> tuple[str, ...]:
-        """Types of operands that a matrix unit multiplies in tiles of several rows."""
-        return tuple(
-            [type for unit in self.matrix_units if unit.rows > 1 for type in unit.in_types]
-        )
+    def tile_speeds(self) -> dict[str, int]:
+        """Types of operands that a matrix unit multiplies in tiles of several rows, and its speed."""
+        tiled = [unit for unit in self.matrix_units if unit.rows > 1]
+        return {type: unit.speed for unit in tiled for type in unit.in_types}
 
 
 def machine() -> VectorUnit:

@@ -344,10 +344,10 @@ def _in_order(places: dict[int, int]) -> list[int]:
 
 
 def _is_by_parts(eqn: Eqn) -> bool:
-    """Return whether float32 operands of a product are multiplied by bfloat16 parts, on a tile unit."""
-    algorithm = eqn.params["precision"]
-    has_parts = getattr(algorithm, "bf16_products", 0) > 0
-    return has_parts and "bf16" in hooks.vector_unit().tile_types
+    """Return whether float32 operands of a product are multiplied by bfloat16 parts, on a tile unit
+    that is faster so."""
+    products = getattr(eqn.params["precision"], "bf16_products", 0)
+    return 0 < products < hooks.vector_unit().tile_speeds.get("bf16", 0)
 
 
 def _split_matmul(eqn: Eqn, dims: _ProductDims):
