@@ -164,6 +164,14 @@ def test_infinities_and_nans_propagate():
 
 
 @has_units
+@pytest.mark.parametrize("distance", [1, 2, 4], ids=["pairs", "instruction", "instructions"])
+def test_inexact_sums_round_to_odd(distance):
+    a, b = np.ones((40, 40), ml_dtypes.bfloat16), np.zeros((40, 40), ml_dtypes.bfloat16)
+    b[: 3 * distance : distance] = [[1], [2.0**-30], [-1]]
+    np.testing.assert_array_equal(product(a, b), 2.0**-23)
+
+
+@has_units
 def test_subnormal_operands_count_as_zeros():
     tiny = ml_dtypes.finfo(ml_dtypes.bfloat16).smallest_subnormal
     a = np.full((40, 40), tiny, ml_dtypes.bfloat16)
