@@ -3,8 +3,9 @@
     python benchmarks/matrix_units.py --peer PYTHON [--peer PYTHON ...] [--openvino PYTHON] [--quick] [--only TEXT ...]
                                       [--rounds N] [--seconds S] [--cpu-time] [--json FILE]
 
-In:  Python interpreters that have JAX, and one that has OpenVINO, which runs the square products only.
-Out: a table. A ratio is the time of the peer divided by weft's: the median of the ratios of all rounds. Below 1, weft is slower.
+In:  Python interpreters that have JAX, and one that has OpenVINO (and ml_dtypes), which runs square products of one type only.
+Out: a table. A ratio is the time of the peer divided by weft's: the median of the ratios of all rounds, and in parentheses the
+     ratio of the best times. Below 1, weft is slower. The share of a limit is the median over rounds of best rates.
      The geometric mean counts the rows of bfloat16 and int8. The exit status is 1 if results differ by more than rounding.
 How: the cases are those of `suite.py`, each engine in a process of its own, one after the other in every round. A third process
      measures the limits in the same rounds: a plain stream of reads over the bytes of the operands for products of few rows, and a
@@ -41,20 +42,22 @@ class Row:
     narrow: bool = False  # counts in the geometric mean
     limit: str = ""  # of `limits.Limits`
     work: float = 0.0  # floating-point operations, or bytes for a limit of memory
-    product: tuple[int, int, int, str, str] | None = None  # rows, k, columns, types: for OpenVINO
+    product: tuple[int, int, int, str] | None = None  # rows, k, columns, type: for OpenVINO
     quick: bool = False
 
 
 @dataclass
 class Result:
-    """The measurements of a row: seconds per call by engine, and the best rate of its limit."""
+    """The measurements of a row: seconds per call by engine, and rates of its limit."""
 
     case: str
     narrow: bool
     times: dict[str, list[float]] = field(default_factory=dict)  # a median per round
+    best: dict[str, list[float]] = field(default_factory=dict)  # the least per round
     first: dict[str, float] = field(default_factory=dict)
-    limit: float = 0.0
+    limits: list[float] = field(default_factory=list)  # the limit's best rate per round
     rate: float = 0.0  # of weft, in GF/s or GB/s
+    share: float = 0.0  # of the limit: the median of the rounds
     difference: float = 0.0
     agrees: bool = True
     errors: dict[str, str] = field(default_factory=dict)
@@ -65,14 +68,14 @@ class Result:
         return statistics.median([theirs / ours for theirs, ours in pairs])
 
 
-def square(name: str, size: int, tolerance: float, types: tuple[str, str], limit: str = "") -> Row:
+def square(name: str, size: int, tolerance: float, kind: str = "", limit: str = "") -> Row:
     return Row(
         f"matmul {name} {size}",
         tolerance,
         narrow=bool(limit),
         limit=limit,
         work=2.0 * size**3,
-        product=(size, size, size, *types),
+        product=(size, size, size, kind) if kind else None,
         quick=size == 1024,
     )
 
@@ -86,16 +89,16 @@ def few_rows(count: int, name: str, in_bytes: int, out_bytes: int, tolerance: fl
 def rows() -> Iterator[Row]:
     """Yield the rows of the table."""
     of_bfloat16, of_int8 = "tiles of bfloat16", "tiles of int8"
-    for name, tolerance, types, limit in (
-        ("bfloat16", _ROUNDED, ("bf16", "bf16"), of_bfloat16),
-        ("bfloat16 to float32", _SUMS, ("bf16", "f32"), of_bfloat16),
-        ("int8 to int32", _EXACT, ("i8", "i32"), of_int8),
-        ("float32", _SUMS, ("f32", "f32"), ""),
+    for name, tolerance, kind, limit in (
+        ("bfloat16", _ROUNDED, "bf16", of_bfloat16),
+        ("bfloat16 to float32", _SUMS, "", of_bfloat16),
+        ("int8 to int32", _EXACT, "", of_int8),
+        ("float32", _SUMS, "f32", ""),
     ):
         for size in _SIZES:
-            yield square(name, size, tolerance, types, limit)
+            yield square(name, size, tolerance, kind, limit)
     for size in (512, 1024):
-        yield square("float16 to float32", size, _SUMS, ("f16", "f32"))
+        yield square("float16 to float32", size, _SUMS)
     yield Row("attention 512 bfloat16", 2 * _ROUNDED, narrow=True, quick=True)
     yield Row("attention 512 float32", _SUMS, quick=True)
     yield Row("MLP block bfloat16", _ROUNDED, narrow=True, quick=True)
@@ -119,9 +122,12 @@ class Contest:
         for python in peers:
             worker = Process(python, "peer")
             self.workers[f"JAX {worker.ask('ready')['version']}"] = worker
+        self.products_only = set()
         if openvino:
             worker = Process(openvino, "openvino")
-            self.workers[f"OpenVINO {worker.ask('ready')['version']}"] = worker
+            name = f"OpenVINO {worker.ask('ready')['version']}"
+            self.workers[name] = worker
+            self.products_only.add(name)
         self.peers = [name for name in self.workers if name != "weft"]
         self.machine = self.limits.ask("ready")
 
@@ -132,40 +138,53 @@ class Contest:
     def run(self, row: Row, rounds: int, seconds: float, folder: Path) -> Result:
         """Time a row on all engines that can run it, and compare the results of JAX with weft's."""
         result = Result(row.case, row.narrow)
-        engines = {}
-        for name, worker in self.workers.items():
-            try:
-                request = {"product": row.product} if name.startswith("OpenVINO") else {}
-                answer = worker.ask("setup", case=row.case, **request)
-            except Failed as error:
-                result.errors[name] = str(error)
-                continue
-            engines[name], result.times[name] = worker, []
-            result.first[name] = answer["first"]
+        engines = self._set_up(row, result)
         limit = row.limit if row.limit == "read" or self.machine["unit"] == "amx" else ""
         stream = {"nbytes": int(row.work)} if limit == "read" else {}
         for _ in range(rounds):
             for name, worker in engines.items():
                 samples = worker.ask("round", seconds=seconds)["times"]
                 result.times[name].append(statistics.median(samples))
+                result.best[name].append(min(samples))
             if limit:
                 rate = self.limits.ask("round", what=limit, seconds=0.05, **stream)["rate"]
-                result.limit = max(result.limit, rate)
-        if row.work and "weft" in result.times:
-            result.rate = 1e-9 * row.work / statistics.median(result.times["weft"])
-        files = {
-            name: folder / f"{i}.npz"
-            for i, name in enumerate(engines)
-            if "JAX" in name or name == "weft"
-        }
-        for name, path in files.items():
-            engines[name].ask("save", path=str(path))
+                result.limits.append(rate)
+        if row.work and "weft" in engines:
+            work = 1e-9 * row.work
+            result.rate = work / statistics.median(result.times["weft"])
+            pairs = zip(result.best["weft"], result.limits)
+            result.share = statistics.median([work / time / rate for time, rate in pairs] or [0.0])
+        self._compare(row, result, engines, folder)
+        return result
+
+    def _set_up(self, row: Row, result: Result) -> dict[str, Process]:
+        """Make the first call of each engine that can run the row, and return their processes."""
+        engines = {}
+        for name, worker in self.workers.items():
+            request = {"product": row.product} if name in self.products_only else {}
+            if request and not row.product:
+                continue
+            try:
+                answer = worker.ask("setup", case=row.case, **request)
+            except Failed as error:
+                result.errors[name] = str(error)
+                continue
+            engines[name], result.times[name], result.best[name] = worker, [], []
+            result.first[name] = answer["first"]
+        return engines
+
+    def _compare(self, row: Row, result: Result, engines: dict[str, Process], folder: Path) -> None:
+        """Compare the results of the engines that run the suite's cases with weft's."""
+        files = {}
+        for i, name in enumerate(engines):
+            if name not in self.products_only:
+                files[name] = folder / f"{i}.npz"
+                engines[name].ask("save", path=str(files[name]))
         if "weft" in files:
             reference = files.pop("weft")
             differences = [difference(reference, path) for path in files.values()]
             result.difference = max(differences, default=0.0)
             result.agrees = result.difference <= row.tolerance
-        return result
 
 
 def difference(path: Path, other: Path) -> float:
@@ -184,10 +203,10 @@ def line(result: Result, peers: list[str]) -> str:
         return f"| {result.case} | {result.errors['weft']} |"
     cells = [result.case, duration(statistics.median(result.times["weft"]))]
     cells += [f"{result.rate:.0f}" if result.rate else ""]
-    cells += [f"{100 * result.rate / result.limit:.0f} %" if result.limit else ""]
+    cells += [f"{result.share:.0%}" if result.share else ""]
     for peer in peers:
         if peer in result.times:
-            best = min(result.times[peer]) / min(result.times["weft"])
+            best = min(result.best[peer]) / min(result.best["weft"])
             cells.append(
                 f"{duration(statistics.median(result.times[peer]))}, {result.ratio(peer):.2f} ({best:.2f})"
             )

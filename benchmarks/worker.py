@@ -1,4 +1,4 @@
-"""A worker process: `worker.py weft|peer|limits DEVICES`. run.py sends requests as lines of JSON on standard input.
+"""A worker process: `worker.py weft|peer|limits|openvino DEVICES`. run.py sends requests as lines of JSON on standard input.
 
     ready                         the engine has started
     list                          all cases
@@ -156,6 +156,10 @@ def main() -> None:
         from limits import Limits
 
         serve(Limits(), answers)
+    elif engine == "openvino":
+        from openvino_products import Products
+
+        serve(Products(), answers)
     else:
         start_engine(engine, devices)
         serve(Worker(), answers)
