@@ -76,10 +76,10 @@ CASES = [(*data, precision, *bounds) for data, row in BOUNDS.items() for precisi
 
 @pytest.mark.parametrize("n, exponents, precision, mean, largest", CASES)
 def test_error_is_within_the_promise(n, exponents, precision, mean, largest, tile_unit):
-    found = errors(precision, *operands(n, exponents))
-    assert found[0] <= mean and found[1] <= largest
+    measured_mean, measured_largest = errors(precision, *operands(n, exponents))
+    assert measured_mean <= mean and measured_largest <= largest
     if precision == X3:
-        assert found[1] > 2 * BOUNDS[n, exponents][X6][1], "the product was not split"
+        assert measured_largest > 2 * BOUNDS[n, exponents][X6][1], "the product was not split"
 
 
 @pytest.mark.parametrize("precision", [None, "highest", "high", "default", "F32_F32_F32"])

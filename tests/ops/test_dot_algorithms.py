@@ -19,11 +19,11 @@ BY_PARTS = ("BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9")
 
 def precisions(jaxpr):
     """Return the precision of every product of a program, those in inner programs last."""
-    found = [eqn.params["precision"] for eqn in jaxpr.eqns if "precision" in eqn.params]
+    values = [eqn.params["precision"] for eqn in jaxpr.eqns if "precision" in eqn.params]
     for eqn in jaxpr.eqns:
         for _, inner in subjaxprs(eqn.params):
-            found += precisions(inner)
-    return found
+            values += precisions(inner)
+    return values
 
 
 def traced(f, *args):
@@ -77,10 +77,10 @@ def test_transformations_keep_the_algorithm(f, count):
 @pytest.mark.parametrize("name", BY_PARTS)
 def test_the_default_names_an_algorithm(name):
     with weft.default_matmul_precision(name):
-        found = traced(lambda x: dot(x, x, None), X)
-        found += traced(lambda x: lax.conv(x, KERNEL, (1, 1), "SAME"), IMAGE)
+        values = traced(lambda x: dot(x, x, None), X)
+        values += traced(lambda x: lax.conv(x, KERNEL, (1, 1), "SAME"), IMAGE)
         explicit = traced(lambda x: dot(x, x, DotAlgorithmPreset.DEFAULT), X)
-    assert found == [DotAlgorithmPreset[name]] * 2
+    assert values == [DotAlgorithmPreset[name]] * 2
     assert explicit == [None]
 
 
