@@ -1,18 +1,22 @@
 """Products by BFMMLA, SMMLA and UMMLA, checked by their plans, by their code and, on aarch64, by
 running it."""
 
+import ctypes
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tests.codegen.gemm_cases import ORDERS, Case, check, run
 from tests.codegen.test_gemm_neon import inner_loop
-from weft._engine.codegen.gemm import gemm, gemm_micro, gemm_plan, gemm_problem
+from weft._engine.codegen.gemm import gemm, gemm_micro, gemm_pack_pairs, gemm_plan, gemm_problem
 from weft._engine.codegen.gemm.descriptor import Word
 from weft._engine.codegen.ir.gemm_types import GemmTypes, VectorUnit
 from weft._engine.codegen.ir.microkernels import kernel_name, tiles
 from weft._engine.codegen.ir.writer import module_of
 from weft._engine.codegen.toolchain import arm_features, loader, target
+from weft._engine.codegen.toolchain.native_library import LibraryModule, link
 from weft._engine.ir.program import BufRef, Gemm
 
 MMLA = VectorUnit.of(["bf16", "i8mm"], "aarch64")
@@ -60,6 +64,62 @@ def test_smaller_kernels_multiply_pairs(tile):
     loop = inner_loop(text, "neoverse-v1", "+i8mm")
     rows, vectors, _ = tile
     assert loop["smmla"] == (rows + 1) // 2 * 2 * vectors
+
+
+def arrange(source, pattern):
+    """Return the array in memory of `source[line, k, byte]`, and the strides of lines and of k."""
+    lines, k, item = source.shape
+    if pattern == "dense k":
+        return source, k * item, item
+    if pattern == "dense lines":
+        return np.ascontiguousarray(source.swapaxes(0, 1)), item, lines * item
+    return np.repeat(source, 3, 1), 3 * k * item, 3 * item
+
+
+def pack(function, operand, memory, strides, shape, row_bytes):
+    """Return the packed rows of A or steps of B; bytes that are not written are 255."""
+    lines, k, steps = shape
+    packed = np.full((lines if operand == "a" else steps, row_bytes // 8, 8), 255, np.uint8)
+    first = [row_bytes] if operand == "a" else []
+    arguments = [*first, memory.ctypes.data, *strides, lines, k]
+    kinds = [ctypes.c_void_p, *[ctypes.c_int64] * len(arguments)]
+    ctypes.CFUNCTYPE(None, *kinds)(function)(packed.ctypes.data, *arguments)
+    return packed
+
+
+PATTERNS = {
+    ("a", "copy"): "dense k",
+    ("a", "transpose"): "dense lines",
+    ("a", "scalar"): "spread",
+    ("b", "copy"): "dense lines",
+    ("b", "transpose"): "dense k",
+    ("b", "scalar"): "spread",
+}
+
+
+@pytest.mark.parametrize("operand,path", PATTERNS, ids="-".join)
+@pytest.mark.parametrize("types", [("bf16", "f32", "f32"), ("i8", "i32", "i32")], ids="-".join)
+def test_packed_steps(types, operand, path, monkeypatch):
+    """The packing has no instructions of its own, so it runs on all processors."""
+    monkeypatch.setenv("WEFT_CACHE_DIR", "off")
+    gemm_types = GemmTypes(*types, MMLA, tiles=True)
+    write = {"a": gemm_pack_pairs.pack_a, "b": gemm_pack_pairs.pack_b}[operand]
+    name, needed = f"pack_{operand}", [f"pack_{operand}_{path}"]
+    text = lambda: module_of(lambda decls: write(gemm_types, decls, needed))
+    function = link([LibraryModule(f"{types} {needed}", text, [name])])[name]
+    item, per, rng = gemm_types.in_bytes, gemm_types.k_per_step, np.random.default_rng(1)
+    for lines, k in itertools.product((1, 3, 4, 9, 12), (1, per - 1, per, 2 * per + 1, 5 * per)):
+        steps = -(-k // per)
+        source = rng.integers(1, 99, (lines, k, item), np.uint8)
+        want = np.zeros((lines, steps * per, item), np.uint8)
+        want[:, :k] = source
+        want = want.reshape(lines, steps, 8)
+        want = want if operand == "a" else want.swapaxes(0, 1)
+        row_bytes = 8 * steps + 8 if operand == "a" else gemm_types.panel_row_bytes
+        memory, *strides = arrange(source, PATTERNS[operand, path])
+        packed = pack(function, operand, memory, strides, (lines, k, steps), row_bytes)
+        np.testing.assert_array_equal(packed[:, : want.shape[1]], want)
+        assert np.all(packed[:, want.shape[1] :] == 255)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ Next: `gemm_problem` normalizes the problem, `gemm_plan` plans it, `required_fun
       code it needs. `gemm_tile` (with `gemm_panel`) and `gemm_dot` are the variants;
       `operand_addressing` computes addresses; `microkernels` names the kernels, `gemm_micro`
       compiles them (`assembler_modules` has assembly versions), `skinny_gemm` multiplies few rows of A;
-      `gemm_pack` packs, `gemm_epilogue` stores results.
+      `gemm_pack` packs (`gemm_pack_pairs` for pairs of rows and columns), `gemm_epilogue` stores results.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _PAIRS_OF_I16 = {
 
 def kernels(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> str:
     """Return the kernels named in `needed`, exported; they add `src` if "blocks" is needed."""
-    kernel = _MatrixKernel if types.tiles else _TileKernel
+    kernel = _MatrixKernel if types.multiplies_pairs else _TileKernel
     kernels = [
         kernel(types, decls, tile, needed).text()
         for tile in tiles(types)
@@ -271,8 +271,7 @@ def join(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str
     """
     wide = types.k_per_step * lanes
     value = f.convert(value, types.in_type, types.joined_type, wide)
-    joined = f"<{wide} x {llvm_type(types.joined_type)}>"
-    return f.let(f"bitcast {joined} {value} to <{lanes} x i{8 * types.step_bytes}>")
+    return f.let(f"bitcast <{wide} x {llvm_type(types.joined_type)}> {value} to <{lanes} x i32>")
 
 
 def flip(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:

@@ -28,10 +28,13 @@ _Path = Callable[[], None]
 
 
 def _unit(types: GemmTypes) -> str:
-    """Return the LLVM type of one step of A: the bits of joined elements or of a complex number, else
-    the accumulator's type."""
-    is_bits = types.joined_type or types.is_complex
-    return f"i{8 * types.step_bytes}" if is_bits else llvm_type(types.acc)
+    """Return the LLVM type of one step of A.
+
+    It is i32 for joined elements, the bits of a complex number, else the accumulator's type.
+    """
+    if types.joined_type:
+        return "i32"
+    return f"i{8 * types.step_bytes}" if types.is_complex else llvm_type(types.acc)
 
 
 def _convert(f: LLVMFunctionWriter, types: GemmTypes, value: str, lanes: int) -> str:
@@ -111,7 +114,7 @@ def _element(f: LLVMFunctionWriter, types: GemmTypes, src: str, at: str) -> str:
     return _convert(f, types, value, 0)
 
 
-def _paths(
+def pack_paths(
     f: LLVMFunctionWriter, along: str, across: str, paths: dict[str, _Path], needed: Collection[str]
 ) -> None:
     """Choose one of the packings (name -> code) by two stride conditions; omit those not needed."""
@@ -243,7 +246,7 @@ def pack_a(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
                         f"store {unit} {_element(f, types, src, f.mul(s, '%ks'))}, ptr {place(i, s)}, align 4"
                     )
                 else:
-                    _store_joined(
+                    store_joined(
                         f,
                         types,
                         src,
@@ -270,11 +273,11 @@ def pack_a(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
         or transpose,
         "pack_a_scalar": scalar,
     }
-    _paths(f, f.equal("%ks", types.in_bytes), across, paths, needed)
+    pack_paths(f, f.equal("%ks", types.in_bytes), across, paths, needed)
     return f.end()
 
 
-def _store_joined(
+def store_joined(
     f: LLVMFunctionWriter,
     types: GemmTypes,
     src: str,
@@ -284,6 +287,7 @@ def _store_joined(
     place: str,
     flips: int,
 ) -> None:
+    """Store one step of one row or column element by element, with zeros beyond `k`."""
     first, kind = f.mul(step, types.k_per_step), llvm_type(types.joined_type)
     size = bits_of(kind) // 8
     for part in range(types.k_per_step):
@@ -314,11 +318,11 @@ def pack_b(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
         return f.end()
     unit, lanes, per = _unit(types), types.lanes, types.k_per_step
     steps = f.ceil_div("%k", per)
-    row_bytes = types.panel_row_bytes
+    row_bytes, vector_bytes = types.panel_row_bytes, types.machine.vector_bytes
 
     def place(s: str, j: Operand) -> str:
         return f.byte_address(
-            f.byte_address("%dst", f.mul(s, row_bytes)), f.mul(j, types.column_bytes)
+            f.byte_address("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes)
         )
 
     def copy() -> None:
@@ -391,7 +395,7 @@ def pack_b(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
                         f"store {unit} {_element(f, types, src, f.mul(s, '%ks'))}, ptr {place(s, j)}, align 4"
                     )
                 else:
-                    _store_joined(f, types, src, s, "%ks", "%k", place(s, j), 0)
+                    store_joined(f, types, src, s, "%ks", "%k", place(s, j), 0)
 
             f.loop(0, "%cols", 1, emit_element)
 
@@ -408,7 +412,7 @@ def pack_b(types: GemmTypes, decls: Declarations, needed: Collection[str]) -> st
         or transpose,
         "pack_b_scalar": scalar,
     }
-    _paths(f, f.equal("%ns", types.in_bytes), f.equal("%ks", types.in_bytes), paths, needed)
+    pack_paths(f, f.equal("%ns", types.in_bytes), f.equal("%ks", types.in_bytes), paths, needed)
     return f.end()
 
 
@@ -479,7 +483,7 @@ def _pack_quads(f: LLVMFunctionWriter, types: GemmTypes, needed: Collection[str]
 
         f.loop(0, "%cols", 1, column)
 
-    _paths(
+    pack_paths(
         f,
         f.equal("%ns", types.in_bytes),
         "false",
@@ -537,7 +541,7 @@ def _pack_complex_b(f: LLVMFunctionWriter, types: GemmTypes, needed: Collection[
 
         f.loop(0, "%k", 1, row)
 
-    _paths(
+    pack_paths(
         f,
         f.equal("%ns", types.in_bytes),
         "false",

@@ -183,6 +183,8 @@ def _compiled_helpers(
 ) -> list[str]:
     from weft._engine.codegen.gemm.gemm_pack import end_panel, pack_a, pack_b
 
+    if types.multiplies_pairs:
+        from weft._engine.codegen.gemm.gemm_pack_pairs import pack_a, pack_b
     return [
         finish(types, decls) if "finish" in needed and "finish" not in done else "",
         pack_a(types, decls, needed)

@@ -177,6 +177,11 @@ class GemmTypes:
         return unit is not None and unit.is_configured
 
     @property
+    def multiplies_pairs(self) -> bool:
+        """True if an instruction multiplies two rows of A by two columns of B, in vector registers."""
+        return self.tiles and not self.has_tile_registers
+
+    @property
     def k_per_step(self) -> int:
         """Number of consecutive k in a step: 4 with quads, else the products that one instruction
         adds in a lane."""
