@@ -1,9 +1,9 @@
 """Packing for instructions that multiply pairs of rows by pairs of columns (BFMMLA, SMMLA).
 
 `@pack_a` and `@pack_b` have the arguments and the access patterns of `gemm_pack`. A *line* is a row of A
-or a column of B. A packed step is 8 bytes of k of one line, as they are in memory; steps of A lie side
-by side in a row, and steps of B in a row for all columns of a panel. Vectors copy whole steps, of
-several lines if lines are dense; other steps are copied element by element.
+or a column of B. A packed step is 8 bytes of k of one line, as they are in memory. A row of A is packed
+as a row of its steps; a step of B is packed as a row of the columns of a panel. Vectors copy whole steps,
+of several lines if lines are dense. Other steps are copied element by element.
 """
 
 from __future__ import annotations
