@@ -13,7 +13,7 @@ from tests.codegen.tile_products import check_convolution, random_case
 from tests.harness import tile_emulator, tile_machine
 from tests.harness.tuning import tune
 from weft._engine.codegen.gemm import gemm
-from weft._engine.codegen.gemm.descriptor import PRIVATE, SHARED, Word
+from weft._engine.codegen.gemm.descriptor import ALONG, PRIVATE, SHARED, Word
 from weft._engine.codegen.runtime import pool
 from weft._engine.ir.program import BufRef, Gemm
 
@@ -64,6 +64,23 @@ def plain(m, n, k, types):
 def test_sizes(m, n, k, types):
     symbol, _ = check(Case(m, n, k, types))
     assert is_in_tiles(symbol)
+
+
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+@pytest.mark.parametrize(
+    "m,n,k",
+    [(2, 4096, 192), (5, 1030, 576), (8, 2000, 320), (15, 4099, 448), (16, 4096, 192)],
+)
+def test_few_rows_read_b_in_place(m, n, k, types):
+    for epilogue in (False, True):
+        name, words = check(Case(m, n, k, types, epilogue=epilogue))
+        assert is_in_tiles(name) and words[Word.B_MODE] == ALONG
+
+
+def test_few_rows_are_packed_unless_k_is_whole_tiles():
+    for m, k, mode in [(16, 320, ALONG), (17, 320, PRIVATE), (16, 321, PRIVATE)]:
+        name, words = check(Case(m, 4096, k, TYPES[0]))
+        assert is_in_tiles(name) and words[Word.B_MODE] == mode, (m, k)
 
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
@@ -183,6 +200,26 @@ def test_instructions(m, n, k, types):
     assert is_in_tiles(symbol)
 
 
+@pytest.mark.skipif(tile_machine.has_tiles(), reason="only the emulator counts instructions")
+@pytest.mark.parametrize("types", TYPES, ids="-".join)
+def test_instructions_of_few_rows(types):
+    """Each tile of B is loaded once, and each tile of sums for every tile along k."""
+    m, n, k = 7, 2040, 576
+    symbol, words = gemm.describe(plain(m, n, k, types))
+    assert is_in_tiles(symbol) and words[Word.B_MODE] == ALONG
+    rng = np.random.default_rng(1)
+    a, b = values(rng, (m, k), types[0]), values(rng, (k, n), types[0])
+    tile_emulator.reset()
+    run(plain(m, n, k, types), a, b, np.empty((m, n), DTYPES[types[2]]))
+    done = tile_emulator.counts()
+    along_k, across = k // (64 // a.itemsize), -(-n // 16)
+    tasks = math.ceil(math.ceil(n / 32) / words[Word.TILE_PANELS])
+    name = {"bf16": "tdpbf16ps", "i8": "tdpbssd", "u8": "tdpbuud"}[types[0]]
+    assert done[name] == done["tilestored"] == along_k * across
+    assert done["tileloadd"] == 2 * along_k * across + tasks * along_k
+    assert done["ldtilecfg"] == 2 * tasks and done["tilerelease"] == tasks
+
+
 def test_special_values():
     """Infinities and NaNs stay in their rows and columns; numbers below the normal ones are zeros."""
     types, (m, n, k) = ("bf16", "f32", "f32"), (40, 50, 70)
@@ -202,7 +239,7 @@ def test_special_values():
 
 
 def test_small_products_take_vectors():
-    for m, n, k in [(2, 64, 512), (8, 8, 8), (64, 1, 600), (2, 4096, 512)]:
+    for m, n, k in [(2, 64, 512), (8, 8, 8), (64, 1, 600), (1, 4096, 512), (2, 4096, 513)]:
         symbol, _ = check(Case(m, n, k, ("bf16", "f32", "f32")))
         assert not is_in_tiles(symbol)
 

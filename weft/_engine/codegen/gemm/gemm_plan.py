@@ -109,9 +109,10 @@ _GEMM_TASK_CYCLES = 300
 _GEMM_FORK_CYCLES = 6000
 #: steps of k in a block of tiles: a panel of B, 16 KiB, stays in the L1 cache
 _GEMM_TILE_BLOCK_STEPS = 128
-#: minimum multiply-adds, and rows of A, of a product in tiles
+#: minimum multiply-adds of a product in tiles
 _GEMM_TILE_PRODUCTS = 1 << 15
-_GEMM_TILE_ROWS = 3
+#: minimum rows of A of a product in tiles: if B is read along its rows, and if it is packed
+_GEMM_TILE_ROWS = (2, 3)
 
 
 def plan(p: Problem, types: GemmTypes, threads: int) -> tuple[str, tuple[int, ...]]:
@@ -167,13 +168,12 @@ def _dot_split(p: Problem, types: GemmTypes, threads: int) -> dict[int, int]:
 def _suits_tiles(p: Problem, types: GemmTypes) -> bool:
     """True if a matrix unit with tiles of several rows multiplies the operands, and pays: tiles of few
     rows or columns take as long as full ones."""
-    is_small = p.m * p.n * p.k * p.segments < _GEMM_TILE_PRODUCTS or p.m < _GEMM_TILE_ROWS
-    return (
-        types.in_type in types.machine.tile_speeds
-        and replace(types, tiles=True).unit is not None
-        and not is_small
-        and not is_dot(p, types)
-    )
+    in_tiles = replace(types, tiles=True)
+    if types.in_type not in types.machine.tile_speeds or in_tiles.unit is None:
+        return False
+    few = p.m < _GEMM_TILE_ROWS[not _is_along(p, in_tiles)]
+    is_small = p.m * p.n * p.k * p.segments < _GEMM_TILE_PRODUCTS
+    return not few and not is_small and not is_dot(p, types)
 
 
 def _suits_quads(p: Problem, types: GemmTypes) -> bool:
@@ -452,10 +452,21 @@ def _is_along(p: Problem, types: GemmTypes) -> bool:
         has_few_rows
         and dense
         and whole
-        and not types.tiles
+        and (not types.tiles or _tiles_suit_few_rows(p, types))
         and not p.grouped
         and not types.is_complex
         and not types.quads
+    )
+
+
+def _tiles_suit_few_rows(p: Problem, types: GemmTypes) -> bool:
+    """True if all rows of A fit in one tile of a register, and k in whole tiles."""
+    unit = types.unit
+    return (
+        types.has_tile_registers
+        and unit is not None
+        and p.m <= unit.rows
+        and p.k % (types.tile_steps * types.k_per_step) == 0
     )
 
 

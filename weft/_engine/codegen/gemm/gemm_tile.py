@@ -98,7 +98,7 @@ def _kernel_parts(types: GemmTypes, listed: list[str]) -> list[LibraryModule]:
             assembly_writer is not None,
         )
         for names in modules
-        if names
+        if names or types.has_tile_registers
     ]
 
 
@@ -121,6 +121,10 @@ def _is_assembled(types: GemmTypes, name: str) -> bool:
 
 
 def _build_skinny_module(types: GemmTypes, name: str) -> str:
+    if types.has_tile_registers:
+        from weft._engine.codegen.gemm.amx import tile_skinny
+
+        return tile_skinny.text(types, name)
     from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
 
     if gemm_asm_skinny.suits(types):

@@ -36,7 +36,10 @@ def all_features(types: GemmTypes) -> frozenset[str]:
         for r in row_counts(types)
         for shape in usable
     ]
-    named += [] if types.is_complex or types.quads or types.tiles else ["along", "along_row"]
+    if types.has_tile_registers:
+        named.append("along")
+    elif not (types.is_complex or types.quads or types.tiles):
+        named += ["along", "along_row"]
     packs_a = [] if types.quads else packings(types, "a")
     stated = [
         f"{name}={value}"

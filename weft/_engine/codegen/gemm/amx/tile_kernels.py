@@ -51,8 +51,7 @@ def module(types: GemmTypes, needed: Collection[str]) -> str:
 
     They add `src` if "blocks" is needed, and prefetch `streams` if "epilogue" is needed.
     """
-    table = [1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8]
-    lines = [".p2align 6", ".Lwhole_tiles:", f".byte {','.join(map(str, table))}"]
+    lines = whole_tiles(".Lwhole_tiles")
     configure, release = TILE_STATE_FUNCTIONS
     lines += _function(configure, ["ldtilecfg .Lwhole_tiles(%rip)", "retq"])
     lines += _function(release, ["tilerelease", "retq"])
@@ -62,6 +61,12 @@ def module(types: GemmTypes, needed: Collection[str]) -> str:
             kernel = _TileKernel(types, name, rows // 16, vectors)
             lines += _function(name, kernel.body("blocks" in needed, "epilogue" in needed))
     return as_module(lines)
+
+
+def whole_tiles(label: str) -> list[str]:
+    """Return a configuration of 8 tiles of 16 rows of 64 bytes."""
+    table = [1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8]
+    return [".p2align 6", f"{label}:", f".byte {','.join(map(str, table))}"]
 
 
 def _function(name: str, body: list[str]) -> list[str]:

@@ -12,8 +12,8 @@ from weft._engine.codegen.gemm.avx512 import gemm_asm
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 from weft._engine.codegen.ir.microkernels import GEMM_ALONG_STREAMS
 
-_A, _AS, _ROWS, _B, _BS, _STEPS = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
-_BS3, _COLS, _BS5, _BS7, _COUNT, _SUMS_ROW = _KEPT = (
+A, AS, _ROWS, B, BS, STEPS = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
+_BS3, COLS, _BS5, _BS7, _COUNT, _SUMS_ROW = _KEPT = (
     "%rbx",
     "%rbp",
     "%r12",
@@ -21,13 +21,11 @@ _BS3, _COLS, _BS5, _BS7, _COUNT, _SUMS_ROW = _KEPT = (
     "%r14",
     "%r15",
 )
-_A_ROW, _PLACE, _SUMS = "%rax", "%r10", "%r11"
+_A_ROW, PLACE, SUMS = "%rax", "%r10", "%r11"
 #: arguments on the stack
-_STACK = {
-    name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)" for i, name in enumerate(("cols", "sums", "ss"))
-}
+STACK = {name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)" for i, name in enumerate(("cols", "sums", "ss"))}
 #: index expressions of the rows of B, relative to the first row
-_INDEX = ("", f",{_BS}", f",{_BS},2", f",{_BS3}", f",{_BS},4", f",{_BS5}", f",{_BS3},2", f",{_BS7}")
+INDEX = ("", f",{BS}", f",{BS},2", f",{_BS3}", f",{BS},4", f",{_BS5}", f",{_BS3},2", f",{_BS7}")
 #: first registers of the parts of B to interleave, of the surplus of flipped sign bits, and of the
 #: sums; B has the first 16, or 8 if interleaved
 _PARTS, _SIGN_CORRECTION, _OF_SUMS = 16, 16, 24
@@ -49,10 +47,12 @@ def suits(types: GemmTypes) -> bool:
 
 def text(types: GemmTypes, name: str) -> str:
     """Return a module with `along` or `along_row`."""
-    return as_module(_Along(types, name).lines())
+    return as_module(AlongFunction(types, name).lines())
 
 
-class _Along:
+class AlongFunction:
+    """The function under construction."""
+
     def __init__(self, types: GemmTypes, name: str) -> None:
         self.name, self.single = name, name == "along_row"
         self.types, self.per, self.vectors, self.wide = (
@@ -68,10 +68,7 @@ class _Along:
     def lines(self) -> list[str]:
         count = GEMM_ALONG_STREAMS // self.per
         iterations, remainder, end = self.label(), self.label(), self.label()
-        out = [".p2align 4", f".globl {self.name}", f".type {self.name},@function", f"{self.name}:"]
-        out += [*[f"pushq {register}" for register in _KEPT],
-               f"leaq ({_BS},{_BS},2), {_BS3}", f"leaq ({_BS},{_BS},4), {_BS5}", f"leaq ({_BS3},{_BS},4), {_BS7}"]  # fmt: skip
-        out += [f"vmovups .L{self.name}_order(%rip), {_ORDER}"] if self.types.joined_type else []
+        out = self.enter()
         out += (
             ["movl $0x80808080, %eax", f"vpbroadcastd %eax, {_SIGNS}"]
             if self.types.flips_signs
@@ -79,26 +76,37 @@ class _Along:
         )
         out += [
             f"{iterations}:",
-            f"cmpq ${count}, {_STEPS}",
+            f"cmpq ${count}, {STEPS}",
             f"jb {remainder}",
             *self.steps(count),
             f"jmp {iterations}",
         ]
         out += [
             f"{remainder}:",
-            f"testq {_STEPS}, {_STEPS}",
+            f"testq {STEPS}, {STEPS}",
             f"je {end}",
             *self.steps(1),
             f"jmp {remainder}",
         ]
-        out += [
-            f"{end}:",
+        out += [f"{end}:", *self.leave()]
+        return [*out, *(self.order() if self.types.joined_type else ())]
+
+    def enter(self) -> list[str]:
+        """Return the function's label, and the code that saves and sets up registers."""
+        out = [".p2align 4", f".globl {self.name}", f".type {self.name},@function", f"{self.name}:"]
+        out += [*[f"pushq {register}" for register in _KEPT],
+               f"leaq ({BS},{BS},2), {_BS3}", f"leaq ({BS},{BS},4), {_BS5}", f"leaq ({_BS3},{BS},4), {_BS7}"]  # fmt: skip
+        order = [f"vmovups .L{self.name}_order(%rip), {_ORDER}"]
+        return out + (order if self.types.joined_type else [])
+
+    def leave(self) -> list[str]:
+        """Return the code that restores registers and returns."""
+        return [
             *[f"popq {register}" for register in reversed(_KEPT)],
             "vzeroupper",
             "retq",
             f".size {self.name}, .-{self.name}",
         ]
-        return [*out, *(self.order() if self.types.joined_type else ())]
 
     def label(self) -> str:
         return f".L{self.name}_{next(self.labels)}"
@@ -107,9 +115,9 @@ class _Along:
         """Return `count` steps of all columns, then the advance to the next steps."""
         stretch, remainder, end = self.label(), self.label(), self.label()
         out = [
-            f"movq {_STACK['cols']}, {_COLS}",
-            f"movq {_B}, {_PLACE}",
-            f"movq {_STACK['sums']}, {_SUMS}",
+            f"movq {STACK['cols']}, {COLS}",
+            f"movq {B}, {PLACE}",
+            f"movq {STACK['sums']}, {SUMS}",
         ]
         of_a = (
             [f"%zmm{(8 if self.types.joined_type else 16) + s}" for s in range(count)]
@@ -117,41 +125,41 @@ class _Along:
             else []
         )
         out += [
-            f"{self.broadcast} {s * self.types.step_bytes}({_A}), {x}" for s, x in enumerate(of_a)
+            f"{self.broadcast} {s * self.types.step_bytes}({A}), {x}" for s, x in enumerate(of_a)
         ]
         out += [
             f"{stretch}:",
-            f"cmpq ${self.wide}, {_COLS}",
+            f"cmpq ${self.wide}, {COLS}",
             f"jb {remainder}",
             *(self.fetch() if count > 1 else ()),
         ]
         out += [
             *self.stretch(count, of_a, False),
-            f"addq ${self.wide * self.types.in_bytes}, {_PLACE}",
-            f"addq ${self.wide * self.types.acc_bytes}, {_SUMS}",
-            f"subq ${self.wide}, {_COLS}",
+            f"addq ${self.wide * self.types.in_bytes}, {PLACE}",
+            f"addq ${self.wide * self.types.acc_bytes}, {SUMS}",
+            f"subq ${self.wide}, {COLS}",
             f"jmp {stretch}",
         ]
-        out += [f"{remainder}:", f"testq {_COLS}, {_COLS}", f"je {end}"]
-        out += ["xorl %eax, %eax", f"btsq {_COLS}, %rax", "decq %rax", "kmovq %rax, %k7"]
+        out += [f"{remainder}:", f"testq {COLS}, {COLS}", f"je {end}"]
+        out += ["xorl %eax, %eax", f"btsq {COLS}, %rax", "decq %rax", "kmovq %rax, %k7"]
         for v in range(self.vectors):
             out += [f"kmovq %rax, %k{v + 1}", f"shrq ${self.types.lanes}, %rax"]
         return [
             *out,
             *self.stretch(count, of_a, True),
             f"{end}:",
-            f"addq ${count * self.types.step_bytes}, {_A}",
-            f"leaq ({_B},{_BS},{count * self.per}), {_B}",
-            f"subq ${count}, {_STEPS}",
+            f"addq ${count * self.types.step_bytes}, {A}",
+            f"leaq ({B},{BS},{count * self.per}), {B}",
+            f"subq ${count}, {STEPS}",
         ]
 
     def fetch(self) -> list[str]:
         """Prefetch the next rows of B: parts of rows are too short for the hardware prefetcher."""
         lines = range(0, self.wide * self.types.in_bytes, 64)
-        prefetch = f"leaq ({_PLACE},{_BS},{GEMM_ALONG_STREAMS}), {_COUNT}"
+        prefetch = f"leaq ({PLACE},{BS},{GEMM_ALONG_STREAMS}), {_COUNT}"
         return [
             prefetch,
-            *[f"prefetcht1 {line}({_COUNT}{index})" for index in _INDEX for line in lines],
+            *[f"prefetcht1 {line}({_COUNT}{index})" for index in INDEX for line in lines],
         ]
 
     def stretch(self, count: int, of_a: list[str], masked: bool) -> list[str]:
@@ -160,7 +168,7 @@ class _Along:
         of_b = [[f"%zmm{s * self.vectors + v}" for v in vectors] for s in range(count)]
         if self.single and not masked and types.in_type == types.acc:
             # The multiply-adds read B from memory.
-            of_b = [[f"{64 * v}({_PLACE}{_INDEX[s]})" for v in vectors] for s in range(count)]
+            of_b = [[f"{64 * v}({PLACE}{INDEX[s]})" for v in vectors] for s in range(count)]
         else:
             out = [line for s, step in enumerate(of_b) for line in self.load(s, step, masked)]
         corrections = [f"%zmm{_SIGN_CORRECTION + v}" for v in vectors] if types.flips_signs else []
@@ -169,18 +177,18 @@ class _Along:
             for y, x in zip(step_of_b, corrections):
                 out += self.multiply_add(_SIGNS, y, x)
         if self.single:
-            return out + self.row_of_sums(_SUMS, of_a, of_b, masked)
+            return out + self.row_of_sums(SUMS, of_a, of_b, masked)
         row = self.label()
         return [
             *out,
-            f"movq {_A}, {_A_ROW}",
-            f"movq {_SUMS}, {_SUMS_ROW}",
+            f"movq {A}, {_A_ROW}",
+            f"movq {SUMS}, {_SUMS_ROW}",
             f"movq {_ROWS}, {_COUNT}",
             ".p2align 4",
             f"{row}:",
             *self.row_of_sums(_SUMS_ROW, of_a, of_b, masked),
-            f"addq {_AS}, {_A_ROW}",
-            f"addq {_STACK['ss']}, {_SUMS_ROW}",
+            f"addq {AS}, {_A_ROW}",
+            f"addq {STACK['ss']}, {_SUMS_ROW}",
             f"decq {_COUNT}",
             f"jne {row}",
         ]
@@ -217,7 +225,7 @@ class _Along:
         load = _LOADS[self.types.in_type] if self.types.in_type != self.types.acc else self.move
         size = self.types.lanes * self.types.in_bytes
         out = [
-            f"{load} {size * v}({_PLACE}{_INDEX[step]}), {x}" + f"{{%k{v + 1}}}{{z}}" * masked
+            f"{load} {size * v}({PLACE}{INDEX[step]}), {x}" + f"{{%k{v + 1}}}{{z}}" * masked
             for v, x in enumerate(to)
         ]
         return out + [f"vpslld $16, {x}, {x}" for x in to if load == "vpmovzxwd"]
@@ -230,7 +238,7 @@ class _Along:
         parts, out = [f"%zmm{_PARTS + i}" for i in range(self.per)], []
         permute, load = ("vpermq", "vmovdqu16") if self.per == 2 else ("vpermd", "vmovdqu8")
         for i, part in enumerate(parts):
-            place = f"({_PLACE}{_INDEX[step * self.per + i]})"
+            place = f"({PLACE}{INDEX[step * self.per + i]})"
             out += [f"{load} {place}, {part}{_ROW_MASK}"] if masked else []
             out.append(f"{permute} {part if masked else place}, {_ORDER}, {part}")
         unpack = lambda size, x, y, to: [
