@@ -93,6 +93,18 @@ def test_the_default_converts_only_floats():
     np.testing.assert_allclose(dot(X, X, None), X @ X, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("preset", ["DEFAULT", "F32_F32_F32"])
+def test_gradients_do_not_take_the_setting_again(preset):
+    """A product with an algorithm of its own ignores the setting, and so does its gradient."""
+
+    def gradient(x):
+        return weft.grad(lambda x: (dot(x, X, DotAlgorithmPreset[preset]) ** 2).sum())(x)
+
+    expected = np.asarray(gradient(X))
+    with weft.default_matmul_precision("BF16_BF16_F32"):
+        np.testing.assert_array_equal(gradient(X), expected)
+
+
 def test_convolutions_convert_their_operands():
     jaxpr = weft.make_jaxpr(
         lambda x: lax.conv(x, KERNEL, (1, 1), "SAME", precision="BF16_BF16_F32")

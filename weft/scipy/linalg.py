@@ -12,6 +12,7 @@ from weft._engine.control.cond import cond
 from weft._engine.control.scan import scan
 from weft._engine.ir.symbolic import min_dim
 from weft._engine.numpy import creation, manipulation as mp, padding, selection, ufuncs as uf
+from weft._engine.numpy.products import precise_matmul
 from weft._engine.numpy.promote import (
     array_of,
     broadcast_shapes,
@@ -224,7 +225,7 @@ def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool
     lower = uf.add(creation.tril(packed, -1)[..., :, :k], creation.eye(m, k, dtype=a.dtype))
     upper = creation.triu(packed)[..., :k, :]
     p = creation.astype(uf.equal(layout.index_range(m)[:, None], order[..., None, :]), a.dtype)
-    return (linalg.matmul(p, lower), upper) if permute_l else (p, lower, upper)
+    return (precise_matmul(p, lower), upper) if permute_l else (p, lower, upper)
 
 
 def qr(
@@ -289,12 +290,12 @@ def _pade(a, degree: int) -> tuple:
         for k in range(degree + 1)
     ]
     one = creation.eye(a.shape[-1], dtype=a.dtype)
-    square = linalg.matmul(a, a)
+    square = precise_matmul(a, a)
     odd, even, power = one * c[1] + square * c[3], one + square * c[2], square
     for k in range(4, degree, 2):
-        power = linalg.matmul(power, square)
+        power = precise_matmul(power, square)
         odd, even = odd + power * c[k + 1], even + power * c[k]
-    return linalg.matmul(a, odd), even
+    return precise_matmul(a, odd), even
 
 
 def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
@@ -329,7 +330,7 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     def step(x, i):
         return cond(
             i < most,
-            lambda x: selection.where((i < halvings)[..., None, None], linalg.matmul(x, x), x),
+            lambda x: selection.where((i < halvings)[..., None, None], precise_matmul(x, x), x),
             lambda x: x,
             x,
         ), None

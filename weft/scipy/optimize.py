@@ -17,6 +17,7 @@ import numpy as np
 from weft import lax, numpy as wnp
 from weft._engine.api.autodiff import value_and_grad
 from weft._engine.core.trace import typeof
+from weft._engine.numpy.products import precise_matmul
 from weft._engine.numpy.promote import concrete, inexact
 from weft._engine.util import dtypes
 from weft._engine.util.source import guard_all
@@ -56,7 +57,7 @@ def _choose(where, a, b):
 
 
 def _inner(a, b):
-    return wnp.real(wnp.vdot(a, b))
+    return wnp.real(wnp.vdot(a, b, precision=lax.Precision.HIGHEST))
 
 
 def _interpolate_step(
@@ -247,19 +248,19 @@ def _bfgs(
     one = wnp.eye(size, dtype=x0.dtype)
 
     def direction(state):
-        return -wnp.dot(state.memory[0], state.grad)
+        return -precise_matmul(state.memory[0], state.grad)
 
     def remember(memory, step, change):
         """Update the inverse Hessian. Scale the first one by the curvature of the first step (6.20), to match the function's units."""
         inverse, is_first = memory
-        curvature, length = wnp.dot(step, change), wnp.dot(change, change)
+        curvature, length = precise_matmul(step, change), precise_matmul(change, change)
         ok = curvature != 0
         inverse = inverse * wnp.where(
             is_first & (curvature > 0), curvature / wnp.where(length == 0, 1, length), 1
         )
         rho = wnp.where(ok, 1 / wnp.where(ok, curvature, 1), 0)
         turn = one - rho * wnp.outer(step, change)
-        new = wnp.matmul(wnp.matmul(turn, inverse), turn.T) + rho * wnp.outer(step, step)
+        new = precise_matmul(precise_matmul(turn, inverse), turn.T) + rho * wnp.outer(step, step)
         return wnp.where(ok & wnp.all(wnp.isfinite(new)), new, inverse), is_first & ~ok
 
     state = _search(

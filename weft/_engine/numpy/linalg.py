@@ -21,7 +21,7 @@ from weft._engine.numpy import (
     selection,
     ufuncs as uf,
 )
-from weft._engine.numpy.products import matmul, outer, tensordot, vecdot
+from weft._engine.numpy.products import matmul, outer, precise_matmul, tensordot, vecdot
 from weft._engine.ops import layout, linalg as la, matrix_forms
 from weft._engine.ops.arithmetic import stop_gradient
 from weft._engine.util import dtypes
@@ -300,7 +300,9 @@ def _svd_adjugate(a):
         -1,
     )
     phase = uf.multiply(_lu_det(u), _lu_det(vh))[..., None]
-    return matmul(uf.multiply(_adjoint(vh), uf.multiply(phase, others)[..., None, :]), _adjoint(u))
+    return precise_matmul(
+        uf.multiply(_adjoint(vh), uf.multiply(phase, others)[..., None, :]), _adjoint(u)
+    )
 
 
 def solve(a, b):
@@ -366,7 +368,9 @@ def _svd_pinv(a, rtol, hermitian):
     u, s, vh = svd(a, full_matrices=False, hermitian=hermitian)
     cutoff = uf.multiply(mp.expand_dims(rtol, -1), s[..., :1])
     s = selection.where(uf.greater(s, cutoff), s, np.inf)
-    return matmul(_adjoint(vh), uf.divide(_adjoint(u), creation.astype(s, a.dtype)[..., None]))
+    return precise_matmul(
+        _adjoint(vh), uf.divide(_adjoint(u), creation.astype(s, a.dtype)[..., None])
+    )
 
 
 _pinv = custom_jvp(_svd_pinv, nondiff_argnums=(2,))
@@ -398,10 +402,16 @@ def _pinv_slope(a, t, p):
     The order of the products suits more rows than columns.
     """
     th, ph = _adjoint(t), _adjoint(p)
-    rows = matmul(th, ph)
-    along = uf.add(uf.subtract(rows, matmul(p, matmul(a, rows))), uf.negative(matmul(p, t)))
+    rows = precise_matmul(th, ph)
+    along = uf.add(
+        uf.subtract(rows, precise_matmul(p, precise_matmul(a, rows))),
+        uf.negative(precise_matmul(p, t)),
+    )
     return uf.add(
-        matmul(along, p), matmul(matmul(p, ph), uf.subtract(th, matmul(matmul(th, a), p)))
+        precise_matmul(along, p),
+        precise_matmul(
+            precise_matmul(p, ph), uf.subtract(th, precise_matmul(precise_matmul(th, a), p))
+        ),
     )
 
 
@@ -426,11 +436,11 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
     keep = uf.logical_and(uf.greater(s, 0), uf.greater_equal(s, uf.multiply(rcond, s[:1])))
     rank = rd.sum(keep)
     inverse = selection.where(keep, uf.divide(1, selection.where(keep, s, 1)), 0)
-    x = matmul(
+    x = precise_matmul(
         _adjoint(vh),
-        uf.multiply(creation.astype(inverse, a.dtype)[:, None], matmul(_adjoint(u), b)),
+        uf.multiply(creation.astype(inverse, a.dtype)[:, None], precise_matmul(_adjoint(u), b)),
     )
-    residual = uf.subtract(b, matmul(a, x))
+    residual = uf.subtract(b, precise_matmul(a, x))
     residuals = rd.sum(uf.real(uf.multiply(residual, uf.conjugate(residual))), 0)
     if numpy_resid:
         residuals = (

@@ -19,6 +19,7 @@ from weft._engine.numpy import (
     selection,
     ufuncs as uf,
 )
+from weft._engine.numpy.products import precise_matmul
 from weft._engine.numpy.promote import (
     canonical_axes,
     cast,
@@ -143,7 +144,7 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
         return c, residuals, rank, s, rcond
     if not cov:
         return c
-    base = linalg.inv(lhs.T @ lhs)
+    base = linalg.inv(precise_matmul(lhs.T, lhs))
     base = base if y.ndim == 1 else base[:, :, None]  # one matrix for each column of y
     if cov == "unscaled":
         return c, base

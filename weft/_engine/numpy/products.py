@@ -15,7 +15,7 @@ from weft._engine.ir.symbolic import SymbolicDim
 from weft._engine.numpy import promote, ufuncs as uf
 from weft._engine.numpy.dtype_kinds import check_no_out
 from weft._engine.ops import elementwise as ew, layout, slicing
-from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.contraction import Precision, dot_general
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.ops.reduce import reduce_or, reduce_sum
 from weft._engine.util import dtypes
@@ -140,6 +140,14 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
     n = len(batch)
     contract = ((a.ndim - 1,), (max(n, b.ndim - 2),))
     return _contract(a, b, contract, (tuple(range(n)), tuple(range(n))), dtype, precision)
+
+
+def precise_matmul(a, b):
+    """Return `matmul` in the common dtype of the operands, whatever `default_matmul_precision` is.
+
+    Factorizations and functions of matrices use it: an error of their products would grow.
+    """
+    return matmul(a, b, precision=Precision.HIGHEST)
 
 
 def vdot(a, b, *, precision=None, preferred_element_type=None):

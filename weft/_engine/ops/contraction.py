@@ -665,15 +665,15 @@ def _mixed_dot(
     preferred: np.dtype[Any] | None = None,
 ):
     """Return dot_general of operands of possibly different dtypes, with a result of `dtype`."""
+    # The setting default_matmul_precision took effect when the product was recorded.
+    recorded = DotAlgorithmPreset.DEFAULT if precision is None else precision
     a, b = typeof(x).dtype, typeof(y).dtype
     if a != b:
         acc_dtype = sum_dtype(a, b, dtype)
         return convert(
-            dot_general(convert(x, acc_dtype), convert(y, acc_dtype), numbers, precision), dtype
+            dot_general(convert(x, acc_dtype), convert(y, acc_dtype), numbers, recorded), dtype
         )
-    return dot_general(
-        x, y, numbers, precision, None if dtype == a and preferred is None else dtype
-    )
+    return dot_general(x, y, numbers, recorded, None if dtype == a and preferred is None else dtype)
 
 
 @dot_general_p.def_batch

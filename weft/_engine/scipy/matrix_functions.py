@@ -16,6 +16,7 @@ from weft._engine.api.vmap import vmap
 from weft._engine.control.loops import fori_loop
 from weft._engine.lax.decompositions import qdwh
 from weft._engine.numpy import creation, manipulation as mp, padding, selection, ufuncs as uf
+from weft._engine.numpy.products import precise_matmul
 from weft._engine.numpy.promote import (
     array_of,
     broadcast_shapes,
@@ -213,9 +214,9 @@ def polar(
         )
     if method == "svd":
         u, s, vh = linalg.svd(a, full_matrices=False)
-        unitary = linalg.matmul(u, vh)
+        unitary = precise_matmul(u, vh)
         vectors = _adjoint(vh) if side == "right" else u
-        return unitary, linalg.matmul(
+        return unitary, precise_matmul(
             vectors * creation.astype(s, a.dtype)[..., None, :], _adjoint(vectors)
         )
     if method != "qdwh":
@@ -270,7 +271,7 @@ def qr_multiply(
         )
     q, *rest = la.qr(a, pivoting=pivoting, full_matrices=False)
     q = uf.conjugate(q) if conjugate else q
-    product = linalg.matmul(q, matrix) if mode == "left" else linalg.matmul(matrix, q)
+    product = precise_matmul(q, matrix) if mode == "left" else precise_matmul(matrix, q)
     return (product[..., 0] if mode == "left" else product[..., 0, :]) if vector else product, *rest
 
 
@@ -384,7 +385,7 @@ def _sqrtm(a: Any) -> Any:
     root = selection.where(
         (sums == 0) & (root != 0) & ~np.eye(a.shape[-1], dtype=bool), np.nan, root
     )
-    return linalg.matmul(linalg.matmul(z, root), _adjoint(z))
+    return precise_matmul(precise_matmul(z, root), _adjoint(z))
 
 
 def funm(A, func: Callable, disp: bool = True):  # noqa: N803
@@ -411,9 +412,9 @@ def funm(A, func: Callable, disp: bool = True):  # noqa: N803
         t,
         creation.astype(func(values), t.dtype),
         shift,
-        lambda x, j: linalg.matmul(x, _above(t, j)) - t[:, j] * x[j, j],
+        lambda x, j: precise_matmul(x, _above(t, j)) - t[:, j] * x[j, j],
     )
-    result = linalg.matmul(linalg.matmul(z, inner), _adjoint(z))
+    result = precise_matmul(precise_matmul(z, inner), _adjoint(z))
     if disp:
         return result
     eps, above = np.finfo(t.dtype).eps, np.triu(np.ones(t.shape, bool), 1)
@@ -459,21 +460,21 @@ def _sylvester(a: Any, b: Any, c: Any, method: str, tol: float) -> Any:
     if method == "eigen":
         (left, u), (right, v) = linalg.eig(a), linalg.eig(b)
         sums = left[:, None] + right[None, :]
-        y = linalg.solve(u, linalg.matmul(c, v)) / selection.where(sums == 0, 1, sums)
-        x = linalg.solve(v.T, linalg.matmul(u, y).T).T
+        y = linalg.solve(u, precise_matmul(c, v)) / selection.where(sums == 0, 1, sums)
+        x = linalg.solve(v.T, precise_matmul(u, y).T).T
     else:
         (r, u), (s, v) = matrix_forms.schur(a), matrix_forms.schur(b)
         sums = selection.diagonal(r)[:, None] + selection.diagonal(s)[None, :]
-        f = linalg.matmul(linalg.matmul(_adjoint(u), c), v)
+        f = precise_matmul(precise_matmul(_adjoint(u), c), v)
 
         def column(k, y):
             diagonal = selection.where(sums[:, k] == 0, 1, sums[:, k])
             matrix = r + selection.diag(diagonal - selection.diagonal(r))
-            part = f[:, k] - linalg.matmul(y, _above(s, k))
+            part = f[:, k] - precise_matmul(y, _above(s, k))
             return y.at[:, k].set(la.triangular_solve(matrix, part[:, None], left_side=True)[:, 0])
 
         y = fori_loop(0, f.shape[1], column, creation.zeros_like(f))
-        x = linalg.matmul(linalg.matmul(u, y), _adjoint(v))
+        x = precise_matmul(precise_matmul(u, y), _adjoint(v))
     return selection.where((uf.abs(sums) < tol).any(), np.nan, x)
 
 

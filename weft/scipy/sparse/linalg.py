@@ -17,6 +17,7 @@ import numpy as np
 
 from weft import lax, numpy as wnp
 from weft._engine.core.trace import typeof
+from weft._engine.numpy.products import precise_matmul
 from weft._engine.numpy.promote import concrete, inexact, is_arraylike
 from weft._engine.ops.elementwise import convert_element_type
 from weft._engine.util import dtypes, tree
@@ -42,7 +43,7 @@ def _cast(x: Any, like: Any) -> Any:
 def _dot(x: Any, y: Any) -> Any:
     """Return the sum of conj(x) y over all leaves."""
     return sum(
-        wnp.vdot(a, b) if a.ndim else wnp.conj(a) * b
+        wnp.vdot(a, b, precision=lax.Precision.HIGHEST) if a.ndim else wnp.conj(a) * b
         for a, b in zip(tree.tree_leaves(x), tree.tree_leaves(y))
     )
 
@@ -243,13 +244,16 @@ def _along(columns: Any, k: int, v: Any) -> Any:
 def _products(columns: Any, v: Any):
     """Return the inner product of each column with `v`."""
     return sum(
-        wnp.matmul(wnp.conj(wnp.reshape(q, (q.shape[0], -1))), wnp.reshape(x, (-1,)))
+        precise_matmul(wnp.conj(wnp.reshape(q, (q.shape[0], -1))), wnp.reshape(x, (-1,)))
         for q, x in zip(tree.tree_leaves(columns), tree.tree_leaves(v))
     )
 
 
 def _combine(columns: Any, weights: Any) -> Any:
-    return _map(lambda q: wnp.tensordot(weights.astype(q.dtype), q, 1), columns)
+    def combine(q: Any) -> Any:
+        return wnp.tensordot(weights.astype(q.dtype), q, 1, precision=lax.Precision.HIGHEST)
+
+    return _map(combine, columns)
 
 
 def _orthogonal(columns: Any, v: Any) -> tuple:
