@@ -203,6 +203,12 @@ def test_version_and_info(tmp_path):
     assert "JAX_ENABLE_X64" in info.stdout and "JAX_OTHER" not in info.stdout
 
 
+def test_info_describes_unknown_cpu_features(monkeypatch):
+    monkeypatch.setenv("WEFT_CPU_FEATURES", "sse5")
+    text = weft.print_environment_info(return_string=True)
+    assert re.search("^matrix unit +unknown. WEFT_CPU_FEATURES: 'sse5' is not", text, re.MULTILINE)
+
+
 def test_info_hides_the_secret_of_a_job(monkeypatch):
     monkeypatch.setenv("WEFT_JOB_SECRET", "a long enough secret")
     monkeypatch.setenv("WEFT_JOB_SECRET_FILE", "/a/file")

@@ -30,7 +30,7 @@ def describe() -> str:
         ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
         ("processor", f"{_processor()}, {quantity(_cores(), 'core')} for this process"),
         ("machine model", _machine_model()),
-        ("matrix unit", target.tile_unit()),
+        ("matrix unit", _matrix_unit()),
         ("memory", _memory()),
         ("devices", _devices()),
         *[
@@ -90,6 +90,13 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def _matrix_unit() -> str:
+    try:
+        return target.tile_unit()
+    except ValueError as error:  # an unknown level in WEFT_CPU_FEATURES, which prevents compilation
+        return f"unknown. {error}"
 
 
 def _machine_model() -> str:
