@@ -7,7 +7,7 @@ In:  Python interpreters that have JAX, and one that has OpenVINO (and ml_dtypes
 Out: a table. A ratio is the time of the peer divided by weft's: the median of the ratios of all rounds, and in parentheses the
      ratio of the best times. Below 1, weft is slower. The share of a limit is the median over rounds of best rates.
      The geometric mean counts the rows of bfloat16 and int8. The exit status is 1 if results differ by more than rounding.
-How: the cases are those of `suite.py`, each engine in a process of its own, one after the other in every round. A third process
+How: `suite.py` has the cases. Each engine runs in a process of its own, one after the other in every round. A third process
      measures the limits in the same rounds: a plain stream of reads over the bytes of the operands for products of few rows, and a
      loop of tile products on registers for large products, if weft uses the tile unit. All operands are random.
 """

@@ -59,8 +59,8 @@ def test_difference_is_relative_to_the_norm(script, tmp_path, change, expected):
     x = np.array([3.0, 4.0], np.float32)
     np.savez(tmp_path / "a.npz", np.int32(7), x)
     np.savez(tmp_path / "b.npz", np.int32(7), x + np.array([0, change], np.float32))
-    found = script.difference(tmp_path / "b.npz", tmp_path / "a.npz")
-    assert found == pytest.approx(expected)
+    error = script.difference(tmp_path / "b.npz", tmp_path / "a.npz")
+    assert error == pytest.approx(expected)
 
 
 def test_line_marks_results_that_differ(script):

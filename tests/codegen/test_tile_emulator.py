@@ -111,7 +111,7 @@ PRODUCTS = {
 
 
 def flushed(x):
-    """Return float64 numbers with those that are denormal in float32 replaced by zeros."""
+    """Return float64 numbers, with zeros in place of numbers that are denormal in float32."""
     return np.where(np.abs(x) < TINY, np.copysign(0.0, x), x)
 
 
@@ -483,7 +483,7 @@ def test_configuration_relative_to_the_instruction():
 
 
 def test_addresses_without_base():
-    """They are absolute, so the memory lies in the lowest 2 GiB."""
+    """They are absolute, so the memory must be in the lowest 2 GiB."""
     map_32bit, size = 0x40, 1 << 14
     c_library = ctypes.CDLL(None, use_errno=True)
     c_library.mmap.restype = ctypes.c_void_p

@@ -107,14 +107,14 @@ def num_threads() -> int:
 def cores() -> set[str]:
     """Return the cores of this process's CPUs, each as the list of the CPUs that share it."""
     path = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    found: set[str] = set()
+    siblings: set[str] = set()
     for cpu in os.sched_getaffinity(0):
         try:
             with open(path.format(cpu)) as file:
-                found.add(file.read().strip())
+                siblings.add(file.read().strip())
         except OSError:
-            found.add(str(cpu))
-    return found
+            siblings.add(str(cpu))
+    return siblings
 
 
 def _can_share() -> bool:
