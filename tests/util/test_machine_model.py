@@ -20,6 +20,7 @@ FACTS = {"name", "l1_bytes", "l2_bytes", "l3_bytes", "vector_bytes", "vector_reg
 MEASURED = {
     "neoverse": {"pool_spin_hints"},
     "intel-avx512": {"matrix_units"},
+    "sapphire-rapids": {"matrix_units", "stream_bytes"},
     "zen3": {"gemm_pack_copy", "gemm_pack_far"},
 }
 #: limits that depend on the machine, although they are equal on all known machines
@@ -32,7 +33,6 @@ SHARED = {
     "parallel_bytes",
     "parallel_work",
     "serial_elements",
-    "stream_bytes",
     "task_bytes",
 }
 PACKAGES = ("backends", "codegen", "compiler", "partition", "processes", "runtime")
@@ -113,7 +113,8 @@ def test_a_model_is_frozen():
 
 
 @pytest.mark.parametrize(
-    "name", ["zen3", "zen4", "zen5", "intel-avx512", "avx2", "neoverse", "generic"]
+    "name",
+    ["zen3", "zen4", "zen5", "intel-avx512", "sapphire-rapids", "avx2", "neoverse", "generic"],
 )
 def test_known_machines(name):
     model = find_model(name)
@@ -143,8 +144,16 @@ def test_known_machines(name):
         ),
         ("vendor_id\t: AuthenticAMD\ncpu family\t: 23\nmodel\t\t: 49\nflags\t\t: avx2", "avx2"),
         (
-            "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: avx2 avx512f",
+            "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 106\nflags\t\t: avx2 avx512f",
             "intel-avx512",
+        ),
+        (
+            "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: avx2 avx512f",
+            "sapphire-rapids",
+        ),
+        (
+            "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\nflags\t\t: avx2 avx512f",
+            "sapphire-rapids",
         ),
         ("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 94\nflags\t\t: avx2", "avx2"),
         ("vendor_id\t: GenuineIntel\nflags\t\t: sse2", "generic"),

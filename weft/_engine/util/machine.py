@@ -12,6 +12,9 @@ import functools
 import os
 import platform
 
+#: numbers of the models Sapphire Rapids and Emerald Rapids, of family 6
+_SAPPHIRE_RAPIDS = ("143", "207")
+
 
 def name() -> str:
     """Return the name of this machine's model, or WEFT_MACHINE_MODEL if it is set."""
@@ -64,10 +67,6 @@ def name_of(text: str, architecture: str) -> str:
     vendor, family, has_avx512 = facts.get("vendor_id"), facts.get("cpu family"), " avx512f" in text
     if vendor == "AuthenticAMD" and family in ("25", "26"):
         return "zen5" if family == "26" else "zen4" if has_avx512 else "zen3"
-    return (
-        "intel-avx512"
-        if vendor == "GenuineIntel" and has_avx512
-        else "avx2"
-        if " avx2" in text
-        else "generic"
-    )
+    if vendor == "GenuineIntel" and has_avx512:
+        return "sapphire-rapids" if facts.get("model") in _SAPPHIRE_RAPIDS else "intel-avx512"
+    return "avx2" if " avx2" in text else "generic"

@@ -122,6 +122,11 @@ class MachineModel:
     pool_spin_hints: int = 3000  # pause instructions of a worker before it sleeps, about 50 µs
 
 
+#: products of bfloat16 pairs are one in two cycles, of float32 two in one
+_INTEL_UNITS = tuple(
+    [replace(unit, speed=1) if unit.feature == "avx512bf16" else unit for unit in MATRIX_UNITS]
+)
+
 #: differences from the defaults, by name of model
 _KNOWN: dict[str, dict[str, Any]] = {
     "zen3": {"l2_bytes": 512 << 10, "l3_bytes": 32 << 20, "gemm_pack_copy": 8, "gemm_pack_far": 16},
@@ -138,13 +143,17 @@ _KNOWN: dict[str, dict[str, Any]] = {
         "l3_bytes": 16 << 20,
         "vector_bytes": 64,
         "vector_registers": 32,
-        # products of bfloat16 pairs are one in two cycles, of float32 two in one
-        "matrix_units": tuple(
-            [
-                replace(unit, speed=1) if unit.feature == "avx512bf16" else unit
-                for unit in MATRIX_UNITS
-            ]
-        ),
+        "matrix_units": _INTEL_UNITS,
+    },
+    "sapphire-rapids": {
+        "l1_bytes": 48 << 10,
+        "l2_bytes": 2 << 20,
+        "l3_bytes": 32 << 20,
+        "vector_bytes": 64,
+        "vector_registers": 32,
+        # a store to a line outside of the L2 cache takes twice as long if the line is read first
+        "stream_bytes": 1 << 24,
+        "matrix_units": _INTEL_UNITS,
     },
     "avx2": {},
     "neoverse": {
