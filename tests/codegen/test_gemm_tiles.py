@@ -75,6 +75,7 @@ def test_few_rows_read_b_in_place(m, n, k, types):
     for epilogue in (False, True):
         name, words = check(Case(m, n, k, types, epilogue=epilogue))
         assert is_in_tiles(name) and words[Word.B_MODE] == ALONG
+        assert words[Word.TILE_PANELS] <= 16, "the buffer of tiles stays in the L1 cache"
 
 
 def test_few_rows_are_packed_unless_k_is_whole_tiles():

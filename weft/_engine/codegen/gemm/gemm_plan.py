@@ -630,10 +630,7 @@ def _tiles(work: _SplitProblem, mode: int) -> Iterator[tuple[int, int]]:
         )
         most_rows = m if in_c else max(_GEMM_SUMS_BYTES // (most_panels * row_bytes), work.fit)
     if mode == ALONG:
-        most_rows, most_panels = (
-            m,
-            min(panels, max(_GEMM_ALONG_SUMS_BYTES // (m * row_bytes), 1)),
-        )
+        most_rows, most_panels = m, min(panels, _most_panels_along(work))
     if mode == SHARED:
         most_panels = min(panels, max(_GEMM_SHARED_BYTES // (work.blocks * work.panel_bytes), 1))
     min_tiles = max(_ceil(m, most_rows), 1)
@@ -663,6 +660,13 @@ def _tiles(work: _SplitProblem, mode: int) -> Iterator[tuple[int, int]]:
         )
         for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):
             yield rows, _ceil(panels, col_tiles)
+
+
+def _most_panels_along(work: _SplitProblem) -> int:
+    """Return the number of panels whose sums stay in the L1 cache, or whose tiles do."""
+    unit = work.types.unit
+    rows = unit.rows if unit and work.types.tiles else work.problem.m
+    return max(_GEMM_ALONG_SUMS_BYTES // (rows * work.types.sums_row_bytes), 1)
 
 
 def _estimate_cycles(
