@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import threading
 
 import ml_dtypes
 import numpy as np
@@ -76,6 +77,20 @@ def test_few_rows_read_b_in_place(m, n, k, types):
         name, words = check(Case(m, n, k, types, epilogue=epilogue))
         assert is_in_tiles(name) and words[Word.B_MODE] == ALONG
         assert words[Word.TILE_PANELS] <= 16, "the buffer of tiles stays in the L1 cache"
+
+
+def test_few_rows_need_little_stack(monkeypatch):
+    """B is interleaved in scratch memory: the stack of a thread may be smaller."""
+    monkeypatch.setattr(pool, "num_threads", lambda: 1)
+    size = threading.stack_size(128 << 10)
+    thread = threading.Thread(target=check, args=[Case(2, 8192, 256, TYPES[0])])
+    try:
+        thread.start()
+    finally:
+        threading.stack_size(size)
+    thread.join()
+    _, words = gemm.describe(plain(2, 8192, 256, TYPES[0]))
+    assert words[Word.B_MODE] == ALONG and words[Word.TILE_PANELS] * 32 * 64 > 128 << 10
 
 
 def test_few_rows_are_packed_unless_k_is_whole_tiles():

@@ -109,9 +109,9 @@ _GEMM_TASK_CYCLES = 300
 _GEMM_FORK_CYCLES = 6000
 #: steps of k in a block of tiles: a panel of B, 16 KiB, stays in the L1 cache
 _GEMM_TILE_BLOCK_STEPS = 128
-#: minimum multiply-adds of a product in tiles
+#: minimum multiply-adds of a product in tiles: an estimate, not measured
 _GEMM_TILE_PRODUCTS = 1 << 15
-#: minimum rows of A of a product in tiles: if B is read along its rows, and if it is packed
+#: minimum rows of A of a product in tiles: if B is read along its rows, and if it is packed (estimates)
 _GEMM_TILE_ROWS = (2, 3)
 
 
@@ -292,6 +292,9 @@ def _scratch(work: _SplitProblem, split: _TileSplit) -> _TaskScratch:
     elif simple and work.blocks == 1:
         rows = 0
     a_bytes, sums_bytes = _a_bytes(work, split, strip_rows), _up(rows * row_bytes, 64)
+    if work.along and types.has_tile_registers:  # the buffer of `amx.tile_skinny` follows
+        columns = _up(split.tile_panels * types.panel_cols, types.cols_along_b_row)
+        sums_bytes += columns * types.tile_steps * types.column_bytes
     return _TaskScratch(strip_rows, a_bytes, sums_bytes, rows, stride, in_c, recomputes_rows)
 
 

@@ -190,12 +190,12 @@ class _TileKernel:
         """Prefetch lines of B's next panel, and rows of the place of the sums or of each stream."""
         out = [f"prefetcht1 {64 * i}({_PREFETCH})" for i in range(_LINES)]
         out += [f"addq ${64 * _LINES}, {_PREFETCH}"]
-        turn = self.types.rows // _ROWS_AHEAD
-        out += [f"movl %eax, {_ROW}d", f"andl ${turn - 1}, {_ROW}d", f"shll $2, {_ROW}d"]
+        groups = self.types.rows // _ROWS_AHEAD
+        out += [f"movl %eax, {_ROW}d", f"andl ${groups - 1}, {_ROW}d", f"shll $2, {_ROW}d"]
         out += [f"imulq {_PITCH}, {_ROW}", f"addq {_PLACE}, {_ROW}"]
         if epilogue:
             out += [
-                "movl %eax, %ebx", f"shrl ${turn.bit_length() - 1}, %ebx", f"andl ${STREAMS - 1}, %ebx", "shll $3, %ebx",
+                "movl %eax, %ebx", f"shrl ${groups.bit_length() - 1}, %ebx", f"andl ${STREAMS - 1}, %ebx", "shll $3, %ebx",
                 f"addq {_ON_STACK['streams']}(%rsp), {_SPARE}", f"addq ({_SPARE}), {_ROW}",
             ]  # fmt: skip
         fetch = "prefetcht1" if epilogue else "prefetchw"

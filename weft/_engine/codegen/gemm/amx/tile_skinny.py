@@ -1,7 +1,8 @@
 """The function of `skinny_gemm` for AMX: up to 16 rows of A, and B in place.
 
-For a tile along k, the function interleaves rows of B into tiles in a buffer on the stack, then adds
-the products of all tiles of the buffer to the sums in memory. It reads eight rows of B at a time, over
+For a tile along k, the function interleaves rows of B into tiles in a buffer, then adds the products
+of all tiles of the buffer to the sums in memory. The buffer follows the sums: it may be larger than
+the stack of a thread. It reads eight rows of B at a time, over
 all columns: the hardware prefetcher follows that many streams, and software prefetches of more rows
 are half as fast. All tiles of A and of sums have as many rows as A, since an instruction takes about a
 cycle for each.
@@ -14,14 +15,14 @@ from weft._engine.codegen.gemm.assembler_support import as_module
 from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny as vectors
 from weft._engine.codegen.ir.gemm_types import GemmTypes
 
-#: registers as in `gemm_asm_skinny`, and: the first row of a group, the stack pointer on entry, the
-#: place in the buffer, spare
-_ROW, _FRAME, _BUFFER, _SPARE = "%r14", "%r15", "%rdx", "%rax"
+#: registers as in `gemm_asm_skinny`, and: the first row of a group, the start of the buffer, the
+#: place in it, spare
+_ROW, _TILES, _BUFFER, _SPARE = "%r14", "%r15", "%rdx", "%rax"
 #: rows of B that are read at a time
 _ROWS_AT_ONCE = 8
 #: register of the tile of A, and first register of the tiles of B; sums have the first four
 _OF_A, _OF_B = 4, 5
-#: bytes of a configuration of tiles, and position in it of the rows of tile 0
+#: bytes of a configuration of tiles, below the stack pointer, and position in it of the rows of tile 0
 _CONFIGURATION, _ROWS = 64, 48
 
 
@@ -41,33 +42,29 @@ class _TilesAlong(vectors.AlongFunction):
     def lines(self) -> list[str]:
         """Return the function and its tables."""
         loop, end = self.label(), self.label()
-        table, cols = f".L{self.name}_tiles", self.argument("cols")
+        table, below = f".L{self.name}_tiles", _CONFIGURATION
         return [
             *self.enter(),
-            f"movq %rsp, {_FRAME}",
-            # the buffer of all stretches, below it the configuration
-            f"movq {cols}, {_SPARE}", f"addq ${self.wide - 1}, {_SPARE}", f"shrq ${_log2(self.wide)}, {_SPARE}",
-            f"shlq ${_log2(self.stretch_bytes)}, {_SPARE}", f"subq {_SPARE}, %rsp",
-            "andq $-64, %rsp", f"subq ${_CONFIGURATION}, %rsp",
-            f"vmovdqu64 {table}(%rip), %zmm0", "vmovdqu64 %zmm0, (%rsp)",
-            *[f"movb %dl, {_ROWS + tile}(%rsp)" for tile in range(_OF_B)],
-            "ldtilecfg (%rsp)",
+            f"vmovdqu64 {table}(%rip), %zmm0", f"vmovdqu64 %zmm0, -{below}(%rsp)",
+            *[f"movb %dl, {_ROWS + tile - below}(%rsp)" for tile in range(_OF_B)],
+            f"ldtilecfg -{below}(%rsp)",
+            f"movq {vectors.STACK['ss']}, {_TILES}", f"imulq %rdx, {_TILES}", f"addq {vectors.STACK['sums']}, {_TILES}",
             f"shrq ${_log2(self.types.tile_steps)}, {vectors.STEPS}", f"je {end}",
             f"{loop}:", *self.fill_buffer(), *self.add_products(),
             f"addq $64, {vectors.A}", f"decq {vectors.STEPS}", f"jne {loop}",
-            f"{end}:", f"movq {_FRAME}, %rsp", *self.leave(),
+            f"{end}:", *self.leave(),
             *self.order(), *whole_tiles(table),
         ]  # fmt: skip
 
     def fill_buffer(self) -> list[str]:
         """Return the loop over groups of rows of B that interleaves a tile along k of all columns."""
         group, loop, remainder, end = (self.label() for _ in range(4))
-        cols, place, buffer = vectors.COLS, vectors.PLACE, f"{_CONFIGURATION}(%rsp)"
+        cols, place = vectors.COLS, vectors.PLACE
         groups = self.types.tile_steps * self.per // _ROWS_AT_ONCE
         return [
-            f"leaq {buffer}, {_ROW}", f"movl ${groups}, {vectors.SUMS}d",
+            f"movq {_TILES}, {_ROW}", f"movl ${groups}, {vectors.SUMS}d",
             f"{group}:",
-            f"movq {self.argument('cols')}, {cols}", f"movq {vectors.B}, {place}", f"movq {_ROW}, {_BUFFER}",
+            f"movq {vectors.STACK['cols']}, {cols}", f"movq {vectors.B}, {place}", f"movq {_ROW}, {_BUFFER}",
             ".p2align 4", f"{loop}:", f"cmpq ${self.wide}, {cols}", f"jb {remainder}",
             *self.interleave(masked=False),
             f"addq $64, {place}", f"addq ${self.stretch_bytes}, {_BUFFER}", f"subq ${self.wide}, {cols}", f"jmp {loop}",
@@ -95,9 +92,9 @@ class _TilesAlong(vectors.AlongFunction):
         cols, sums, place = vectors.COLS, vectors.SUMS, vectors.PLACE
         out = [
             f"tileloadd ({vectors.A},{vectors.AS},1), %tmm{_OF_A}",
-            f"movq {self.argument('cols')}, {cols}", f"movq {self.argument('sums')}, {sums}",
-            f"leaq {_CONFIGURATION}(%rsp), {_BUFFER}",
-            f"movl ${self.step_bytes}, {place}d", f"movq {self.argument('ss')}, {_SPARE}",
+            f"movq {vectors.STACK['cols']}, {cols}", f"movq {vectors.STACK['sums']}, {sums}",
+            f"movq {_TILES}, {_BUFFER}",
+            f"movl ${self.step_bytes}, {place}d", f"movq {vectors.STACK['ss']}, {_SPARE}",
             f"{stretch}:",
         ]  # fmt: skip
         for v in range(self.vectors):
@@ -114,10 +111,6 @@ class _TilesAlong(vectors.AlongFunction):
             *out, f"addq ${self.stretch_bytes}, {_BUFFER}", f"addq ${64 * self.vectors}, {sums}", f"jmp {stretch}",
             f"{end}:",
         ]  # fmt: skip
-
-    def argument(self, name: str) -> str:
-        """Return the address of an argument on the stack."""
-        return vectors.STACK[name].replace("%rsp", _FRAME)
 
 
 def _log2(number: int) -> int:
