@@ -119,6 +119,17 @@ def test_special_values_act_as_in_float32(left, right, split_all):
     np.testing.assert_allclose(got[finite], want[finite], rtol=1e-5, atol=1e-4)
 
 
+def test_parts_beyond_the_limits_of_bfloat16(split_all):
+    """A first part is rounded up to 2^64, whose square overflows; a denormal number is a zero."""
+    x, y = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
+    x[0, 0] = y[0, 0] = 2.0**64 - 2.0**54
+    x[1, 1], y[1, 1] = np.inf, 2.0**-130
+    got, in_tiles = multiply(x, y, X3)
+    assert in_tiles and got[0, 0] == np.inf and np.isnan(got[1, 1])
+    whole, _ = multiply(x, y, None)
+    assert np.isfinite(whole[0, 0]) and whole[1, 1] == np.inf
+
+
 def test_checks_allow_for_flushed_parts(split_all, monkeypatch):
     x, y = operands(64, 64, 64)
     x *= np.float32(2.0**-120)

@@ -6,8 +6,9 @@ How:  x = h + m + l: each part is the remainder rounded to bfloat16. The operand
       hold a part of lhs and a part of rhs for each product of parts, side by side along a contracted
       dim: hl, lh and hh for X3, in the order of their magnitudes. The largest products are added last.
 Laws: three parts hold all 24 bits of a normal number, two parts hold 16. In units of 2^-24 |lhs| |rhs|,
-      X3 omits at most 768, X6 at most 2 and X9 nothing. Infinities and NaN occur in hh only, where they
-      meet the same numbers as in a float32 product. The unit flushes parts below 2^-126.
+      X3 omits at most 768, X6 at most 2 and X9 nothing. Infinities and NaN of operands occur in hh only,
+      where they meet the same numbers as in a float32 product, but for denormal ones. hh overflows up
+      to 1 % below the largest number, because h may exceed x. The unit flushes parts below 2^-126.
 """
 
 from __future__ import annotations
