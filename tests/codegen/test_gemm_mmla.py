@@ -29,9 +29,15 @@ TYPES = {
     ("u8", "i32", "i32"): "ummla",
 }
 has_units = pytest.mark.skipif(
-    loader.architecture() != "aarch64" or {*gemm.machine().matrix_units} < {*MMLA.matrix_units},
+    loader.architecture() != "aarch64" or arm_features.matrix_features() != ("bf16", "i8mm"),
     reason="needs an aarch64 processor with BFMMLA and SMMLA, or QEMU (make arm)",
 )
+
+
+@pytest.fixture(autouse=True)
+def units(monkeypatch):
+    """Use the units, which are not chosen by default."""
+    monkeypatch.setenv("WEFT_CPU_FEATURES", "mmla")
 
 
 def plan(m, n, k, types=("bf16", "f32", "f32"), machine=MMLA):
@@ -155,13 +161,26 @@ def test_features_are_those_that_linux_reports(bits, features, monkeypatch):
     monkeypatch.setattr(arm_features, "matrix_features", lambda: tuple(named))
     monkeypatch.setattr(loader, "architecture", lambda: "aarch64")
     monkeypatch.setattr(target, "_host", lambda: ("generic", "-sve"))
-    assert target._make.__wrapped__(None).features == features
+    assert target._make.__wrapped__("mmla").features == features
+    assert target._make.__wrapped__(None).features == "-sve"
+
+
+def test_people_are_told_of_units(monkeypatch):
+    monkeypatch.setattr(loader, "architecture", lambda: "aarch64")
+    monkeypatch.setattr(arm_features, "matrix_features", lambda: ("bf16", "i8mm"))
+    assert target.tile_unit() == "BFMMLA and SMMLA, in use"
+    monkeypatch.delenv("WEFT_CPU_FEATURES")
+    advice = "choose with WEFT_CPU_FEATURES=mmla"
+    assert target.tile_unit() == f"BFMMLA and SMMLA, not in use ({advice})"
+    monkeypatch.setattr(arm_features, "matrix_features", lambda: ())
+    assert target.tile_unit() == "none"
 
 
 @has_units
-def test_this_processor_reports_its_units():
-    assert arm_features.matrix_features() == ("bf16", "i8mm")
-    assert target.tile_unit() == "BFMMLA and SMMLA, in use"
+def test_units_are_chosen_on_request_only(monkeypatch):
+    assert gemm.machine().tile_speeds == MMLA.tile_speeds
+    monkeypatch.delenv("WEFT_CPU_FEATURES")
+    assert not gemm.machine().tile_speeds
 
 
 @has_units

@@ -31,9 +31,15 @@ def split_all(monkeypatch):
         yield
 
 
+def reset_counts():
+    """Begin to count instructions, if they are emulated."""
+    if not tile_machine.has_tiles():
+        tile_emulator.reset()
+
+
 def multiply(x, y, precision):
     """Return the product, and whether it ran in tiles."""
-    tile_emulator.reset()
+    reset_counts()
     out = np.asarray(weft.jit(lambda x, y: lax.dot(x, y, precision=precision))(x, y))
     return out, tile_machine.has_tiles() or tile_emulator.counts().get("tdpbf16ps", 0) > 0
 
@@ -73,8 +79,7 @@ def test_one_part_is_rounded():
 @pytest.mark.parametrize("precision", [None, "highest", "high", X6])
 def test_other_products_stay_in_float32(precision, monkeypatch):
     x, y = operands(160, 256, 160)
-    if not tile_machine.has_tiles():
-        tile_emulator.reset()
+    reset_counts()
     got, _ = multiply(x, y, precision)
     assert tile_machine.has_tiles() or not tile_emulator.counts()
     monkeypatch.delenv("WEFT_CPU_FEATURES")
@@ -89,7 +94,7 @@ def test_convolutions_run_in_tiles(padding, split_all):
     convolve = lambda precision: weft.jit(
         lambda x, y: lax.conv(x, y, (1, 1), padding, precision=precision)
     )
-    tile_emulator.reset()
+    reset_counts()
     got = convolve(X6)(image, kernel).block_until_ready()
     assert tile_machine.has_tiles() or tile_emulator.counts()["tdpbf16ps"] > 0
     np.testing.assert_allclose(got, convolve(None)(image, kernel), rtol=1e-5, atol=1e-4)

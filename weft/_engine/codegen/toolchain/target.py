@@ -1,7 +1,7 @@
 """The target machine: CPU, features, vector width, object emission and linking.
 
 In:   the host CPU, or its restriction by WEFT_CPU_FEATURES (`amx`, `avx512`, `avx512-plain`, `avx2`,
-      `generic`).
+      `generic`; `mmla` on aarch64).
 Out:  `current()`, one `CpuTarget`; `emit_object` and `assembly` turn LLVM IR into machine code; `link`
       makes it callable.
 Laws: LLVM is loaded on first use only: to compile, not to link objects from disk (`llvm_c`,
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker
 
 #: features of each level (x86-64 only), if it has fewer than the processor; all others are off. Tiles
-#: (`amx`) are never chosen by default: no quiet machine has shown their speed yet
+#: (`amx`, and `mmla` on aarch64) are never chosen by default: no quiet machine has shown their speed yet
 _AVX2 = "+avx2,+avx,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+cx16,+64bit"
 _LEVELS = {
     "amx": None,
+    "mmla": None,
     "avx512": None,
     "avx512-plain": f"{_AVX2},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",  # the features of the first AVX-512 CPUs
     "avx2": _AVX2,
@@ -44,7 +45,7 @@ _LEVEL_CPU = {"avx512-plain": "skylake-avx512", "avx2": "haswell", "generic": "x
 
 _AVX512 = {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"}
 _AMX = {"+amx-tile", "+amx-bf16", "+amx-int8"}
-_MMLA = {"+bf16": "BFMMLA", "+i8mm": "SMMLA"}
+_MMLA = {"bf16": "BFMMLA", "i8mm": "SMMLA"}
 
 #: LLVM code generation level: 1 compiles our kernels 5 to 10 % faster than 2, to the same inner
 #: loops
@@ -116,8 +117,9 @@ def _make(level: str | None) -> CpuTarget:
     cpu, features = _host()
     if loader.architecture().lower() not in ("x86_64", "amd64"):
         neon = loader.architecture().lower() in ("arm64", "aarch64")
-        extra = [f"+{name}" for name in arm_features.matrix_features()] if neon else []
-        features = ",".join([*filter(None, [features]), *extra])
+        if neon and level == "mmla":
+            extra = [f"+{name}" for name in arm_features.matrix_features()]
+            features = ",".join([*filter(None, [features]), *extra])
         properties = (
             ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
         )
@@ -134,7 +136,7 @@ def _make(level: str | None) -> CpuTarget:
     order = ("generic", "avx2", "avx512-plain", "avx512", "amx")
     if level != "amx" or not _AMX <= have or not tile_permission.request():
         features = features.replace("+amx-", "-amx-")
-    if level is None or order.index(level) >= order.index(best):
+    if level not in order or order.index(level) >= order.index(best):
         level = best
         if best == "generic":
             cpu, features = _LEVEL_CPU["generic"], _LEVELS["generic"]
@@ -160,11 +162,17 @@ def _make(level: str | None) -> CpuTarget:
 def tile_unit() -> str:
     """Return the matrix unit of this processor, and whether products use it, in words for people."""
     features = current().features.split(",")
-    if named := [name for feature, name in _MMLA.items() if feature in features]:
-        return f"{' and '.join(named)}, in use"
+    if loader.architecture().lower() in ("arm64", "aarch64"):
+        units = [_MMLA[name] for name in arm_features.matrix_features()]
+        state = (
+            "in use"
+            if {"+bf16", "+i8mm"} & {*features}
+            else "not in use (choose with WEFT_CPU_FEATURES=mmla)"
+        )
+        return f"{' and '.join(units)}, {state}" if units else "none"
     if not _AMX <= {*_host()[1].split(",")}:
         return "none"
-    if current().has_tiles:
+    if "+amx-tile" in features:
         return "AMX, in use"
     if not tile_permission.request():
         return "AMX, which the system refuses to this process"
