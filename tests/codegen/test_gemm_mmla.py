@@ -166,6 +166,7 @@ def test_features_are_those_that_linux_reports(bits, features, monkeypatch):
 
 
 def test_people_are_told_of_units(monkeypatch):
+    monkeypatch.setattr(target, "_make", target._make.__wrapped__)
     monkeypatch.setattr(loader, "architecture", lambda: "aarch64")
     monkeypatch.setattr(arm_features, "matrix_features", lambda: ("bf16", "i8mm"))
     assert target.tile_unit() == "BFMMLA and SMMLA, in use"
