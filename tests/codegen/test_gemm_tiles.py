@@ -174,7 +174,7 @@ def test_b_packed_by_each_task_or_for_all(types, shared, monkeypatch):
     tune(monkeypatch, gemm_shared_gain=0 if shared else 100)
     _, words = check(Case(300, 200, 700, types))
     assert words[Word.B_MODE] == (SHARED if shared else PRIVATE) and words[Word.BLOCKS] > 1
-    assert not words[Word.SUMS_IN_C], "tiles of sums lie side by side in scratch memory"
+    assert not words[Word.SUMS_IN_C], "tiles of sums are side by side in scratch memory"
 
 
 def test_a_long_sum_in_parts():
