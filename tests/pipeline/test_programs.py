@@ -24,7 +24,7 @@ from weft import lax
 from weft._engine import hooks, programs
 from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.library import sort
-from weft._engine.codegen.program import program
+from weft._engine.codegen.program import program, tiered_compilation
 from weft._engine.codegen.runtime import pool, symbols
 from weft._engine.codegen.toolchain import loader, target
 from weft._engine.partition import partition
@@ -57,6 +57,8 @@ def own_cache(tmp_path, monkeypatch):
 
 def forget(monkeypatch):
     """Drop all code from memory, as in a new process."""
+    # What is being optimized would be linked afterwards, without its objects in this cache.
+    assert tiered_compilation._idle.wait(60)
     linked = [(sort.ROUTINES, "_addresses"), (sort.ROUTINES, "_linked")]
     for place, name in (
         (program, "_kernels"),
