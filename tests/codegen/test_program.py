@@ -8,7 +8,7 @@ import pytest
 from tests.codegen.harness import run_native
 from weft._engine.codegen.kernel import vectorization_plan
 from weft._engine.codegen.kernel.vectorization_plan import BRIEF_ITERATIONS
-from weft._engine.codegen.program import program
+from weft._engine.codegen.program import program, tiered_compilation
 from weft._engine.codegen.program.entry import MAX_STEPS_PER_FUNCTION
 from weft._engine.codegen.program.program import compile_program
 from weft._engine.codegen.toolchain import objects
@@ -307,6 +307,7 @@ def test_dumps_name_everything():
 
 @pytest.fixture
 def fresh_cache(tmp_path, monkeypatch):
+    assert tiered_compilation._idle.wait(60)  # what is being optimized would be written here
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(program, "_kernels", {})
     return tmp_path
