@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -97,6 +98,17 @@ def _few_objects() -> None:
     """Objects of earlier modules are left alone by the collector, which else goes over millions of them again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _same_settings() -> Iterator[None]:
+    """Settings that a module changes for the whole process are restored: other modules would run without checks, for example."""
+    from tests.harness.settings import changed_settings
+    from weft._engine.util.config import config
+
+    before = config.values
+    yield
+    assert changed_settings(before) == {}
 
 
 @pytest.fixture(scope="session", autouse=True)

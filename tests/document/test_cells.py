@@ -113,6 +113,15 @@ def test_lessons_have_their_sections(name):
     assert 5 <= minutes <= 10
 
 
+def test_settings_of_a_page_do_not_outlive_it(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text('```python\nimport weft\nweft.config.update("check", "maps")\n```\n')
+    before = weft.config.values
+    session: dict[str, object] = {}
+    run_cells(page, session)
+    assert weft.config.values == before and "weft" in session
+
+
 def test_outputs_are_wrapped_at_words():
     line = "error: " + "word " * 30
     assert all(len(part) <= WIDTH for part in wrapped(line).splitlines())

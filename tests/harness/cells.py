@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import weft
+from tests.harness.settings import restored_settings
 from weft._engine.util.config import Override
 
 WIDTH = 88
@@ -59,7 +60,7 @@ def run_cells(path: Path, session: dict[str, object] | None = None) -> list[Cell
     scope["__name__"] = "__main__"
     start = 0
     try:
-        with Override(traceback="full"):
+        with restored_settings(), Override(traceback="full"):
             for cell in page:
                 cell.printed = _run(cell.code, script, start, scope)
                 start += cell.code.count("\n")

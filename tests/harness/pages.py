@@ -9,6 +9,7 @@ import pytest
 
 import weft
 from tests.harness.processes import ROOT
+from tests.harness.settings import restored_settings
 
 #: for tests of pages, which are absent from an installed package
 needs_pages = pytest.mark.skipif(
@@ -61,7 +62,8 @@ def run_examples(name: str, optionflags: int = 0, session: dict[str, object] | N
     runner = doctest.DocTestRunner(verbose=False, optionflags=optionflags)
     vars(runner)["_fakeout"] = _OutputAfterCallbacks()
     try:
-        results = runner.run(test, clear_globs=False)  # a page may register functions
+        with restored_settings():
+            results = runner.run(test, clear_globs=False)  # a page may register functions
     finally:
         weft.set_mesh(None)
     assert not results.failed, (
