@@ -1,7 +1,7 @@
 """Settings that a program changes for its whole process, restored when it ends."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from weft._engine.util.config import config
 from weft._engine.util.config.setting import frozen
@@ -20,7 +20,7 @@ def changed_settings(before: dict[str, object]) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def restored_settings() -> Iterator[None]:
+def restored_settings() -> Generator[None]:
     """Restore all settings that the block has changed."""
     before = config.values
     try:
